@@ -1,0 +1,98 @@
+# shellcheck shell=bash
+# What comes from the system's packages: looked for first, installed only where it is missing. Sourced.
+# Nothing here starts a service: of MariaDB only the programs are installed, of PostgreSQL no cluster is made.
+
+lists_are_fresh=no
+
+# missing PACKAGE...: those, and what else of the system's packages is not here, so that one reading is enough.
+missing() {
+  {
+    printf '%s\n' "$@"
+    has_java || echo default-jre-headless
+    has_mariadb || echo mariadb-server
+    has_postgres || echo postgresql
+  } | sort -u | paste -sd ' '
+}
+
+# by_hand PACKAGE...: the line a person would type.
+by_hand() { echo "sudo apt-get update && sudo apt-get install $(missing "$@")"; }
+
+# try_install PACKAGE...: fails quietly enough for a caller that has another way.
+try_install() {
+  command -v apt-get >/dev/null && can_be_root || return 1
+  if [ "$lists_are_fresh" = no ]; then
+    as_root apt-get update -qq >&2 || return 1
+    lists_are_fresh=yes
+  fi
+  say "installing $*"
+  as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l apt-get install -y -qq --no-install-recommends \
+    -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+}
+
+# install WHAT PACKAGE...: or stop and tell how it is done by hand.
+install() {
+  local what=$1
+  shift
+  command -v apt-get >/dev/null ||
+    stop "$what is missing, and this is neither Debian nor Ubuntu." "Install it the way your system does (Debian's packages: $(missing "$@")), then run this again."
+  can_be_root ||
+    stop "$what is missing, and installing it needs root (or a sudo that asks no password)." "Install it, then run this again:" "  $(by_hand "$@")"
+  try_install "$@" ||
+    stop "$what could not be installed (is there a network?). What apt-get said is above." "Install it, then run this again:" "  $(by_hand "$@")"
+}
+
+java_version() {
+  local java=java
+  [ -z "${JAVA_HOME:-}" ] || java=$JAVA_HOME/bin/java
+  "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'
+}
+
+has_java() {
+  local version
+  version=$(java_version) || true
+  [ "${version:-0}" -ge 17 ]
+}
+
+need_java() {
+  ! has_java || return 0
+  [ -z "${JAVA_HOME:-}" ] || stop "JAVA_HOME ($JAVA_HOME) has no Java 17 or later." "Point it to one, or unset it."
+  install 'Java 17 or later' default-jre-headless
+  has_java || stop 'The Java that this system brings is older than 17, which Spark needs.' 'Install a newer one, put it first on the PATH, then run this again.'
+}
+
+has_mariadb() {
+  local PATH=$PATH:/usr/sbin
+  command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null
+}
+
+# The programs alone (…-core) bring no service; systems without that package have only the whole.
+need_mariadb() {
+  ! has_mariadb || return 0
+  try_install mariadb-server-core mariadb-client-core 2>/dev/null && has_mariadb ||
+    RUNLEVEL=1 install 'MariaDB' mariadb-server
+  has_mariadb || stop 'MariaDB is installed, but its programs mariadbd and mariadb-install-db are not there.'
+}
+
+has_postgres() {
+  compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
+    { command -v initdb >/dev/null && command -v postgres >/dev/null; }
+}
+
+# Debian makes and starts a cluster as soon as PostgreSQL is installed, unless told not to. The setting is put
+# back afterwards: somebody who wants a cluster later gets one as usual.
+need_postgres() {
+  local settings=/etc/postgresql-common/createcluster.conf
+  ! has_postgres || return 0
+  [ -e "$settings" ] || install 'PostgreSQL' postgresql-common
+  as_root cp -p "$settings" "$settings.before-pidts"
+  trap 'as_root mv "'"$settings"'.before-pidts" "'"$settings"'"' EXIT
+  printf 'create_main_cluster = false\n' | as_root tee "$settings" >/dev/null
+  install 'PostgreSQL' postgresql
+  as_root mv "$settings.before-pidts" "$settings"
+  trap - EXIT
+  has_postgres || stop 'PostgreSQL is installed, but its program initdb is not there.'
+}
+
+need_setpriv() {
+  command -v setpriv >/dev/null || install 'setpriv' util-linux
+}

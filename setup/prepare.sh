@@ -1,0 +1,24 @@
+#!/bin/bash
+# prepare.sh run|test: everything that ./demo or ./test needs. What is there already is left alone, so that the second
+# run takes no time. Two at once wait for each other.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ "$(uname -s)" = Linux ] || { echo 'setup: this needs Linux (Debian or Ubuntu).' >&2; exit 1; }
+
+. setup/say.sh
+. setup/packages.sh
+. setup/python.sh
+. setup/servers.sh
+
+exec 9<setup
+flock 9
+
+need_setpriv
+need_java
+need_mariadb
+need_postgres
+need_environment "$1"
+if [ "$1" = test ]; then
+  need_server mysql97 "${MYSQL97_ROOT:-/opt/mysql97}"
+  need_server mysql56 "${MYSQL56_ROOT:-/opt/mysql56}"
+fi

@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# The virtual environment at .venv: every download is checked against requirements/*.txt. Sourced.
+
+find_python() {
+  local name
+  for name in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$name"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# The environment is good for this place, this Python and these requirements, and for no other.
+environment_key() {
+  { echo "$PWD $1" && "$1" -V && cat requirements/*.txt pyproject.toml setup/python.sh; } | sha256sum | cut -d' ' -f1
+}
+
+# need_environment run|test
+need_environment() {
+  local python key stamp
+  python=$(find_python) || stop 'Python 3.11 or later is missing.' 'Install it, then run this again:' "  $(by_hand python3 python3-venv)"
+  key=$(environment_key "$python")
+  stamp=.venv/ready-for-$1
+  [ "$(cat "$stamp" 2>/dev/null)" != "$key" ] || return 0
+
+  # Debian keeps ensurepip in a package of its own.
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    install "Python's venv module" "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+  fi
+  if [ "$(cat .venv/made-by 2>/dev/null)" != "$PWD $python" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say 'making the virtual environment .venv'
+    rm -rf .venv
+    "$python" -m venv .venv || stop 'The virtual environment could not be made; the reason is above.'
+    echo "$PWD $python" >.venv/made-by
+  fi
+  rm -f .venv/ready-for-*
+  say 'installing Python packages (Spark alone is 400 MB: minutes, the first time)'
+  pinned -r requirements/build.txt
+  if [ "$1" = test ]; then
+    pinned --no-build-isolation -r requirements/run.txt -r requirements/dev.txt
+  else
+    pinned --no-build-isolation -r requirements/run.txt
+  fi
+  pip_install --no-deps --no-build-isolation --editable .
+  echo "$key" >.venv/ready-for-run
+  [ "$1" != test ] || echo "$key" >.venv/ready-for-test
+}
+
+pinned() { pip_install --require-hashes "$@"; }
+
+pip_install() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --progress-bar off "$@" ||
+    stop 'The Python packages could not be installed (is there a network?); what pip said is above.' 'Run this again when that is cured: it goes on where it stopped.'
+}

@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# How set-up speaks, and how it becomes root. Sourced by the others.
+
+say() { printf '%s\n' "setup: $*" >&2; }
+
+stop() {
+  printf '\nsetup: %s\n' "$1" >&2
+  shift
+  for line in "$@"; do printf '       %s\n' "$line" >&2; done
+  exit 1
+}
+
+# as_root COMMAND...: directly, or by a sudo that asks nothing.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_be_root() {
+  [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}

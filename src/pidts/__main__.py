@@ -1,0 +1,5 @@
+"""`python -m pidts` is `pidts`."""
+
+from pidts.cli.app import main
+
+main()

@@ -1,0 +1,113 @@
+"""One batch of one worker into the target, exactly once.
+
+A commit is one target transaction: lock the worker's checkpoint row, decide, write the rows, save the checkpoint,
+COMMIT. What holds when it breaks off at each point:
+
+1. Before the row is locked: nothing happened.
+2. Between lock and COMMIT, by an error: rolled back here. By a lost connection or a dead process: the server rolls
+   back, and until it has, the row stays locked, so whoever comes next waits in step 1 and sees the old checkpoint.
+3. While COMMIT is under way and the answer is lost: either all of it is in or none. The next attempt, here or in
+   another process, locks the row, which waits for the old transaction to end, and reads what it left: the new Lsn
+   means in (ALREADY), the old one means not in (write again). The row is never read without its lock: an unlocked
+   read could still show the old Lsn of a commit that is just going through, and the batch would be written twice.
+4. After COMMIT, before the caller knows: the caller repeats the batch and gets ALREADY.
+5. A run that was taken over wakes up at any point: it holds the lock (then the new run's `claim` waited for it, and
+   its batch counts), or its next lock reads a newer epoch and it ends with `Fenced`. Its writes and its lock are in
+   the same transaction, so it can never write without having seen its own epoch under lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from pidts.apply.checkpoint import Outcome, settle
+from pidts.apply.port import Target, TargetSession
+from pidts.apply.retry import Retry
+from pidts.model import Checkpoint, Lsn, Transient, Where
+from pidts.reduce import NetChange
+
+
+class Committer:
+    """Holds one session, so it belongs to one thread; parallel workers have one each."""
+
+    def __init__(
+        self,
+        target: Target,
+        task: str,
+        source: str,
+        epoch: int,
+        *,
+        retry: Retry | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._target = target
+        self._task, self._source, self._epoch = task, source, epoch
+        self._retry = retry or Retry()
+        self._sleep = sleep
+        self._session: TargetSession | None = None
+
+    def commit(self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Sequence[NetChange]) -> Outcome:
+        """Bring the worker from `expected` to `checkpoint.lsn` with these changes, or find that it is there already.
+
+        ALREADY is never said of what this very call committed, whatever became of the connection.
+        """
+        new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
+        rows = sum(change.deletes.num_rows + change.upserts.num_rows for change in changes)
+        asked = False
+        for attempt in range(1, self._retry.attempts + 1):
+            try:
+                session = self._connected()
+                session.begin()
+                stored = session.lock_checkpoint(self._task, self._source, worker)
+                if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
+                    session.rollback()
+                    return Outcome.APPLIED if asked else Outcome.ALREADY
+                for change in changes:
+                    session.write(change)
+                session.save_checkpoint(new)
+                asked = True
+                session.commit()
+            except Transient as error:
+                self._drop()
+                if attempt == self._retry.attempts:
+                    raise self._given_up(error, attempt, asked=asked) from error
+                self._sleep(self._retry.pause(attempt))
+            except BaseException:
+                self._drop()
+                raise
+            else:
+                return Outcome.APPLIED
+        raise AssertionError  # the loop returns or raises
+
+    def close(self) -> None:
+        """Let the connection go; the next commit opens another."""
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connected(self) -> TargetSession:
+        if self._session is None:
+            self._session = self._target.connect()
+        return self._session
+
+    def _drop(self) -> None:
+        """Closing gives up the open transaction; after an error nothing else is known of the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _given_up(self, error: Transient, attempts: int, *, asked: bool) -> Transient:
+        open_end = "; whether the last COMMIT came through is not known yet, the next attempt will see" if asked else ""
+        return Transient(
+            error.code,
+            f"{error.what} ({attempts} attempts{open_end})",
+            where=error.where if str(error.where) else Where(source=self._source),
+            todo=error.todo or "The task tries again by itself once the target answers",
+        )

@@ -1,0 +1,126 @@
+"""What a target must offer. Targets satisfy these protocols by shape and import nothing from here.
+
+Rules that hold for every method:
+
+- Between `begin` and `commit` nothing is visible to others, and a lost session leaves nothing behind.
+- A session belongs to one thread.
+- A driver's errors never get out: what may pass on a second try is `Transient`; what a person must look at is `Halted`
+  and names the table.
+- After a `Transient` the session may be dead. The caller closes it and connects again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pyarrow as pa
+
+from pidts.model import Checkpoint, DdlJournal, Lsn, Rendered, Table, TableName
+from pidts.reduce import NetChange
+from pidts.schema import Statement
+
+
+class TargetSession(Protocol):
+    """One connection to a target."""
+
+    @property
+    def transactional_ddl(self) -> bool:
+        """True where DDL is part of the transaction around it."""
+
+    def begin(self) -> None:
+        """Open a transaction in which each statement sees what is committed at that moment (READ COMMITTED)."""
+
+    def commit(self) -> None:
+        """Make it durable. A `Transient` out of here means: nobody knows whether it is."""
+
+    def rollback(self) -> None:
+        """Undo; never raises, also not on a dead session."""
+
+    def close(self) -> None:
+        """Give up the open transaction and the connection; never raises."""
+
+    def prepare_meta(self) -> None:
+        """Create the tables of `pidts_meta` where they are missing; outside of transactions."""
+
+    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """Take the task over: after this, every holder of an older epoch is refused. Outside of transactions.
+
+        Missing rows begin at `start`. Another number of workers than before is accepted only where all rows are at the
+        same place; else Halted "worker-count-changed".
+        """
+
+    def checkpoints(self, task: str, source: str) -> list[Checkpoint]:
+        """All workers' rows by worker, without locks; empty where the task never ran."""
+
+    def lock_checkpoint(self, task: str, source: str, worker: int) -> Checkpoint:
+        """The worker's row, locked until the transaction ends, as it is after every earlier holder has ended."""
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Overwrite the worker's row."""
+
+    def write(self, change: NetChange) -> None:
+        """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only."""
+
+    def structure(self, name: TableName) -> Table | None:
+        """The table as it is on the target: names, nullability and keys are exact, types are the nearest ones."""
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Why rows of this structure cannot be written to the target's table; None where there is no such table."""
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """A text that changes whenever the table's structure does, and only then; None where there is no table."""
+
+    def create_statements(self, table: Table) -> Rendered:
+        """How to create the table with all its keys."""
+
+    def ddl_statements(
+        self,
+        statement: Statement,
+        before: Mapping[TableName, Table | None],
+        after: Mapping[TableName, Table | None],
+        executed_at: int = 0,
+    ) -> Rendered:
+        """The same schema change here; each statement of the list is atomic by itself. All names are target names.
+
+        `executed_at` is the source's clock in seconds since 1970, for columns whose default is the current time.
+        """
+
+    def execute(self, sql: str) -> None:
+        """Run one of these statements."""
+
+    def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
+        """Keep `claim` and every other holder of this lock out until it is left or the session has ended."""
+
+    def save_structures(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """Remember the source's structures as of `lsn`; None forgets the table."""
+
+    def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
+        """What was saved last."""
+
+    def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
+        """The schema change at `lsn`, if it was begun."""
+
+    def write_journal(self, journal: DdlJournal) -> None:
+        """Insert or overwrite it."""
+
+    def read_rows(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Rows in `table.arrow`: those with the identities of `keys`, or the next `limit` past `after` by identity."""
+
+    def count(self, name: TableName) -> int:
+        """Number of rows."""
+
+
+class Target(Protocol):
+    """Where to connect; picklable, since it travels to Spark's tasks."""
+
+    def connect(self) -> TargetSession:
+        """A new session."""

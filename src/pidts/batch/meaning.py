@@ -1,0 +1,102 @@
+"""What a transaction of the relay means for one task: nothing, rows to carry, or a DDL to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pidts.model import LogEntry, TableName
+from pidts.plan import Work, WorkKind
+from pidts.rules import AllowList
+from pidts.schema import (
+    AddKey,
+    AlterDatabase,
+    AlterTable,
+    ChangeColumn,
+    ConvertCharset,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    DropColumn,
+    DropConstraint,
+    DropDatabase,
+    DropKey,
+    DropTable,
+    Ignored,
+    ModifyColumn,
+    RenameTable,
+    RenameTo,
+    Statement,
+    StatementDml,
+    Unknown,
+    classify,
+)
+
+_MAY_CHANGE_KEY = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn)
+_NOTHING = Work(WorkKind.NOTHING)
+_ROWS = Work(WorkKind.ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Judges transactions by the tables that the task carries."""
+
+    allow: AllowList
+    dialect: Dialect
+
+    def __call__(self, entry: LogEntry) -> Work:
+        """The planner's view of an entry."""
+        transaction = entry.transaction
+        if transaction.ddl is not None:
+            work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
+            if work.kind is WorkKind.DDL:
+                return work
+        if transaction.row_events and any(map(self.allow, transaction.tables)):
+            return _ROWS
+        return _NOTHING
+
+    def _statement(self, text: str, schema: str) -> Statement:
+        """The index does not hold the modes that a statement ran under; ANSI_QUOTES is the one that hides names."""
+        statement = classify(text, schema, dialect=self.dialect)
+        if isinstance(statement, Unknown):
+            return classify(text, schema, dialect=replace(self.dialect, ansi_quotes=True))
+        return statement
+
+    def of_statement(self, statement: Statement) -> Work:
+        """A statement that cannot be understood counts as DDL: the batch that meets it stops and says so."""
+        match statement:
+            case Ignored():
+                return _NOTHING
+            case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
+                return Work(WorkKind.DDL) if self.allow.takes_schema(name) else _NOTHING
+            case DropDatabase(name=name) | CreateDatabase(name=name):
+                return Work(WorkKind.DDL, gone_schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
+            case Unknown() | StatementDml() if not statement.tables:
+                return Work(WorkKind.DDL)
+            case _ if not any(map(self.allow, statement.tables)):
+                return _NOTHING
+            case DropTable():
+                return Work(WorkKind.DDL, gone=statement.tables)
+            case CreateTable(or_replace=True) | CreateTableLike(or_replace=True):
+                return Work(WorkKind.DDL, gone=(statement.table,))
+            case RenameTable(pairs=pairs):
+                return self._renaming(pairs)
+            case AlterTable(table=table, actions=actions):
+                work = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
+                rekeyed = any(isinstance(action, _MAY_CHANGE_KEY) for action in actions)
+                return replace(work, recopied=(table,)) if rekeyed else work
+            case _:
+                return Work(WorkKind.DDL)
+
+    def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
+        """Pairs are renamed one after the other, so that names can be swapped over a third one."""
+        first_names: dict[TableName, TableName] = {}
+        for old, new in pairs:
+            first_names[new] = first_names.pop(old, old)
+        renamed = {first: last for last, first in first_names.items()}
+        return Work(
+            WorkKind.DDL,
+            gone=tuple(name for name, last in renamed.items() if not self.allow(last)),
+            renamed=tuple((name, last) for name, last in renamed.items() if self.allow(last)),
+        )

@@ -1,0 +1,78 @@
+"""Which reader and which builder a column needs: the one place that knows all type families."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pidts.binlog import decimals, identifiers, json, labels, numbers, strings, temporal
+from pidts.binlog.image import Build, MakeReader, mismatch
+from pidts.binlog.wire import Wire, WireType
+from pidts.model.table import Column, Table, TableName
+from pidts.model.types import Kind
+
+_NUMBERS = frozenset(
+    {
+        Kind.TINYINT,
+        Kind.SMALLINT,
+        Kind.MEDIUMINT,
+        Kind.INT,
+        Kind.BIGINT,
+        Kind.FLOAT,
+        Kind.DOUBLE,
+        Kind.BIT,
+        Kind.YEAR,
+    }
+)
+_TEMPORALS = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_LABELS = frozenset({Kind.ENUM, Kind.SET})
+_IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+
+
+def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
+    """For one column in one form; a form that its type cannot have is a `DecodeError`."""
+    make = _reader(column, wire)
+    if make is None:
+        raise mismatch(table, column, wire)
+    return make
+
+
+def _reader(column: Column, wire: Wire) -> MakeReader | None:
+    kind = column.type.kind
+    if kind in _NUMBERS:
+        return numbers.reader(column.type, wire)
+    if kind is Kind.DECIMAL:
+        return decimals.reader(column.type, wire)
+    if kind in _TEMPORALS:
+        return temporal.reader(column.type, wire)
+    if kind in _LABELS:
+        return labels.reader(column.type, wire)
+    if kind in _IDENTIFIERS:
+        return identifiers.reader(column.type, wire)
+    if kind is Kind.JSON and wire.type is WireType.JSON and wire.size in {1, 2, 3, 4}:
+        return strings.converted(wire.size, lambda document: json.text(document).encode())
+    return strings.reader(column, wire)
+
+
+def builders(table: Table) -> list[Build]:
+    """For every column of a table, in order."""
+    return [_builder(table.name, column) for column in table.columns]
+
+
+def _builder(table: TableName, column: Column) -> Build:
+    kind, arrow = column.type.kind, column.type.arrow
+    if kind in _NUMBERS:
+        return partial(numbers.build, arrow)
+    if kind is Kind.DECIMAL:
+        return partial(decimals.build, arrow)
+    if kind is Kind.DATE:
+        return partial(temporal.build_date, arrow)
+    if kind is Kind.DATETIME:
+        return partial(temporal.build_datetime, arrow)
+    if kind in _TEMPORALS:
+        return partial(temporal.build_microseconds, arrow)
+    if kind in _LABELS:
+        return labels.builder(table, column)
+    if column.type.is_bytes:
+        return partial(strings.build_bytes, arrow)
+    # JSON, UUID and INET values have become UTF-8 when they were read; MariaDB's JSON is UTF-8 text anyway.
+    return strings.text_builder(table, column, (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4")

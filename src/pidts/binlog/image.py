@@ -1,0 +1,36 @@
+"""The two halves of decoding a column: from row images into a list, from the list into an Arrow array.
+
+A *reader* is made once per TABLE_MAP event, for the form on the wire: it takes the row bytes and a place in them,
+appends one value to its column's list and returns the place behind it. A *builder* is made once per table structure.
+In between stands a plain value that does not depend on the wire: an int for numbers, dates (packed, see `temporal`)
+and decimals (unscaled), bytes for text and bytes.
+
+Readers do not check the end of the bytes at every step: `data[at]` and `unpack_from` raise by themselves, and a slice
+that came out short moves the place past the end, where the caller looks once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.binlog.wire import Wire
+from pidts.model.errors import DecodeError, Where
+from pidts.model.table import Column, TableName
+
+Append = Callable[[Any], None]
+Read = Callable[[bytes, int], int]
+MakeReader = Callable[[Append], Read]
+Build = Callable[[list[Any]], pa.Array]
+
+
+def mismatch(table: TableName, column: Column, wire: Wire) -> DecodeError:
+    """The log's table is not the table we know."""
+    return DecodeError(
+        "structure-mismatch",
+        f"column {column.name} is {column.type.kind} in the known structure and {wire} in the log",
+        where=Where(table=str(table)),
+        todo="The table was changed in a way that the log does not tell (sql_log_bin=0?); copy it again",
+    )

@@ -1,0 +1,59 @@
+"""Events that nobody can carry on behind: what they mean and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pidts.binlog.cursor import Cursor
+from pidts.binlog.events import Event, type_name
+from pidts.model.errors import DecodeError, Halted, PidtsError
+
+
+def incident(event: Event) -> Halted:
+    """The source itself says that its log lacks something."""
+    number = int.from_bytes(event.body[:2], "little")
+    message = bytes(event.body[3:]).decode("utf-8", "replace")
+    return Halted(
+        "incident",
+        f"the source reports that its log has lost events (incident {number}: {message})",
+        todo="Copy the tables again; start behind this position",
+    )
+
+
+def unknown_event(event: Event) -> DecodeError:
+    """A type that may change data in a way we do not know."""
+    return DecodeError(
+        "unknown-event",
+        f"the log has an event of {type_name(event.type)}, which this version does not understand",
+        todo="Switch off the server feature that writes it, or use a newer version",
+    )
+
+
+def is_one_phase(event: Event) -> bool:
+    """Whether an XA_PREPARE event commits at once (`XA COMMIT ... ONE PHASE`)."""
+    return Cursor(event.body, "an XA_PREPARE event").uint(1) != 0
+
+
+def prepared_xa() -> Halted:
+    """Rows that a later statement commits or takes back."""
+    return Halted(
+        "xa-not-supported",
+        "the rows of an XA transaction are in the log before it is decided whether they count",
+        todo="Do not use two-phase XA transactions on synchronised tables; copy the tables again to go on",
+    )
+
+
+def rollback_of_too_much() -> Halted:
+    """A group that ends in ROLLBACK is a rarity; one of this size has never been seen."""
+    return Halted(
+        "rollback-too-large",
+        "a transaction too large for one batch was rolled back in the log",
+        todo="Take the table out of the task, go on, and copy it again",
+    )
+
+
+def located(error: PidtsError, position: str) -> PidtsError:
+    """The same error, naming the place in the log if it does not yet."""
+    if error.where.position:
+        return error
+    return type(error)(error.code, error.what, where=replace(error.where, position=position), todo=error.todo)

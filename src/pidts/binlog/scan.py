@@ -1,0 +1,198 @@
+"""Cutting the log into transactions, for the relay's index: headers and names only, never a row.
+
+A transaction begins with its GTID event (or BEGIN, where the server has no GTIDs) and ends with XID, COMMIT or
+ROLLBACK, or with its only statement. What lies between transactions (rotation, bookkeeping) becomes a *mark* when
+asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pidts.binlog import refusals
+from pidts.binlog.compressed import payload_events
+from pidts.binlog.events import Event, EventType
+from pidts.binlog.gtid_events import GTID_EVENTS, GtidEvent
+from pidts.binlog.rows import ROW_EVENTS
+from pidts.binlog.statements import Control, Query
+from pidts.binlog.table_map import table_name
+from pidts.binlog.walk import rotate_target
+from pidts.model.errors import DecodeError, PidtsError, Where
+from pidts.model.lsn import Lsn
+from pidts.model.position import Position
+from pidts.model.table import TableName
+from pidts.model.transaction import Transaction
+
+_STATEMENTS = frozenset({EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY})
+_FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
+
+
+@dataclass(slots=True)
+class _Open:
+    """The transaction being read."""
+
+    begin: Lsn
+    gtid: GtidEvent
+    explicit: bool = False
+    """A BEGIN, or MariaDB's GTID that stands for one: only a COMMIT ends it."""
+    row_events: int = 0
+    tables: dict[TableName, None] = field(default_factory=dict)
+    statements: list[tuple[str, str]] = field(default_factory=list)
+
+
+class TransactionScanner:
+    """Feed it every event of one source in log order; it gives back each transaction when its last event came.
+
+    A server that died while it wrote leaves the beginning of a transaction at the end of a log file; nobody ever
+    committed it, and it becomes part of the next mark.
+    """
+
+    def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
+        self._change_no = change_no
+        self._prev = prev_lsn
+        self._reached = prev_lsn
+        self._gap: Lsn | None = None
+        self._open: _Open | None = None
+        self._timestamp = 0
+        self._names: dict[bytes, TableName] = {}
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._open is not None
+
+    def feed(self, event: Event) -> Transaction | None:
+        """The transaction that this event completes, if any."""
+        if event.is_artificial:
+            if event.type == EventType.ROTATE and self._open is None:
+                self._pass_to(Lsn.at(Position(*rotate_target(event.body)), self._change_no))
+            return None
+        try:
+            return self._feed(event)
+        except PidtsError as error:
+            raise refusals.located(error, f"log {event.log_index}:{event.offset}") from error
+
+    def mark(self) -> Transaction | None:
+        """What was passed since the last transaction and belongs to none; None where nothing was."""
+        if self._open is not None or self._reached <= self._prev:
+            return None
+        return self._entry(self._reached, self._gap or self._prev, GtidEvent(""), _Open(self._prev, GtidEvent("")))
+
+    def _feed(self, event: Event) -> Transaction | None:
+        end = Lsn(self._change_no, event.log_index, event.end)
+        if event.type in _FILE_ENDS:
+            self._open = None
+        if event.type == EventType.ROTATE:
+            end = Lsn.at(Position(*rotate_target(event.body)), self._change_no)
+        self._timestamp = event.timestamp or self._timestamp
+        if event.type == EventType.TRANSACTION_PAYLOAD:
+            complete = False
+            for _, inner in payload_events(event):
+                if complete or inner.type == EventType.TRANSACTION_PAYLOAD:
+                    raise DecodeError("unknown-event", "a compressed transaction holds more than a transaction")
+                complete = self._step(inner)
+        else:
+            complete = self._step(event)
+        if complete and self._open is not None:
+            done, self._open = self._open, None
+            return self._entry(end, done.begin, done.gtid, done)
+        if self._open is None:
+            self._pass_to(end, Lsn(self._change_no, event.log_index, event.offset))
+        return None
+
+    def _pass_to(self, end: Lsn, start: Lsn | None = None) -> None:
+        if end > self._reached:
+            self._gap = self._gap or start
+            self._reached = end
+
+    def _entry(self, lsn: Lsn, begin: Lsn, gtid: GtidEvent, found: _Open) -> Transaction:
+        if lsn <= self._prev:
+            raise DecodeError(
+                "log-went-back",
+                f"the log continues at {lsn}, before {self._prev} where it was",
+                where=Where(position=f"log {lsn.log_index}:{lsn.offset}"),
+            )
+        statements = [] if gtid.start_alter or gtid.rollback_alter else found.statements
+        transaction = Transaction(
+            lsn=lsn,
+            prev_lsn=self._prev,
+            begin=begin,
+            gtid=gtid.gtid,
+            timestamp=self._timestamp,
+            row_events=found.row_events,
+            tables=tuple(found.tables),
+            ddl=";\n".join(sql for _, sql in statements) or None,
+            ddl_schema=statements[0][0] if statements else "",
+        )
+        self._prev = self._reached = lsn
+        self._gap = None
+        return transaction
+
+    def _step(self, event: Event) -> bool:
+        """Takes one event in; True where it ends its transaction."""
+        kind = event.type
+        if kind in GTID_EVENTS:
+            if self._open is not None:
+                raise DecodeError("unfinished-transaction", "a transaction begins before the one before has ended")
+            gtid = GtidEvent.parse(event)
+            self._begin(event, gtid, explicit=kind == EventType.MARIADB_GTID and not gtid.standalone)
+        elif kind in ROW_EVENTS:
+            self._now(event).row_events += 1
+        elif kind == EventType.TABLE_MAP:
+            self._now(event).tables[self._table(event)] = None
+        elif kind in _STATEMENTS:
+            return self._statement(event, Query.parse(event))
+        elif kind in (EventType.XID, EventType.XA_PREPARE):
+            self._now(event)
+            return True
+        elif kind == EventType.INCIDENT:
+            raise refusals.incident(event)
+        elif not event.may_be_ignored:
+            raise refusals.unknown_event(event)
+        return False
+
+    def _statement(self, event: Event, query: Query) -> bool:
+        match query.control:
+            case Control.BEGIN:
+                self._now(event).explicit = True
+                return False
+            case Control.COMMIT | Control.ROLLBACK:
+                self._now(event)
+                return True
+            case Control.SAVEPOINT | Control.ROLLBACK_TO | Control.RELEASE:
+                self._now(event)
+                return False
+            case Control.XA:
+                return self._xa(event, query.sql)
+            case Control.COMMENT:
+                return False
+        now = self._now(event)
+        now.statements.append((query.schema, query.sql))
+        return not now.explicit and not opens_transaction(query.sql)
+
+    def _xa(self, event: Event, sql: str) -> bool:
+        """`XA START` stands where BEGIN would; the end of a prepared one is a transaction without rows."""
+        word = sql.split(maxsplit=2)[1].upper()
+        now = self._now(event)
+        if word in {"START", "BEGIN"}:
+            now.explicit = True
+        return word in {"COMMIT", "ROLLBACK"}
+
+    def _now(self, event: Event) -> _Open:
+        """The open transaction; on a server without GTIDs the event itself begins it."""
+        return self._open or self._begin(event, GtidEvent(""), explicit=False)
+
+    def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _Open:
+        self._open = _Open(Lsn(self._change_no, event.log_index, event.offset), gtid, explicit)
+        return self._open
+
+    def _table(self, event: Event) -> TableName:
+        body = bytes(event.body)
+        if body not in self._names:
+            self._names[body] = table_name(body)
+        return self._names[body]
+
+
+def opens_transaction(sql: str) -> bool:
+    """MySQL's `CREATE TABLE ... START TRANSACTION`, which the rows of its SELECT follow."""
+    return sql.rstrip().rstrip(";").rstrip().upper().endswith("START TRANSACTION")

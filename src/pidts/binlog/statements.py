@@ -1,0 +1,146 @@
+"""QUERY events: SQL that the source ran, and the session it ran in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from pidts.binlog import charsets, compressed
+from pidts.binlog.cursor import Cursor
+from pidts.binlog.events import Event, EventType
+from pidts.model.errors import DecodeError
+
+_FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
+_SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ, _DATABASE_CHARSET = 1, 2, 4, 5, 6, 8
+_INVOKER, _DATABASES = 11, 12
+
+
+class Control(Enum):
+    """What a statement does to the transaction around it; `NONE` is work of its own."""
+
+    NONE = auto()
+    BEGIN = auto()
+    COMMIT = auto()
+    ROLLBACK = auto()
+    SAVEPOINT = auto()
+    ROLLBACK_TO = auto()
+    RELEASE = auto()
+    XA = auto()
+    COMMENT = auto()
+
+
+_CONTROL = (
+    (Control.BEGIN, re.compile(r"BEGIN|START TRANSACTION", re.IGNORECASE)),
+    (Control.COMMIT, re.compile(r"COMMIT", re.IGNORECASE)),
+    (Control.ROLLBACK, re.compile(r"ROLLBACK", re.IGNORECASE)),
+    (Control.SAVEPOINT, re.compile(r"SAVEPOINT\s+(?P<name>.+)", re.IGNORECASE | re.DOTALL)),
+    (Control.ROLLBACK_TO, re.compile(r"ROLLBACK\s+TO\s+(?:SAVEPOINT\s+)?(?P<name>.+)", re.IGNORECASE | re.DOTALL)),
+    (Control.RELEASE, re.compile(r"RELEASE\s+SAVEPOINT\s+(?P<name>.+)", re.IGNORECASE | re.DOTALL)),
+    (Control.XA, re.compile(r"XA\s+(?:START|BEGIN|END|PREPARE|COMMIT|ROLLBACK)\b.*", re.IGNORECASE | re.DOTALL)),
+    (Control.COMMENT, re.compile(r"# Dummy event.*", re.DOTALL)),
+)
+_CONTROL_LETTERS = frozenset("bBcCrRsSxX#")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement; collation ids are 0 where the event does not tell."""
+
+    schema: str
+    sql: str
+    thread_id: int = 0
+    sql_mode: int | None = None
+    client_collation: int = 0
+    connection_collation: int = 0
+    server_collation: int = 0
+    database_collation: int = 0
+    time_zone: str = ""
+    """Of the session, where the statement made use of it."""
+
+    @classmethod
+    def parse(cls, event: Event) -> Query:
+        """From a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event."""
+        cursor = Cursor(event.body, "a QUERY event")
+        thread_id = cursor.uint(4)
+        cursor.take(4)
+        schema_size = cursor.uint(1)
+        cursor.take(2)
+        variables_size = cursor.uint(2)
+        if event.type == EventType.EXECUTE_LOAD_QUERY:
+            cursor.take(13)
+        told = _variables(cursor.take(variables_size))
+        schema = cursor.take(schema_size)
+        if cursor.take(1) != b"\0":
+            raise DecodeError("bad-name", "a QUERY event has a database name without its end")
+        sql = cursor.rest()
+        if event.type == EventType.QUERY_COMPRESSED:
+            sql = compressed.inflate(sql, "a QUERY_COMPRESSED event")
+        return cls(
+            schema=schema.decode("utf-8", "backslashreplace"),
+            sql=_sql_text(sql, told.get("client_collation", 0)),
+            thread_id=thread_id,
+            **told,
+        )
+
+    @property
+    def control(self) -> Control:
+        """Which transaction statement it is, if any."""
+        return self._control()[0]
+
+    @property
+    def savepoint(self) -> str:
+        """The savepoint that it sets, goes back to or releases."""
+        return self._control()[1]
+
+    def _control(self) -> tuple[Control, str]:
+        sql = self.sql.strip()
+        if sql[:1] in _CONTROL_LETTERS:
+            for control, pattern in _CONTROL:
+                if match := pattern.fullmatch(sql):
+                    name = match["name"] if "name" in pattern.groupindex else ""
+                    return control, name.strip().strip("`").lower()
+        return Control.NONE, ""
+
+
+def _variables(data: bytes) -> dict[str, Any]:
+    """The session's settings; they come in the order of their codes, and what is behind an unknown one is lost."""
+    cursor = Cursor(data, "a QUERY event's session settings")
+    told: dict[str, Any] = {}
+    while cursor.left:
+        code = cursor.uint(1)
+        if code == _SQL_MODE:
+            told["sql_mode"] = cursor.uint(8)
+        elif code == _CATALOG:
+            cursor.take(cursor.uint(1) + 1)
+        elif code == _CHARSETS:
+            for name in ("client_collation", "connection_collation", "server_collation"):
+                told[name] = cursor.uint(2)
+        elif code == _TIME_ZONE:
+            told["time_zone"] = cursor.take(cursor.uint(1)).decode("utf-8", "backslashreplace")
+        elif code == _CATALOG_NZ:
+            cursor.take(cursor.uint(1))
+        elif code == _DATABASE_CHARSET:
+            told["database_collation"] = cursor.uint(2)
+        elif code == _INVOKER:
+            cursor.take(cursor.uint(1))
+            cursor.take(cursor.uint(1))
+        elif code == _DATABASES:
+            count = cursor.uint(1)
+            for _ in range(count if count < 254 else 0):
+                while cursor.take(1) != b"\0":
+                    pass
+        elif code in _FIXED_VARIABLES:
+            cursor.take(_FIXED_VARIABLES[code])
+        else:
+            break
+    return told
+
+
+def _sql_text(sql: bytes, collation: int) -> str:
+    """In the client's charset; bytes that are none (binary literals) stay visible as escapes."""
+    try:
+        return charsets.decoder(charsets.charset_of(collation) or "utf8mb4")(sql)
+    except UnicodeDecodeError:
+        return sql.decode("utf-8", "backslashreplace")

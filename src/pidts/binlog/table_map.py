@@ -1,0 +1,55 @@
+"""TABLE_MAP events: the table that the row events behind it speak of, and how its columns are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.binlog import table_metadata
+from pidts.binlog.cursor import Cursor
+from pidts.binlog.wire import Wire, read_wires
+from pidts.model.errors import DecodeError
+from pidts.model.table import Table, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """One event. `metadata` is the optional part, which says what the columns mean."""
+
+    table_id: int
+    name: TableName
+    types: bytes
+    wires: tuple[Wire, ...]
+    nullable: tuple[bool, ...]
+    metadata: bytes = b""
+
+    @classmethod
+    def parse(cls, body: bytes | memoryview) -> TableMap:
+        """From the event's body."""
+        cursor = Cursor(body, "a TABLE_MAP event")
+        table_id = cursor.uint(6)
+        cursor.take(2)
+        name = TableName(cursor.name(), cursor.name())
+        count = cursor.packed()
+        types = cursor.take(count)
+        wires = read_wires(types, cursor.take(cursor.packed()))
+        bits = int.from_bytes(cursor.take((count + 7) // 8), "little")
+        nullable = tuple(bool(bits >> place & 1) for place in range(count))
+        return cls(table_id, name, types, wires, nullable, cursor.rest())
+
+    def to_table(self, *, placeholders: bool = False) -> Table | None:
+        """The table as far as the event tells; None where it has no names, unless made-up ones (`@1`) will do."""
+        return table_metadata.to_table(self.name, self.wires, self.nullable, self.metadata, placeholders=placeholders)
+
+
+def table_id(body: bytes | memoryview) -> int:
+    """The number by which row events name the table: their own first field too."""
+    if len(body) < 8:
+        raise DecodeError("truncated", "a TABLE_MAP or row event has no room for its table")
+    return int.from_bytes(body[:6], "little")
+
+
+def table_name(body: bytes | memoryview) -> TableName:
+    """The name alone: all that an index of transactions needs."""
+    cursor = Cursor(body, "a TABLE_MAP event")
+    cursor.take(8)
+    return TableName(cursor.name(), cursor.name())

@@ -1,0 +1,203 @@
+"""What a TABLE_MAP event may tell beyond the form of its columns: signs, charsets, names, labels, the primary key.
+
+MySQL 5.6 and MariaDB tell nothing by default, MySQL 8 signs and charsets; `binlog_row_metadata=FULL` tells all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pidts.binlog import charsets
+from pidts.binlog.cursor import Cursor, text
+from pidts.binlog.wire import Wire, WireType
+from pidts.model.errors import DecodeError, Halted
+from pidts.model.table import Column, Key, Table, TableName
+from pidts.model.types import ColumnType, Kind
+
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
+_PRIMARY_KEY, _PRIMARY_KEY_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET, _VECTOR = 8, 9, 10, 11, 13
+
+_BINARY = 63
+
+_PLAIN = {
+    WireType.TINY: Kind.TINYINT,
+    WireType.SHORT: Kind.SMALLINT,
+    WireType.INT24: Kind.MEDIUMINT,
+    WireType.LONG: Kind.INT,
+    WireType.LONGLONG: Kind.BIGINT,
+    WireType.FLOAT: Kind.FLOAT,
+    WireType.DOUBLE: Kind.DOUBLE,
+    WireType.DECIMAL: Kind.DECIMAL,
+    WireType.YEAR: Kind.YEAR,
+    WireType.BIT: Kind.BIT,
+    WireType.DATE: Kind.DATE,
+    WireType.TIME: Kind.TIME,
+    WireType.TIME2: Kind.TIME,
+    WireType.DATETIME: Kind.DATETIME,
+    WireType.DATETIME2: Kind.DATETIME,
+    WireType.TIMESTAMP: Kind.TIMESTAMP,
+    WireType.TIMESTAMP2: Kind.TIMESTAMP,
+    WireType.JSON: Kind.JSON,
+    WireType.GEOMETRY: Kind.GEOMETRY,
+    WireType.VECTOR: Kind.VECTOR,
+    WireType.ENUM: Kind.ENUM,
+    WireType.SET: Kind.SET,
+}
+_NUMERIC = frozenset(list(_PLAIN)[:9])
+_BLOBS = frozenset(
+    {WireType.BLOB, WireType.TINY_BLOB, WireType.MEDIUM_BLOB, WireType.LONG_BLOB, WireType.BLOB_COMPRESSED}
+)
+_VARYING = frozenset({WireType.VARCHAR, WireType.VAR_STRING, WireType.VARCHAR_COMPRESSED})
+_CHARACTER = _BLOBS | _VARYING | {WireType.STRING}
+_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
+_BYTES = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+
+
+@dataclass(slots=True)
+class _Told:
+    """The fields as they come, each list in the order of the columns that it is about."""
+
+    unsigned: list[bool] = field(default_factory=list)
+    collations: list[int] = field(default_factory=list)
+    label_collations: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    set_labels: list[list[bytes]] = field(default_factory=list)
+    enum_labels: list[list[bytes]] = field(default_factory=list)
+    primary_key: list[int] = field(default_factory=list)
+    dimensions: list[int] = field(default_factory=list)
+
+
+def to_table(
+    name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: bytes, *, placeholders: bool
+) -> Table | None:
+    """The table as far as the event tells it; without names None, or the columns are called `@1`, `@2` and so on."""
+    told = _read(metadata, wires)
+    if told.names and len(told.names) != len(wires):
+        raise DecodeError("bad-table-map", f"a table map of {name} names {len(told.names)} of {len(wires)} columns")
+    if not told.names:
+        if not placeholders:
+            return None
+        told.names = [f"@{number}" for number in range(1, len(wires) + 1)]
+    if any(place >= len(wires) for place in told.primary_key):
+        raise DecodeError("bad-table-map", f"a table map of {name} has a primary key over columns that are not there")
+    key = tuple(told.names[place] for place in told.primary_key)
+    types = _types(wires, told)
+    return Table(
+        name=name,
+        columns=tuple(
+            Column(column, kind, can_be_null)
+            for column, kind, can_be_null in zip(told.names, types, nullable, strict=True)
+        ),
+        keys=(Key("PRIMARY", key, unique=True, primary=True),) if key else (),
+    )
+
+
+def _read(metadata: bytes, wires: tuple[Wire, ...]) -> _Told:
+    told = _Told()
+    cursor = Cursor(metadata, "a table map's optional metadata")
+    characters = sum(wire.type in _CHARACTER for wire in wires)
+    labelled = sum(wire.type in (WireType.ENUM, WireType.SET) for wire in wires)
+    while cursor.left:
+        code = cursor.uint(1)
+        part = Cursor(cursor.take(cursor.packed()), cursor.what)
+        if code == _SIGNEDNESS:
+            told.unsigned = [bool(byte >> bit & 1) for byte in part.rest() for bit in range(7, -1, -1)]
+        elif code == _DEFAULT_CHARSET:
+            told.collations = _with_default(part, characters)
+        elif code == _COLUMN_CHARSET:
+            told.collations = _numbers(part)
+        elif code == _LABEL_DEFAULT_CHARSET:
+            told.label_collations = _with_default(part, labelled)
+        elif code == _LABEL_CHARSET:
+            told.label_collations = _numbers(part)
+        elif code == _NAMES:
+            while part.left:
+                told.names.append(text(part.take(part.packed()), part.what))
+        elif code in (_SET_LABELS, _ENUM_LABELS):
+            labels = told.set_labels if code == _SET_LABELS else told.enum_labels
+            while part.left:
+                labels.append([part.take(part.packed()) for _ in range(part.packed())])
+        elif code == _PRIMARY_KEY:
+            told.primary_key = _numbers(part)
+        elif code == _PRIMARY_KEY_PREFIX:
+            told.primary_key = _numbers(part)[::2]
+        elif code == _VECTOR:
+            told.dimensions = _numbers(part)
+    return told
+
+
+def _numbers(part: Cursor) -> list[int]:
+    numbers = []
+    while part.left:
+        numbers.append(part.packed())
+    return numbers
+
+
+def _with_default(part: Cursor, count: int) -> list[int]:
+    collations = [part.packed()] * count
+    while part.left:
+        place, collation = part.packed(), part.packed()
+        if place >= count:
+            raise DecodeError("bad-table-map", f"a table map has a charset for column {place} of {count}")
+        collations[place] = collation
+    return collations
+
+
+def _types(wires: tuple[Wire, ...], told: _Told) -> list[ColumnType]:
+    unsigned, collations, label_collations = iter(told.unsigned), iter(told.collations), iter(told.label_collations)
+    sets, enums, dimensions = iter(told.set_labels), iter(told.enum_labels), iter(told.dimensions)
+    types = []
+    for wire in wires:
+        if wire.type in _NUMERIC:
+            types.append(_number(wire, unsigned=next(unsigned, False)))
+        elif wire.type in _CHARACTER:
+            types.append(_character(wire, next(collations, _BINARY)))
+        elif wire.type is WireType.ENUM:
+            types.append(_labels(wire, next(enums, None), next(label_collations, 0)))
+        elif wire.type is WireType.SET:
+            types.append(_labels(wire, next(sets, None), next(label_collations, 0)))
+        elif wire.type is WireType.VECTOR:
+            types.append(ColumnType(Kind.VECTOR, length=next(dimensions, None)))
+        elif wire.type is WireType.BIT:
+            types.append(ColumnType(Kind.BIT, length=wire.size))
+        elif wire.type in _PLAIN:
+            types.append(ColumnType(_PLAIN[wire.type], fsp=wire.scale))
+        else:
+            raise DecodeError("unknown-type", f"a table map has a column {wire}")
+    return types
+
+
+def _number(wire: Wire, *, unsigned: bool) -> ColumnType:
+    kind = _PLAIN[wire.type]
+    if kind is Kind.DECIMAL:
+        return ColumnType(kind, unsigned=unsigned, precision=wire.size, scale=wire.scale)
+    return ColumnType(kind, unsigned=unsigned and kind is not Kind.YEAR)
+
+
+def _character(wire: Wire, collation: int) -> ColumnType:
+    """Bytes, too, where the event does not tell the charset: better raw than wrong."""
+    charset = charsets.charset_of(collation)
+    if charset is None:
+        raise Halted("unknown-charset", f"collation {collation} is not known")
+    as_text = charset != "binary"
+    if wire.type in _BLOBS:
+        if not 1 <= wire.size <= len(_TEXTS):
+            raise DecodeError("unknown-type", f"a table map has a column {wire}")
+        return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
+    kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
+    length = wire.size // charsets.width(charset)
+    return ColumnType(kinds[0], length=length, charset=charset) if as_text else ColumnType(kinds[1], length=wire.size)
+
+
+def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnType:
+    """Where the event has no labels they are called by their numbers."""
+    kind = _PLAIN[wire.type]
+    charset = charsets.charset_of(collation) or "utf8mb4"
+    if labels is None:
+        count = wire.size * 8 if kind is Kind.SET else min(2 ** (8 * wire.size), 2**16) - 1
+        return ColumnType(kind, charset=charset, labels=tuple(f"#{number}" for number in range(1, count + 1)))
+    decode = charsets.decoder(charset) if charset != "binary" else charsets.decoder("latin1")
+    try:
+        return ColumnType(kind, charset=charset, labels=tuple(map(decode, labels)))
+    except UnicodeDecodeError as error:
+        raise Halted("undecodable-text", f"a label is no {charset} text: {error.object.hex()}") from error

@@ -1,0 +1,154 @@
+"""Following a stream of raw events: which file, which byte, in which format; and that no event is damaged."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, Event, EventType, Format, is_artificial, type_name
+from pidts.model.errors import DecodeError, Where
+from pidts.model.position import Position
+
+MAGIC = b"\xfebin"
+
+_WRAP = 2**32
+_LAST_FILE = 2**32
+_LAST_BYTE = 10**12
+_FLAGS_AT = 17
+_IN_USE = 1
+
+
+class LogWalker:
+    """Turns raw events into `Event`s, live from a server or out of stored bytes.
+
+    Positions in event headers have 32 bits; the walker knows how often they have wrapped, given the byte at which it
+    starts.
+    """
+
+    def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
+        self._format = format
+        self._file, self._offset, self._log_index = log_file, offset, _number(log_file)
+
+    @property
+    def file(self) -> str:
+        """The log file that the next event is in."""
+        return self._file
+
+    @property
+    def offset(self) -> int:
+        """The byte after the last real event."""
+        return self._offset
+
+    @property
+    def format(self) -> Format | None:
+        """As the last FORMAT_DESCRIPTION event told."""
+        return self._format
+
+    def feed(self, raw: bytes | memoryview) -> Event:
+        """The event in `raw`, checked; the walker then stands behind it."""
+        view = memoryview(raw)
+        if len(view) < HEADER_SIZE:
+            raise self._bad("truncated", f"{len(view)} bytes are too few for an event")
+        timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(view)
+        if size != len(view):
+            raise self._bad("bad-size", f"an event of {len(view)} bytes says it has {size}")
+        body = self._checked(view, kind, log_pos)
+        offset = self._offset
+        if not is_artificial(kind, flags, log_pos):
+            offset = self._place(log_pos, size)
+            if offset < self._offset:
+                raise self._bad("log-went-back", f"{type_name(kind)} claims to start at byte {offset}")
+            self._offset = offset + size
+        event = Event(kind, timestamp, server_id, flags, size, log_pos, offset, self._log_index, body)
+        if kind == EventType.ROTATE:
+            self._move(*rotate_target(body))
+        elif kind == EventType.FORMAT_DESCRIPTION:
+            self._format = Format.parse(body)
+        return event
+
+    def _place(self, log_pos: int, size: int) -> int:
+        if log_pos == 0:
+            return self._offset
+        ahead = (log_pos - size - self._offset) % _WRAP
+        return self._offset + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+
+    def _checked(self, view: memoryview, kind: int, log_pos: int) -> memoryview:
+        """The body without its checksum, which is verified."""
+        if kind == EventType.FORMAT_DESCRIPTION:
+            tail = Format.checksum_tail(view[HEADER_SIZE:])
+            body = view[HEADER_SIZE : len(view) - tail]
+            if tail and Format.parse(body).checksum:
+                # The flag "file is open" is changed in place when the server closes the file; the checksum is not.
+                header = bytearray(view[:HEADER_SIZE])
+                header[_FLAGS_AT] &= ~_IN_USE
+                self._verify(zlib.crc32(body, zlib.crc32(header)), view, kind)
+            return body
+        if kind == EventType.ROTATE and log_pos == 0:
+            # Made up by the sending thread: the first one of a connection has no checksum, later ones may.
+            sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
+            return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
+        if self._format is None:
+            raise self._bad("no-format", f"{type_name(kind)} comes before the log has told its format")
+        if not self._format.checksum:
+            return view[HEADER_SIZE:]
+        if len(view) < HEADER_SIZE + CHECKSUM_SIZE:
+            raise self._bad("truncated", f"{type_name(kind)} has no room for its checksum")
+        self._verify(zlib.crc32(view[:-CHECKSUM_SIZE]), view, kind)
+        return view[HEADER_SIZE:-CHECKSUM_SIZE]
+
+    def _verify(self, computed: int, view: memoryview, kind: int) -> None:
+        if computed != _sum(view):
+            raise self._bad(
+                "bad-checksum",
+                f"{type_name(kind)} has checksum {_sum(view):08x}, its bytes give {computed:08x}",
+                "The log is damaged on the source's disk, on the way or in the relay; check the source with "
+                "mariadb-binlog --verify-binlog-checksum",
+            )
+
+    def _move(self, file: str, offset: int) -> None:
+        self._file, self._offset, self._log_index = file, offset, _number(file)
+
+    def _bad(self, code: str, what: str, todo: str = "") -> DecodeError:
+        return DecodeError(code, what, where=Where(position=f"{self._file}:{self._offset}"), todo=todo)
+
+
+def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
+    """Cuts concatenated events apart by the sizes in their headers."""
+    view = memoryview(buffer)
+    at = 0
+    while at < len(view):
+        if at + HEADER_SIZE > len(view):
+            raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
+        size = int.from_bytes(view[at + 9 : at + 13], "little")
+        if size < HEADER_SIZE or at + size > len(view):
+            raise DecodeError("bad-size", f"an event at byte {at} claims {size} bytes; {len(view) - at} are left")
+        yield view[at : at + size]
+        at += size
+
+
+def rotate_target(body: memoryview) -> tuple[str, int]:
+    """The file and byte that a ROTATE event names."""
+    if len(body) <= 8:
+        raise DecodeError("truncated", "a ROTATE event without a file name")
+    name, offset = bytes(body[8:]).rstrip(b"\0").decode("utf-8", "backslashreplace"), int.from_bytes(body[:8], "little")
+    if offset >= _LAST_BYTE:
+        raise DecodeError("bad-position", f"a ROTATE event names byte {offset} of {name}")
+    _number(name)
+    return name, offset
+
+
+def _number(file: str) -> int:
+    """The file's number; 0 where no file is known yet."""
+    if not file:
+        return 0
+    try:
+        number = Position(file, 0).log_index
+    except ValueError as error:
+        raise DecodeError("bad-name", str(error)) from error
+    if number >= _LAST_FILE:
+        raise DecodeError("bad-name", f"the number of the log file {file} is too large")
+    return number
+
+
+def _sum(view: memoryview) -> int:
+    return int.from_bytes(view[-CHECKSUM_SIZE:], "little")

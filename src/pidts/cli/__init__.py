@@ -1,0 +1,1 @@
+"""The command `pidts`: parse, call, show. What a command does is decided in the packages below."""

@@ -1,0 +1,208 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.metadata import version as version_of
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.errors import as_unexpected, show_error
+from pidts.cli.logs import set_up_logs
+from pidts.cli.signals import run_until_stopped
+from pidts.model import ConfigError, PidtsError
+
+if TYPE_CHECKING:
+    from pidts.task.config import TaskConfig
+
+app = typer.Typer(
+    name="pidts",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_INTERRUPTED = 130
+
+TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
+AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
+
+
+def main() -> None:
+    """The program `pidts`."""
+    if sys.argv[1:2] == ["events"]:
+        sys.meta_path.insert(0, _NoPandas())
+    sys.exit(run_command(sys.argv[1:]))
+
+
+class _NoPandas(MetaPathFinder):
+    """pyarrow loads pandas with the first array that it makes, if there is one.
+
+    Printing events needs none of it, and it takes longer to load than all the rest.
+    """
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol's
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """One command line; its exit code. Every way to fail ends here, so that all look the same."""
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    try:
+        result = app(args=list(arguments), prog_name="pidts", standalone_mode=False)
+    except PidtsError as error:
+        show_error(error, as_json=as_json)
+        return error.exit_code
+    except typer.TyperException as error:
+        show_error(ConfigError("usage", error.format_message(), todo=_help_for(arguments)), as_json=as_json)
+        return ConfigError.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return PidtsError.exit_code
+    except Exception as error:  # noqa: BLE001 - the last place where it can be told in one line
+        show_error(as_unexpected(error, debug=debug), as_json=as_json)
+        return PidtsError.exit_code
+    code = result if isinstance(result, int) else 0
+    return PidtsError.exit_code if code == _INTERRUPTED else code
+
+
+def _help_for(arguments: Sequence[str]) -> str:
+    known = {command.name for command in app.registered_commands}
+    named = [word for word in arguments[:1] if word in known]
+    return f"See: {' '.join(['pidts', *named, '--help'])}"
+
+
+@app.callback()
+def no_command(context: typer.Context) -> None:
+    """Carries every change of a MySQL or MariaDB server to another database, exactly once."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(ConfigError.exit_code)
+
+
+@app.command("version")
+def show_version() -> None:
+    """Print the version."""
+    print(f"pidts {version_of('pidts')}")
+
+
+@app.command("run")
+def run(
+    task: TaskFile,
+    until_synced: Annotated[
+        bool, typer.Option("--until-synced", help="End when all that the source had at the start is applied.")
+    ] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Run a task in the foreground, with live progress."""
+    config = _opened(task, debug=debug, live=True)
+    from pidts.cli.view import progress_view
+    from pidts.task.progress import Summary
+    from pidts.task.run import run_task
+
+    def work(stop: threading.Event) -> Summary:
+        with progress_view() as view:
+            return run_task(config, until_synced=until_synced, stop=stop, on_progress=view)
+
+    summary = run_until_stopped(work)
+    if as_json:
+        print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
+    else:
+        rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
+        place = summary.position or "-"
+        print(f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {place}")
+    return PidtsError.exit_code if until_synced and summary.stage != "synced" else 0
+
+
+@app.command("check")
+def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
+    """Look whether both servers are fit for a task; write nothing."""
+    config = _opened(task, debug=debug)
+    from pidts.cli.findings import show_findings
+    from pidts.task.check import check_task
+
+    return show_findings(config.name, check_task(config), as_json=as_json)
+
+
+@app.command("replicate")
+def replicate(task: TaskFile, debug: Debug = False) -> None:
+    """Run a task's replicator alone: from the source into the relay."""
+    config = _opened(task, debug=debug)
+    from pidts.task.replicator_process import replicate as replicate_task
+
+    run_until_stopped(lambda stop: replicate_task(config, stop))
+
+
+@app.command("events")
+def events(
+    source: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="mysql://user@host:port/ or binary log files.")
+    ],
+    start: Annotated[
+        str, typer.Option("--from", metavar="POINT", help="Begin behind this Lsn, file:position or GTID set.")
+    ] = "",
+    end: Annotated[str, typer.Option("--to", metavar="POINT", help="End with it.")] = "",
+    tables: Annotated[str, typer.Option(help="Only these: shop.orders,crm.*")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more; without --from, begin now.")] = False,
+    schema_from: Annotated[
+        str, typer.Option("--schema-from", metavar="URL", help="For files: the server that knows the columns.")
+    ] = "",
+    zone: Annotated[int, typer.Option(help="The zone that the events are marked with.")] = 1,
+    debug: Debug = False,
+) -> None:
+    """Print the change events of a log as JSON lines."""
+    from pidts.cli.events import print_events
+
+    set_up_logs(debug=debug)
+    print_events(source, start=start, end=end, tables=tables, follow=follow, schema_from=schema_from, zone=zone)
+
+
+@app.command("demo")
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="End after so many seconds of live sync; else with Ctrl-C.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show a full and incremental sync under live writes, on throwaway servers that it starts itself."""
+    from pidts.cli.demo import DemoResult, run_demo
+    from pidts.cli.findings import show_comparison
+    from pidts.cli.view import progress_view
+
+    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+
+    def say(text: str) -> None:
+        print(f"demo: {text}", file=sys.stderr, flush=True)
+
+    def work(stop: threading.Event) -> DemoResult | None:
+        with progress_view() as view:
+            return run_demo(seconds, stop, say, view)
+
+    result = run_until_stopped(work, may_leave=False)
+    if result is None:
+        say("stopped before the copy was complete; there is nothing to compare")
+        return 0
+    return show_comparison(result.report, result.summary, as_json=as_json)
+
+
+def _opened(task: Path, *, debug: bool, live: bool = False) -> TaskConfig:
+    """The task file, read before anything that takes long to load: a mistake in it is told at once."""
+    from pidts.task.config import load_task
+
+    config = load_task(task)
+    set_up_logs(debug=debug, quiet=live and sys.stderr.isatty())
+    for note in config.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return config

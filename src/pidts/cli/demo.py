@@ -1,0 +1,171 @@
+"""The demo: a MariaDB and a PostgreSQL of its own, a shop that is written to all the time, and a task between them.
+
+It knows no server but the two that it starts, on free ports and in a temporary folder, and takes both away again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pidts.cli.comparison import compare_task
+from pidts.cli.workload import Workload
+from pidts.model import Lsn, PidtsError, Position
+from pidts.sandbox import Server, start_mariadb, start_postgres
+from pidts.source.connection import connect
+from pidts.source.position import position
+from pidts.task.compose import source_config
+from pidts.task.config import TaskConfig, load_task
+from pidts.task.progress import Progress, Summary
+from pidts.task.run import run_task
+from pidts.verify import Report
+
+_DRAIN_SECONDS = 120.0
+_ALTER_AFTER = 15.0
+
+_TASK = """\
+# Written by `pidts demo`.
+name: demo
+task-mode: all
+target-database:
+  type: postgresql
+  host: {target.host}
+  port: {target.port}
+  user: {target.user}
+  password-file: target.password
+  database: postgres
+mysql-instances:
+  - source-id: shop
+    from: {{host: {source.host}, port: {source.port}, user: {source.user}, password-file: source.password}}
+    block-allow-list: shop
+block-allow-list: {{shop: {{do-dbs: [shop]}}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo ends with."""
+
+    summary: Summary
+    report: Report
+
+
+def run_demo(
+    seconds: float | None, stop: threading.Event, say: Callable[[str], None], show: Callable[[Progress], None]
+) -> DemoResult | None:
+    """Sync under writes for so many seconds (None: until told to stop), let the target catch up, compare.
+
+    None where it was told to stop before the copy was complete.
+    """
+    with ExitStack() as cleanup:
+        folder = Path(
+            cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
+        )
+        say("starting a MariaDB and a PostgreSQL of its own")
+        source, target = _start_servers(cleanup)
+        config = _task_file(folder, source, target)
+        workload = Workload(source_config(config))
+        say("filling the shop")
+        workload.fill()
+        say(f"source {source.host}:{source.port}, target {target.host}:{target.port}, task file {config.path}")
+        if stop.is_set():
+            return None
+        conductor = _Conductor(config, workload, seconds, stop, show)
+        workload.start()
+        cleanup.callback(workload.stop)
+        summary = run_task(config, until_synced=False, stop=conductor.ended, on_progress=conductor)
+        if not conductor.was_live:
+            return None
+        conductor.check()
+        say("writes have stopped, comparing both sides")
+        return DemoResult(summary, compare_task(config))
+
+
+def _start_servers(cleanup: ExitStack) -> tuple[Server, Server]:
+    with ThreadPoolExecutor(2) as pool:
+        starting = [pool.submit(start, password=secrets.token_hex(12)) for start in (start_mariadb, start_postgres)]
+        errors = [error for error in (one.exception() for one in starting) if error is not None]
+        servers = [cleanup.enter_context(one.result()) for one in starting if one.exception() is None]
+    if errors:
+        raise errors[0]
+    return servers[0], servers[1]
+
+
+def _task_file(folder: Path, source: Server, target: Server) -> TaskConfig:
+    for name, server in (("source", source), ("target", target)):
+        path = folder / f"{name}.password"
+        path.touch(mode=0o600)
+        path.write_text(server.password, "utf-8")
+    path = folder / "demo.yaml"
+    path.write_text(_TASK.format(source=source, target=target), "utf-8")
+    return load_task(path)
+
+
+class _Conductor:
+    """Watches the run: changes a table halfway, ends the writes in time, and the run when the target has all of them.
+
+    Its time begins when the first rows can flow, however long the machine takes to start Spark.
+    """
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        workload: Workload,
+        seconds: float | None,
+        stop: threading.Event,
+        show: Callable[[Progress], None],
+    ) -> None:
+        self._config, self._workload, self._show = config, workload, show
+        self._stop = stop
+        self._seconds = seconds
+        self._live: float | None = None
+        self._deadline = 0.0
+        self._goal: Position | None = None
+        self._given_up = False
+        self.ended = threading.Event()
+        """The run's own stop; the user's may come while rows are still on their way."""
+
+    def __call__(self, progress: Progress) -> None:
+        self._show(progress)
+        now = time.monotonic()
+        if self._live is None and progress.stage in {"copy", "sync"}:
+            self._live = now
+        if self._goal is None and self._stop.is_set() and progress.stage != "sync":
+            self._live = None
+            self.ended.set()
+        elif self._goal is None:
+            live = 0.0 if self._live is None else now - self._live
+            if live > (_ALTER_AFTER if self._seconds is None else self._seconds / 2):
+                self._workload.alter()
+            if self._stop.is_set() or (self._seconds is not None and live >= self._seconds):
+                self._workload.stop()
+                with closing(connect(source_config(self._config))) as session:
+                    self._goal = position(session)[0]
+                self._deadline = now + _DRAIN_SECONDS
+        elif progress.stage == "sync" and _has_reached(progress.applied_lsn, self._goal):
+            self.ended.set()
+        elif now > self._deadline:
+            self._given_up = True
+            self.ended.set()
+
+    @property
+    def was_live(self) -> bool:
+        """Whether the copy was complete, so that there is something to compare."""
+        return self._live is not None
+
+    def check(self) -> None:
+        """Raise where the run ended without having caught up."""
+        if self._given_up:
+            what = f"the target has not caught up within {_DRAIN_SECONDS:.0f} seconds after the last write"
+            raise PidtsError("not-synced", what)
+
+
+def _has_reached(applied: Lsn | None, goal: Position) -> bool:
+    return applied is not None and applied >= Lsn.at(goal, applied.change_no)

@@ -1,0 +1,135 @@
+"""What a person sees of a running task: a picture that renews itself on a terminal, else a line every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pidts.task.progress import Progress, TableProgress
+
+LINE_SECONDS = 5.0
+_TABLES_SHOWN = 12
+_BAR_WIDTH = 28
+_LATE_SECONDS = 10.0
+
+
+class View(Protocol):
+    """Takes every snapshot; shows what it likes."""
+
+    def __call__(self, progress: Progress) -> None:
+        """A new one."""
+
+
+def progress_view() -> AbstractContextManager[View]:
+    """The one that suits stderr."""
+    return _live_view() if sys.stderr.isatty() else _line_view()
+
+
+@contextmanager
+def _live_view() -> Iterator[View]:
+    latest: list[Progress] = []
+
+    def show() -> RenderableType:
+        return picture(latest[-1]) if latest else Text("")
+
+    def take(progress: Progress) -> None:
+        latest[:] = [progress]
+
+    # stdout stays as it is: it may be a pipe that waits for one JSON object.
+    with Live(get_renderable=show, console=Console(stderr=True), refresh_per_second=5, redirect_stdout=False):
+        yield take
+
+
+@contextmanager
+def _line_view() -> Iterator[View]:
+    yield LineView()
+
+
+class LineView:
+    """A line when the stage changes or something is said, and every few seconds in between."""
+
+    def __init__(self) -> None:
+        self._shown: tuple[str, str] = ("", "")
+        self._due = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Print, if it is time to."""
+        now = time.monotonic()
+        news = (progress.stage, progress.message)
+        if news == self._shown and now < self._due:
+            return
+        self._shown, self._due = news, now + LINE_SECONDS
+        print(line(progress), file=sys.stderr, flush=True)
+
+
+def line(progress: Progress) -> str:
+    """Everything in one line."""
+    rows = ", ".join(f"{count} {name}" for name, count in progress.rows.items())
+    parts = [
+        f"{progress.task}: {progress.stage}",
+        f"rows {rows}",
+        f"{progress.rate:.0f} rows/s",
+        f"lag {_lag(progress)}",
+    ]
+    if progress.position:
+        parts.append(f"at {progress.position}")
+    waiting = [table for table in progress.tables if not table.done]
+    if waiting:
+        parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
+    return "; ".join([*parts, progress.message] if progress.message else parts)
+
+
+def picture(progress: Progress) -> RenderableType:
+    """The whole of it, for a terminal."""
+    late = (progress.lag_seconds or 0.0) > _LATE_SECONDS
+    numbers = Grid.grid(padding=(0, 3))
+    for _ in range(4):
+        numbers.add_column(justify="left")
+    for _ in progress.rows:
+        numbers.add_column(justify="right")
+    numbers.add_row(*(Text(name, "dim") for name in ("rate", "lag", "batches", "time", *progress.rows)))
+    numbers.add_row(
+        Text(f"{progress.rate:,.0f} rows/s"),
+        Text(_lag(progress), "yellow" if late else "green"),
+        Text(f"{progress.batches:,}"),
+        Text(f"{progress.seconds:,.0f} s"),
+        *(Text(f"{count:,}", "bold") for count in progress.rows.values()),
+    )
+    head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
+    where = Text(f"applied up to {progress.position or '-'}  {progress.gtid}", "dim", overflow="ellipsis", no_wrap=True)
+    parts: list[RenderableType] = [head, numbers, where]
+    if any(not table.done for table in progress.tables):
+        parts.append(_copying(progress.tables))
+    return Group(*parts)
+
+
+def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
+    """Those that are under way first, then those that wait; finished ones as a number."""
+    open_ones = sorted((table for table in tables if not table.done), key=lambda table: table.copied == 0)
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(width=_BAR_WIDTH)
+    grid.add_column(justify="right")
+    for table in open_ones[:_TABLES_SHOWN]:
+        # A server's estimate may be too small by half.
+        total = max(table.estimate, table.copied) or None
+        bar = ProgressBar(total=total, completed=table.copied, width=_BAR_WIDTH, pulse=False) if total else Text("")
+        of = f"{table.copied:,} of about {total:,}" if table.estimate and total else f"{table.copied:,}"
+        grid.add_row(Text(table.name), bar, Text(of, "dim"))
+    more = len(open_ones) - _TABLES_SHOWN
+    done = len(tables) - len(open_ones)
+    rest = [f"{more} more" if more > 0 else "", f"{done} copied" if done else ""]
+    return Group(grid, Text(", ".join(filter(None, rest)), "dim"))
+
+
+def _lag(progress: Progress) -> str:
+    return "-" if progress.lag_seconds is None else f"{progress.lag_seconds:.1f} s"

@@ -1,0 +1,71 @@
+"""The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
+
+from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
+from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
+from pidts.model.errors import (
+    ConfigError,
+    DecodeError,
+    Fenced,
+    Halted,
+    PidtsError,
+    PrecheckFailed,
+    Transient,
+    Where,
+)
+from pidts.model.event import ChangeEvent, DataChange, Op, SchemaEvent
+from pidts.model.gtid import (
+    Gtid,
+    GtidSet,
+    MariaDbGtid,
+    MariaDbGtidSet,
+    MySqlGtid,
+    MySqlGtidSet,
+    parse_gtid,
+    parse_gtid_set,
+)
+from pidts.model.lsn import Lsn
+from pidts.model.position import Position
+from pidts.model.table import Column, Key, Table, TableName
+from pidts.model.transaction import Extent, LogEntry, Transaction
+from pidts.model.types import ColumnType, Kind
+
+__all__ = [
+    "CHANGE_FIELDS",
+    "ChangeBatch",
+    "ChangeEvent",
+    "Checkpoint",
+    "Column",
+    "ColumnType",
+    "ConfigError",
+    "DataChange",
+    "DdlJournal",
+    "DdlState",
+    "DecodeError",
+    "Extent",
+    "Fenced",
+    "Gtid",
+    "GtidSet",
+    "Halted",
+    "Key",
+    "Kind",
+    "LogEntry",
+    "Lsn",
+    "MariaDbGtid",
+    "MariaDbGtidSet",
+    "MySqlGtid",
+    "MySqlGtidSet",
+    "Op",
+    "PidtsError",
+    "Position",
+    "PrecheckFailed",
+    "Rendered",
+    "SchemaEvent",
+    "Table",
+    "TableName",
+    "Transaction",
+    "Transient",
+    "Where",
+    "change_schema",
+    "parse_gtid",
+    "parse_gtid_set",
+]

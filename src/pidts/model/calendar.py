@@ -1,0 +1,50 @@
+"""Dates that no calendar has, which MySQL stores all the same: `0000-00-00`, `2024-00-15`, `2023-02-31`.
+
+They travel in the same Arrow columns as real dates, as numbers far below the year 0 that no real value can take. A
+writer asks with one comparison whether a column holds any.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+_EPOCH = date(1970, 1, 1).toordinal()
+
+FIRST_REAL_DAY = date(1, 1, 1).toordinal() - _EPOCH
+"""Days since 1970 of the first day that is a date; `date32` values below it are unreal dates."""
+
+FIRST_REAL_MICROSECOND = FIRST_REAL_DAY * 86_400_000_000
+"""The same for timestamps in microseconds."""
+
+_UNREAL_DAYS = -(2**25)
+_DAY_US = 86_400_000_000
+
+
+def days(year: int, month: int, day: int) -> int:
+    """The `date32` value of a date as the server stores it, real or not."""
+    try:
+        return date(year, month, day).toordinal() - _EPOCH
+    except ValueError:
+        return _UNREAL_DAYS + (year * 16 + month) * 32 + day
+
+
+def fields(value: int) -> tuple[int, int, int]:
+    """Year, month and day again."""
+    if value >= FIRST_REAL_DAY:
+        real = date.fromordinal(value + _EPOCH)
+        return real.year, real.month, real.day
+    packed = value - _UNREAL_DAYS
+    return packed // 512, packed // 32 % 16, packed % 32
+
+
+def microseconds(day: int, time_us: int) -> int:
+    """The timestamp value of a `days` value and a time of that day.
+
+    Unreal days sit near -2^25 days, which is within 64 bits as microseconds.
+    """
+    return day * _DAY_US + time_us
+
+
+def split(value: int) -> tuple[int, int]:
+    """A timestamp's `days` value and its microseconds within that day."""
+    return divmod(value, _DAY_US)

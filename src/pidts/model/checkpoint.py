@@ -1,0 +1,63 @@
+"""What a target remembers for a task: how far it is, and which schema change it is in the middle of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pidts.model.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One worker's row. It commits in the same transaction as the rows it speaks of, so it is never ahead or behind."""
+
+    task: str
+    source: str
+    worker: int
+    batch: int = 0
+    """Number of the batch it belongs to; for people and for logs, nothing is decided by its order."""
+    lsn: Lsn
+    """Everything at or below it is in the target."""
+    gtid: str = ""
+    position: str = ""
+    """The source's own name of the same place, `bin.000001:42`."""
+    epoch: int = 0
+    """Counts how often the task was taken over; a run with an older epoch may not write."""
+    copy: str = ""
+    """Progress of the full copy as JSON; empty where there is none."""
+
+
+class DdlState(StrEnum):
+    """How far one statement of a schema change is."""
+
+    INTENT = "intent"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlJournal:
+    """The schema change that a target without transactional DDL is executing, statement by statement."""
+
+    task: str
+    source: str
+    lsn: Lsn
+    statement: str
+    """As the source ran it."""
+    rendered: tuple[str, ...]
+    """What runs on the target, in order; fixed when the change begins, so that a restart continues the same list."""
+    step: int
+    """Index into `rendered`."""
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each table involved, taken before this step ran; None where there was no table."""
+    state: DdlState = DdlState.INTENT
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A schema change in a target's own words, and what of it could not be said there."""
+
+    statements: tuple[str, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,92 @@
+"""Errors for the reader at three in the morning: a code, what happened, where, and what to do now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place an error speaks of; only what is known is filled in."""
+
+    source: str = ""
+    position: str = ""
+    table: str = ""
+    key: str = ""
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        named = [("source", self.source), ("at", self.position), ("table", self.table), ("key", self.key)]
+        parts = [f"{name} {value}" for name, value in named if value]
+        if self.file:
+            parts.insert(0, f"{self.file}:{self.line}" if self.line else self.file)
+        return ", ".join(parts)
+
+
+NOWHERE = Where()
+
+
+class PidtsError(Exception):
+    """A failure the user can read. `exit_code` is what a command ends with."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "") -> None:
+        super().__init__(code, what, where, todo)
+        self.code, self.what, self.where, self.todo = code, what, where, todo
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process borders inside Spark."""
+        return (_rebuild, (type(self), self.code, self.what, self.where, self.todo))
+
+    def __str__(self) -> str:
+        text = f"[{self.code}] {self.what}"
+        if place := str(self.where):
+            text += f" ({place})"
+        return f"{text}. {self.todo}" if self.todo else text
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        where = {name: getattr(self.where, name) for name in Where.__slots__ if getattr(self.where, name)}
+        return {"code": self.code, "what": self.what, "where": where, "todo": self.todo}
+
+
+def _rebuild(kind: type[PidtsError], code: str, what: str, where: Where, todo: str) -> PidtsError:
+    return kind(code, what, where=where, todo=todo)
+
+
+class ConfigError(PidtsError):
+    """The command or the task file is wrong."""
+
+    exit_code = 2
+
+
+class PrecheckFailed(PidtsError):
+    """A server is not fit for the task; nothing was written."""
+
+    exit_code = 3
+
+
+class Halted(PidtsError):
+    """Going on would lose or invent data; a person has to decide."""
+
+    exit_code = 5
+
+
+class DecodeError(Halted):
+    """Bytes of the log that cannot be what they claim to be."""
+
+
+class Fenced(PidtsError):
+    """Another run of the same task has taken over; this one must not write any more.
+
+    To start it again would only take the task back, so it waits for a person.
+    """
+
+    exit_code = 5
+
+
+class Transient(PidtsError):
+    """Trying again may help: a lost connection, a deadlock, a server that restarts."""

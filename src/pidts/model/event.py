@@ -1,0 +1,68 @@
+"""Change events: what a consumer sees, whatever kind of database the change came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+from pidts.model.lsn import Lsn
+from pidts.model.table import TableName
+
+
+class Op(IntEnum):
+    """What happened to a row. `COPY` is a row that a full copy read: it existed, nobody changed it."""
+
+    COPY = 0
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEvent:
+    """One change in the order of its source's log.
+
+    `prev_lsn` is the Lsn of the change before it in the same transaction; for the first one, of the transaction before.
+    """
+
+    lsn: Lsn
+    prev_lsn: Lsn
+    source_zone_id: int
+    is_retry: bool = False
+    timestamp: int = 0
+    """When the source executed it, in seconds since 1970 UTC."""
+    gtid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataChange(ChangeEvent):
+    """One row inserted, updated or deleted: `old_data` is None for an insert, `new_data` for a delete."""
+
+    table: TableName
+    old_data: Mapping[str, Any] | None
+    new_data: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if self.old_data is None and self.new_data is None:
+            raise ValueError(f"a change of {self.table} without any image")
+
+    @property
+    def op(self) -> Op:
+        """Told by which images there are."""
+        if self.old_data is None:
+            return Op.INSERT
+        return Op.DELETE if self.new_data is None else Op.UPDATE
+
+    def reversed(self) -> DataChange:
+        """The change that takes this one back."""
+        return replace(self, old_data=self.new_data, new_data=self.old_data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaEvent(ChangeEvent):
+    """A DDL statement as the source ran it, with the database it was run in."""
+
+    schema: str
+    statement: str

@@ -1,0 +1,131 @@
+"""Tables, their columns and keys, at one moment of their history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model.types import ColumnType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table's full name; `schema` is what MySQL calls a database."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column in its table's order."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    default: str | None = None
+    """The default's SQL text (`'x'`, `0`, `current_timestamp(6)`); None where there is none."""
+    auto_increment: bool = False
+    generated: bool = False
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An index over columns of one table."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's structure."""
+
+    name: TableName
+    columns: tuple[Column, ...]
+    keys: tuple[Key, ...] = ()
+    charset: str | None = None
+    collation: str | None = None
+    comment: str = ""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that name one row: the primary key, else the first unique key without a nullable column.
+
+        Empty where the table has neither.
+        """
+        for key in self.keys:
+            if key.primary:
+                return key.columns
+        for key in self.keys:
+            if key.unique and not any(self.column(name).nullable for name in key.columns):
+                return key.columns
+        return ()
+
+    @property
+    def secondary_unique(self) -> tuple[Key, ...]:
+        """Unique keys besides the identity: two rows may want to swap values of these."""
+        identity = self.identity
+        return tuple(key for key in self.keys if key.unique and key.columns != identity)
+
+    def column(self, name: str) -> Column:
+        """By exact name; MySQL compares column names without case, so callers pass names as declared."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"{self.name} has no column {name}")
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """One field per column, all nullable: an image may lack what the table demands."""
+        return pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
+
+    def renamed(self, name: TableName) -> Table:
+        """The same structure under another name."""
+        return replace(self, name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the target's own record of structures and for Spark's tasks."""
+        return {
+            "schema": self.name.schema,
+            "name": self.name.name,
+            "charset": self.charset,
+            "collation": self.collation,
+            "comment": self.comment,
+            "columns": [
+                {
+                    "name": column.name,
+                    "type": column.type.to_json(),
+                    "nullable": column.nullable,
+                    "default": column.default,
+                    "auto_increment": column.auto_increment,
+                    "generated": column.generated,
+                    "comment": column.comment,
+                }
+                for column in self.columns
+            ],
+            "keys": [
+                {"name": key.name, "columns": list(key.columns), "unique": key.unique, "primary": key.primary}
+                for key in self.keys
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Table:
+        """The inverse of `to_json`."""
+        return cls(
+            name=TableName(data["schema"], data["name"]),
+            columns=tuple(Column(**{**item, "type": ColumnType.from_json(item["type"])}) for item in data["columns"]),
+            keys=tuple(Key(**{**item, "columns": tuple(item["columns"])}) for item in data["keys"]),
+            charset=data["charset"],
+            collation=data["collation"],
+            comment=data["comment"],
+        )

@@ -1,0 +1,127 @@
+"""Column types of MySQL and MariaDB, and the Arrow type that carries each exactly."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    """One name per family of values; sizes and signs are fields of `ColumnType`."""
+
+    TINYINT = "tinyint"
+    SMALLINT = "smallint"
+    MEDIUMINT = "mediumint"
+    INT = "int"
+    BIGINT = "bigint"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BIT = "bit"
+    YEAR = "year"
+    DATE = "date"
+    TIME = "time"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    CHAR = "char"
+    VARCHAR = "varchar"
+    TINYTEXT = "tinytext"
+    TEXT = "text"
+    MEDIUMTEXT = "mediumtext"
+    LONGTEXT = "longtext"
+    BINARY = "binary"
+    VARBINARY = "varbinary"
+    TINYBLOB = "tinyblob"
+    BLOB = "blob"
+    MEDIUMBLOB = "mediumblob"
+    LONGBLOB = "longblob"
+    ENUM = "enum"
+    SET = "set"
+    JSON = "json"
+    GEOMETRY = "geometry"
+    VECTOR = "vector"
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+
+
+_INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
+_TEXTUAL = frozenset(
+    {Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.ENUM, Kind.SET}
+)
+_BYTES = frozenset(
+    {Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB, Kind.GEOMETRY, Kind.VECTOR}
+)
+_FIXED_ARROW: dict[Kind, pa.DataType] = {
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.BIT: pa.uint64(),
+    Kind.YEAR: pa.int16(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.duration("us"),
+    Kind.DATETIME: pa.timestamp("us"),
+    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column's type as its server declares it.
+
+    `length` counts characters for char and varchar, bytes for binary and varbinary, bits for bit, elements for vector,
+    and is the display width (or None) for integers: `tinyint(1)` means something to people.
+    """
+
+    kind: Kind
+    unsigned: bool = False
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fsp: int = 0
+    charset: str | None = None
+    collation: str | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """Character data with a charset (enum and set included)."""
+        return self.kind in _TEXTUAL
+
+    @property
+    def is_bytes(self) -> bool:
+        """Bytes without a charset."""
+        return self.kind in _BYTES
+
+    @property
+    def is_integer(self) -> bool:
+        """One of the five integer types."""
+        return self.kind in _INT_BITS
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that holds every value of this column without loss.
+
+        Zero and partial dates are carried by reserved values of the same type, see `pidts.model.calendar`.
+        """
+        if self.kind in _INT_BITS:
+            bits = _INT_BITS[self.kind]
+            return pa.type_for_alias(f"uint{bits}" if self.unsigned else f"int{bits}")
+        if self.kind is Kind.DECIMAL:
+            precision, scale = self.precision or 10, self.scale or 0
+            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+        if self.kind in _FIXED_ARROW:
+            return _FIXED_ARROW[self.kind]
+        return pa.binary() if self.is_bytes else pa.string()
+
+    def to_json(self) -> dict[str, Any]:
+        """Only what differs from the defaults."""
+        plain = ColumnType(self.kind)
+        return {name: value for name, value in asdict(self).items() if name == "kind" or value != getattr(plain, name)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ColumnType:
+        """The inverse of `to_json`."""
+        return cls(**{**data, "kind": Kind(data["kind"]), "labels": tuple(data.get("labels", ()))})

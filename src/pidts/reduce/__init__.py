@@ -1,0 +1,7 @@
+"""The net effect of many changes: what a batch does to each row of its target, and which worker writes it."""
+
+from pidts.reduce.buckets import buckets
+from pidts.reduce.net_change import Counts, NetChange
+from pidts.reduce.net_changes import net_changes
+
+__all__ = ["Counts", "NetChange", "buckets", "net_changes"]

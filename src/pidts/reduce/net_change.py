@@ -1,0 +1,44 @@
+"""What one batch does to one table: identities to remove, then rows to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pidts.model import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Changes of the source that went into a `NetChange`; a key-changing update is one update."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    copied: int = 0
+
+    @property
+    def total(self) -> int:
+        """All changes, copied rows included."""
+        return self.inserted + self.updated + self.deleted + self.copied
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.deleted + other.deleted,
+            self.copied + other.copied,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange:
+    """All of `deletes` are executed before any of `upserts`; within each, identities are distinct and sorted."""
+
+    table: Table
+    deletes: pa.Table
+    """The identity columns of the rows to remove; a row may stand here and in `upserts`: removed, then written anew."""
+    upserts: pa.Table
+    """All columns (`table.arrow`) of the rows to write, whether the target has them or not."""
+    counts: Counts

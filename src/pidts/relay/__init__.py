@@ -1,0 +1,9 @@
+"""The durable log between replicator and apply: raw events in segments, and an index with one entry per transaction."""
+
+from pidts.relay.folder import Segment, purge, segments
+from pidts.relay.index import Origin
+from pidts.relay.reader import RelayReader
+from pidts.relay.recovery import RelayState
+from pidts.relay.writer import RelayWriter
+
+__all__ = ["Origin", "RelayReader", "RelayState", "RelayWriter", "Segment", "purge", "segments"]

@@ -1,0 +1,162 @@
+"""The folder of one source's relay: how its files are named, listed and purged.
+
+Two files make a segment: `000000007.log` holds the events and is a binary log like any other (`mariadb-binlog` reads
+it), `000000007.index` says which bytes are which transaction. A segment exists once its index has a whole header.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from pidts.model import ConfigError, Halted, Lsn, Where
+from pidts.relay.index import Header, decode, payloads
+
+MAGIC: Final = b"\xfebin"
+_INDEX_NAME = re.compile(r"([0-9]{9})\.index", re.ASCII)
+_SOURCE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
+_HEADER_READ = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One line of the listing."""
+
+    number: int
+    start: Lsn
+    """Its entries come after this one."""
+    log_bytes: int
+    index_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the files of one source lie."""
+
+    path: Path
+    source_id: str
+
+    @classmethod
+    def of(cls, relay: Path | str, source_id: str) -> Folder:
+        """The folder inside the relay's directory."""
+        if not _SOURCE_ID.fullmatch(source_id):
+            todo = "Use letters, digits, '_', '-' and '.' only."
+            raise ConfigError("bad-source-id", f"{source_id!r} cannot name a folder", todo=todo)
+        return cls(Path(relay) / source_id, source_id)
+
+    def log(self, segment: int) -> Path:
+        """The events of a segment."""
+        return self.path / f"{segment:09}.log"
+
+    def index(self, segment: int) -> Path:
+        """The index of a segment."""
+        return self.path / f"{segment:09}.index"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one writer."""
+        return self.path / "lock"
+
+    @property
+    def status(self) -> Path:
+        """What the replicator says about itself."""
+        return self.path / "status.json"
+
+    def numbers(self) -> list[int]:
+        """The segments that have an index file, in order."""
+        try:
+            names = [path.name for path in self.path.iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(match[1]) for name in names if (match := _INDEX_NAME.fullmatch(name)))
+
+    def header(self, segment: int) -> Header | None:
+        """A segment's first record; None while it is not whole, FileNotFoundError if it was purged."""
+        with self.index(segment).open("rb") as file:
+            data = file.read(_HEADER_READ)
+            first = next(payloads(data), None)
+            if first is None and len(data) == _HEADER_READ:
+                data += file.read()
+                first = next(payloads(data), None)
+        if first is None:
+            return None
+        try:
+            record = decode(first[1])
+        except ValueError as error:
+            raise self.corrupt(segment, f"the index does not begin as one of this version ({error})") from error
+        if not isinstance(record, Header) or record.segment != segment:
+            raise self.corrupt(segment, "the index does not begin with this segment's header")
+        if record.source_id != self.source_id:
+            what = f"this relay was written for source {record.source_id!r}"
+            raise Halted("relay-of-other-source", what, where=self.where(segment), todo="Check the relay's directory.")
+        return record
+
+    def where(self, segment: int) -> Where:
+        """For errors."""
+        return Where(source=self.source_id, file=str(self.index(segment)))
+
+    def corrupt(self, segment: int, what: str) -> Halted:
+        """The error for bytes that are not what was written."""
+        todo = "Look at the disk; then empty this folder and start again from the target's checkpoint."
+        return Halted("relay-corrupt", what, where=self.where(segment), todo=todo)
+
+    def damaged(self, segment: int, place: int) -> Halted:
+        """The same for one record of an index; in the last segment the next writer cures it."""
+        error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
+        if segment != self.numbers()[-1]:
+            return error
+        todo = (
+            f"Start the replicator again: it cuts the damage off and fetches those events again. If not: {error.todo}"
+        )
+        return Halted(error.code, error.what, where=error.where, todo=todo)
+
+    def sync(self) -> None:
+        """Make created and removed files durable."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def segments(relay: Path | str, source_id: str) -> list[Segment]:
+    """What a source's relay consists of, oldest first."""
+    folder = Folder.of(relay, source_id)
+    found = []
+    for number in folder.numbers():
+        try:
+            header = folder.header(number)
+            if header is not None:
+                sizes = folder.log(number).stat().st_size, folder.index(number).stat().st_size
+                found.append(Segment(number, header.start, *sizes))
+        except FileNotFoundError:  # purged meanwhile
+            continue
+    return found
+
+
+def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
+    """Remove the segments that nobody needs who has applied `before`; returns them.
+
+    The segment that holds the entry after `before` stays, and so does the last one. Oldest first and the index before
+    the events: wherever this is interrupted, what is left has no gap; events without an index are removed next time.
+    """
+    folder = Folder.of(relay, source_id)
+    listed = segments(relay, source_id)
+    gone = [segment for segment, following in pairwise(listed) if following.start <= before]
+    for segment in gone:
+        folder.index(segment.number).unlink(missing_ok=True)
+        folder.log(segment.number).unlink(missing_ok=True)
+    if listed:
+        _remove_leftovers(folder, listed[0].number)
+        folder.sync()
+    return gone
+
+
+def _remove_leftovers(folder: Folder, first: int) -> None:
+    for path in folder.path.glob("*.log"):
+        if path.stem.isdigit() and int(path.stem) < first:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,153 @@
+"""Opens a relay after whatever ended its last writer: cuts torn tails and rebuilds the state.
+
+Only the last segment is looked at; every earlier one was complete and flushed before its successor was created. A cut
+is never a loss: what is behind it was not yet acknowledged to anybody or comes again from the source, under the same
+Lsn, because the state says to go on from the last entry that stayed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from pidts.model import Lsn, Position
+from pidts.relay.folder import MAGIC, Folder
+from pidts.relay.gtids import ExecutedGtids
+from pidts.relay.index import (
+    GtidsLearned,
+    Origin,
+    decode,
+    entry_end,
+    entry_gtid,
+    entry_key,
+    is_damaged,
+    payloads,
+    position_of,
+)
+
+_EVENT_SIZE_AT = 9
+_EVENT_HEADER = 19
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayState:
+    """How far the relay has come."""
+
+    lsn: Lsn
+    """The last entry's."""
+    origin: Origin
+    gtid_set: str | None
+    """What was executed up to there; None where nobody knows."""
+    format_event: bytes
+    """The FORMAT_DESCRIPTION event of the last segment."""
+    segment: int
+    start: Lsn
+    """The last entry before the last segment; equals `lsn` while that segment is empty."""
+
+    @property
+    def position(self) -> Position | None:
+        """Where to go on in the log of the present server; None if nothing of its log was received yet."""
+        return position_of(self.lsn, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The last segment, repaired."""
+
+    state: RelayState
+    gtids: ExecutedGtids
+    log_bytes: int
+    index_bytes: int
+
+
+def recover(folder: Folder) -> Recovered | None:
+    """Repair the last segment; None if there is no segment that counts."""
+    numbers = folder.numbers()
+    while numbers:
+        found = _last(folder, numbers[-1])
+        if found is not None:
+            _remove_newer(folder, numbers[-1])
+            return found
+        _remove(folder, numbers.pop())
+    _remove_newer(folder, 0)
+    return None
+
+
+def read_format(log: Path) -> bytes | None:
+    """The FORMAT_DESCRIPTION event that heads an events file; None if the file is too short for it."""
+    with log.open("rb") as file:
+        begin = file.read(len(MAGIC) + _EVENT_HEADER)
+        if len(begin) < len(MAGIC) + _EVENT_HEADER or not begin.startswith(MAGIC):
+            return None
+        event = begin[len(MAGIC) :]
+        (size,) = struct.unpack_from("<I", event, _EVENT_SIZE_AT)
+        event += file.read(size - _EVENT_HEADER)
+        return event if len(event) == size else None
+
+
+def _last(folder: Folder, number: int) -> Recovered | None:
+    index, log = folder.index(number), folder.log(number)
+    data = index.read_bytes()
+    header = folder.header(number)
+    if header is None:
+        if is_damaged(data):
+            raise folder.corrupt(number, "the index's header is damaged")
+        return None
+    format_event = read_format(log) if log.exists() else None
+    if format_event is None:
+        if _entries(data):
+            raise folder.corrupt(number, f"the events file {log.name} is missing or has no head")
+        return None
+    head = len(MAGIC) + len(format_event)
+    log_size = log.stat().st_size
+    gtids = ExecutedGtids(header.gtid_set)
+    lsn, log_end, index_end = header.start, head, 0
+    for after, payload in payloads(data):
+        key = entry_key(payload)
+        if key is not None:
+            if entry_end(payload) > log_size:
+                break
+            lsn, log_end = Lsn(*key), entry_end(payload)
+            gtids.add(entry_gtid(payload))
+        else:
+            record = decode(payload)
+            if isinstance(record, GtidsLearned):
+                gtids.learn(record.gtid_set)
+        index_end = after
+    if index_end < len(data) or log_end < log_size:
+        cut = {"index_bytes": len(data) - index_end, "log_bytes": log_size - log_end}
+        damaged = is_damaged(data[index_end:])
+        _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
+    _cut(index, index_end)
+    _cut(log, log_end)
+    return Recovered(
+        RelayState(lsn, header.origin, None, format_event, number, header.start), gtids, log_end, index_end
+    )
+
+
+def _entries(data: bytes) -> bool:
+    return any(entry_key(payload) is not None for _, payload in payloads(data))
+
+
+def _cut(path: Path, size: int) -> None:
+    if path.stat().st_size != size:
+        os.truncate(path, size)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _remove(folder: Folder, number: int) -> None:
+    folder.index(number).unlink(missing_ok=True)
+    folder.log(number).unlink(missing_ok=True)
+
+
+def _remove_newer(folder: Folder, number: int) -> None:
+    for path in folder.path.glob("*.log"):
+        if path.stem.isdigit() and int(path.stem) > number:
+            path.unlink()
+    folder.sync()

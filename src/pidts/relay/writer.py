@@ -1,0 +1,285 @@
+"""Writes the relay, so that whatever interrupts it, what a reader sees is a whole part of the source's log.
+
+Events are appended to the last segment as they come, also those of a transaction that is far from complete. `commit`
+closes a transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and
+flushed to the disk, (2) the index entries are written and flushed. Both files only ever grow at their end.
+
+The points where it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+
+1. Within or after an append, before (1) is done: the segment has a tail that no entry speaks of. Nobody reads it; the
+   next `open` cuts it off and the source sends it again.
+2. Between (1) and (2): the same; whole transactions are among the tail, they too come again. Nothing was lost.
+3. Within (2): some entries are whole, the last is torn (or, after a power loss, zeros or an old page). Each entry has
+   its own checksums: readers stop before the first bad one, the next `open` cuts there. The entries before it speak of
+   bytes that (1) had made durable.
+4. Between write and flush of (2): readers may have seen entries that a power loss takes back. Their events come again
+   from the source with the same Lsn. Only a mark may then end elsewhere; the reader copes with that.
+5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): an
+   events file without an index, or an index without a whole header or without events, is removed by the next `open`;
+   the segment before it is complete, since it was synced first.
+6. While a transaction of many gigabytes is being written: as 1. Its size does not count in memory.
+7. Disk full in any write or flush: both files are cut back to the last entry that is whole in the index (a reader may
+   have seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
+   room. A new segment's files are removed.
+8. Any other error of the disk: `Halted`. A flush that failed may have dropped pages that it calls clean: only `open`,
+   which reads everything again, may go on from there.
+9. While `open` repairs: it cuts the index first, then the segment, each flushed: interrupted anywhere it starts over.
+
+A segment is an exact stretch of one file of the source's log behind its own MAGIC and FORMAT_DESCRIPTION. Marks carry
+the bytes of their events like transactions do: the entries of a segment lie end to end and leave no byte out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pidts.model import Extent, Halted, LogEntry, Lsn, Transaction, Where
+from pidts.model.errors import Transient
+from pidts.relay.folder import MAGIC, Folder
+from pidts.relay.gtids import ExecutedGtids
+from pidts.relay.index import GtidsLearned, Header, Origin, encode_entry, encode_gtids, encode_header, frame
+from pidts.relay.lock import WriterLock
+from pidts.relay.recovery import RelayState, recover
+
+_BUFFER_BYTES = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CLOSED = -1
+
+
+class RelayWriter:
+    """The one writer of one source's relay."""
+
+    def __init__(self, folder: Folder, lock: WriterLock, segment_bytes: int) -> None:
+        self._folder, self._lock, self._segment_bytes = folder, lock, segment_bytes
+        self._log = self._index = _CLOSED
+        self._state: RelayState | None = None
+        self._gtids = ExecutedGtids(None)
+        self._begun: Header | None = None
+        self._buffer = bytearray()
+        self._pending: list[LogEntry | GtidsLearned] = []
+        self._received = 0
+        """Size of the segment with what is still in the buffer."""
+        self._committed = 0
+        """Its size up to the last whole transaction."""
+        self._log_size = self._index_size = 0
+        """Sizes of the two files up to the last entry in the index."""
+
+    @classmethod
+    def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
+        """Take the lock, cut off what was being written when the last writer ended, and go on from there."""
+        folder = Folder.of(relay, source_id)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            lock = WriterLock(folder.lock, source_id)
+        except OSError as error:
+            raise _refused(folder, error) from error
+        writer = cls(folder, lock, segment_bytes)
+        try:
+            writer._resume()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @property
+    def state(self) -> RelayState | None:
+        """What the index holds; None in an empty relay."""
+        if self._state is None:
+            return None
+        return replace(self._state, gtid_set=self._gtids.text)
+
+    @property
+    def lsn(self) -> Lsn | None:
+        """The last entry's in the index, without the cost of `state`."""
+        return self._state.lsn if self._state else None
+
+    @property
+    def log_base(self) -> str:
+        """The present source's log name without its number; empty in an empty relay."""
+        return self._state.origin.log_base if self._state else ""
+
+    def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
+        """Say where the events come from: once in an empty relay, and when another server takes over.
+
+        `start` is the Lsn before the first event; after a change of servers it is the last one of the old server.
+        It takes effect with the next segment.
+        """
+        self._between_transactions()
+        if self._state is not None and (start != self._state.lsn or origin.change_no <= self._state.origin.change_no):
+            raise ValueError(f"{origin} from {start} does not follow {self._state}")
+        self._begun = Header(self._folder.source_id, 0, origin, start, gtid_set)
+
+    def start_segment(self, format_event: bytes | memoryview) -> None:
+        """Go on in a new segment, headed by the FORMAT_DESCRIPTION event that holds for what follows."""
+        self._between_transactions()
+        self.sync()
+        header = self._begun
+        if header is None:
+            if self._state is None:
+                raise ValueError("nobody has said where the first segment begins")
+            header = Header(self._folder.source_id, 0, self._state.origin, self._state.lsn, self._gtids.text)
+        number = self._state.segment + 1 if self._state else 1
+        header = replace(header, segment=number)
+        with self._guard():
+            self._create(header, bytes(format_event))
+
+    def append(self, raw: bytes | memoryview) -> None:
+        """The next event, checksum and all."""
+        if self._received == self._committed >= self._segment_bytes and self._state is not None:
+            self.start_segment(self._state.format_event)
+        self._buffer += raw
+        self._received += len(raw)
+        if len(self._buffer) >= _BUFFER_BYTES:
+            with self._guard():
+                self._flush()
+
+    def commit(self, transaction: Transaction) -> None:
+        """What was appended since the last commit is this transaction or mark; `sync` makes it visible."""
+        if self._state is None or self._begun is not None:
+            raise ValueError("there is no segment yet")
+        extent = Extent(self._state.segment, self._committed, self._received - self._committed)
+        self._pending.append(LogEntry(transaction, extent))
+        self._committed = self._received
+
+    def learn_gtids(self, gtid_set: str) -> None:
+        """The log says what was executed up to the last commit; only taken where it was not known."""
+        if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
+            return
+        self._pending.append(GtidsLearned(gtid_set))
+
+    def sync(self) -> None:
+        """Make every committed transaction durable and visible; the bytes of an unfinished one may come along."""
+        if not self._pending:
+            return
+        with self._guard():
+            self._flush()
+            os.fdatasync(self._log)
+            frames = [
+                frame(encode_gtids(record) if isinstance(record, GtidsLearned) else encode_entry(record))
+                for record in self._pending
+            ]
+            try:
+                _write(self._index, b"".join(frames))
+            finally:
+                self._accept(frames, os.fstat(self._index).st_size - self._index_size)
+            os.fdatasync(self._index)
+
+    def rollback(self) -> None:
+        """Forget what is not in the index: half a transaction, and whole ones that were not synced."""
+        self._buffer = bytearray()
+        self._pending.clear()
+        self._begun = None
+        self._received = self._committed = self._log_size
+        if self._log != _CLOSED:
+            os.ftruncate(self._log, self._log_size)
+            os.ftruncate(self._index, self._index_size)
+
+    def close(self) -> None:
+        """Sync nothing, release the lock."""
+        self._close_files()
+        self._lock.release()
+
+    def _resume(self) -> None:
+        found = recover(self._folder)
+        if found is None:
+            return
+        self._state, self._gtids = found.state, found.gtids
+        self._log_size, self._index_size = found.log_bytes, found.index_bytes
+        self._received = self._committed = found.log_bytes
+        self._log = _open(self._folder.log(found.state.segment))
+        self._index = _open(self._folder.index(found.state.segment))
+
+    def _create(self, header: Header, format_event: bytes) -> None:
+        log, index = self._folder.log(header.segment), self._folder.index(header.segment)
+        head, first = MAGIC + format_event, frame(encode_header(header))
+        handles: list[int] = []
+        try:
+            for path, data in ((log, head), (index, first)):
+                handles.append(_open(path, os.O_CREAT | os.O_TRUNC))
+                _write(handles[-1], data)
+                os.fsync(handles[-1])
+            self._folder.sync()
+        except OSError:
+            for handle in handles:
+                os.close(handle)
+            index.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+            raise
+        self._close_files()
+        self._log, self._index = handles
+        self._log_size = self._committed = self._received = len(head)
+        self._index_size = len(first)
+        self._gtids = ExecutedGtids(header.gtid_set)
+        self._begun = None
+        self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
+
+    def _accept(self, frames: list[bytes], written: int) -> None:
+        """What is whole in the index counts, though it be the part of a write that failed: readers may have seen it."""
+        if self._state is None:
+            raise AssertionError("entries without a segment")
+        count, lsn = 0, self._state.lsn
+        for data, record in zip(frames, self._pending, strict=True):
+            if len(data) > written:
+                break
+            written -= len(data)
+            count += 1
+            self._index_size += len(data)
+            if isinstance(record, GtidsLearned):
+                self._gtids.learn(record.gtid_set)
+            else:
+                lsn, self._log_size = record.transaction.lsn, record.extent.end
+                self._gtids.add(record.transaction.gtid)
+        del self._pending[:count]
+        self._state = replace(self._state, lsn=lsn)
+
+    def _flush(self) -> None:
+        _write(self._log, self._buffer)
+        self._buffer.clear()
+
+    def _between_transactions(self) -> None:
+        if self._received != self._committed:
+            raise ValueError("a segment cannot end within a transaction")
+
+    def _close_files(self) -> None:
+        for handle in (self._log, self._index):
+            if handle != _CLOSED:
+                os.close(handle)
+        self._log = self._index = _CLOSED
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                self.rollback()
+            self._pending.clear()
+            raise _refused(self._folder, error) from error
+
+
+def _refused(folder: Folder, error: OSError) -> Halted | Transient:
+    where = Where(source=folder.source_id, file=error.filename or str(folder.path))
+    if error.errno in _FULL:
+        todo = (
+            "Make room on that disk, or let the tasks catch up so that old segments are purged. "
+            "Receiving goes on by itself; the source must keep its logs until then."
+        )
+        return Transient("relay-full", "no room for the relay", where=where, todo=todo)
+    todo = "Look at the disk and the folder's permissions, then start again."
+    return Halted("relay-unwritable", f"the relay cannot be written: {error.strerror}", where=where, todo=todo)
+
+
+def _open(path: Path, flags: int = 0) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
+
+
+def _write(handle: int, data: bytes | bytearray) -> None:
+    done = 0
+    with memoryview(data) as view:
+        while done < len(view):
+            done += os.write(handle, view[done:])

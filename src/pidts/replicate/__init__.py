@@ -1,0 +1,7 @@
+"""From a source's log into its relay: the process that receives and stores, and decides nothing about the data."""
+
+from pidts.replicate.process import run_process
+from pidts.replicate.replicator import Replicator, ReplicatorConfig
+from pidts.replicate.status import ReplicatorState, read_status
+
+__all__ = ["Replicator", "ReplicatorConfig", "ReplicatorState", "read_status", "run_process"]

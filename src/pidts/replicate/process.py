@@ -1,0 +1,45 @@
+"""The replicator as a process of its own: what a supervisor starts, and how it is told to end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from threading import Event as StopEvent
+from threading import Thread
+from types import FrameType
+
+from pidts.model import PidtsError
+from pidts.replicate.replicator import Replicator, ReplicatorConfig
+
+
+def run_process(config: ReplicatorConfig) -> int:
+    """Follow the source until SIGTERM or SIGINT; returns the exit code. What stopped it is printed as JSON.
+
+    For the main thread of a fresh process: `multiprocessing.get_context("spawn").Process(target=..., args=(config,))`.
+    """
+    stop = StopEvent()
+    errors: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            Replicator(config).run(stop)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            errors.append(error)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    # A handler that interrupts this very thread while it waits for `stop` would wait for itself in `set`.
+    thread = Thread(target=follow, name="replicator", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    if not errors:
+        return 0
+    error = errors[0]
+    if isinstance(error, PidtsError):
+        print(json.dumps(error.to_json()), flush=True)  # noqa: T201 - for the parent, who reads our stdout
+        return error.exit_code
+    raise error

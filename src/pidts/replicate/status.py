@@ -1,0 +1,87 @@
+"""What a replicator says about itself: a value, and a small file for those who cannot ask."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from pidts.model import Lsn, PidtsError
+
+_INTERVAL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatorState:
+    """One moment."""
+
+    source_id: str
+    connected: bool = False
+    reconnects: int = 0
+    received: Lsn | None = None
+    """The last entry that is durable in the relay."""
+    position: str = ""
+    """The same as the source names it."""
+    source_time: int = 0
+    """When the source executed the event that came last, in seconds since 1970 UTC; 0 before the first."""
+    events: int = 0
+    bytes: int = 0
+    """Both since this process started."""
+    error: PidtsError | None = None
+    """Why it is not connected, or why it stopped."""
+    pid: int = field(default_factory=os.getpid)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "source_id": self.source_id,
+            "connected": self.connected,
+            "reconnects": self.reconnects,
+            "received": str(self.received) if self.received else None,
+            "position": self.position,
+            "source_time": self.source_time,
+            "events": self.events,
+            "bytes": self.bytes,
+            "error": self.error.to_json() if self.error else None,
+            "pid": self.pid,
+            "time": time(),
+        }
+
+
+class StatusFile:
+    """Replaced as a whole, at most once a second unless something changed that people wait for."""
+
+    def __init__(self, path: Path, source_id: str) -> None:
+        self._path = path
+        self._written_at = -_INTERVAL
+        self.state = ReplicatorState(source_id)
+
+    def update(self, **changes: Any) -> None:
+        """Change the state; write it when it is time or when connection or error changed."""
+        before, self.state = self.state, replace(self.state, **changes)
+        urgent = (before.connected, before.error) != (self.state.connected, self.state.error)
+        if urgent or monotonic() - self._written_at >= _INTERVAL:
+            self.write()
+
+    def write(self) -> None:
+        """Write it now."""
+        self._written_at = monotonic()
+        draft = self._path.with_suffix(".part")
+        # A disk that is full must not end what would go on when there is room; the relay's own writes report it.
+        with suppress(OSError):
+            draft.write_text(json.dumps(self.state.to_json()) + "\n", encoding="utf-8")
+            draft.replace(self._path)
+
+
+def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
+    """The last status of a source's replicator, from any process; None if there never was one."""
+    path = Path(relay) / source_id / "status.json"
+    try:
+        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return status

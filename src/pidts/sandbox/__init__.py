@@ -1,0 +1,8 @@
+"""Private throwaway database servers on loopback, for the demo and the tests. They never outlive this process."""
+
+from pidts.sandbox.mysql import start_mariadb, start_mysql56, start_mysql97
+from pidts.sandbox.postgres import start_postgres
+from pidts.sandbox.programs import installed
+from pidts.sandbox.server import Server
+
+__all__ = ["Server", "installed", "start_mariadb", "start_mysql56", "start_mysql97", "start_postgres"]

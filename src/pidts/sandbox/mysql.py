@@ -1,0 +1,179 @@
+"""MariaDB, MySQL 9.7 and MySQL 5.6: a full row-format binlog, utf8mb4, root on loopback.
+
+Their data is safe against the death of the server, not of the machine (no fsync at commit): nobody keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pidts.sandbox import programs
+from pidts.sandbox.server import HOST, Launch, Server, directory_for, run_once, start_on_free_port
+
+_COMMON = (
+    f"--bind-address={HOST}",
+    "--binlog-format=ROW",
+    "--character-set-server=utf8mb4",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--sync-binlog=0",
+)
+_MARIADB = ("--binlog-row-image=FULL", "--gtid-strict-mode=1")
+_MYSQL97 = (
+    "--binlog-row-image=FULL",
+    "--gtid-mode=ON",
+    "--enforce-gtid-consistency",
+    "--mysqlx=OFF",
+    "--secure-file-priv=",
+)
+_MYSQL56 = (
+    "--binlog-row-image=FULL",
+    "--gtid-mode=ON",
+    "--enforce-gtid-consistency",
+    "--log-slave-updates",
+    "--explicit-defaults-for-timestamp",
+)
+
+
+def start_mariadb(
+    directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
+) -> Server:
+    """Start MariaDB; a folder that holds data from before is used as it is."""
+    program = programs.mariadb()
+
+    def make_data(folder: Path) -> None:
+        command = [
+            str(programs.which("mariadb-install-db")),
+            "--no-defaults",
+            f"--datadir={folder / 'data'}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            *_as_root(),
+        ]
+        run_once(command, folder / "init.log", _alone(program, folder), "MariaDB's data could not be made")
+
+    return _start(
+        _Flavor("mariadb", program, ("--no-defaults", *_MARIADB), make_data), directory, options, port, password
+    )
+
+
+def start_mysql97(
+    directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
+) -> Server:
+    """Start MySQL 9.7 (GTID, caching_sha2); a folder that holds data from before is used as it is."""
+    program = programs.mysql97()
+
+    def make_data(folder: Path) -> None:
+        command = [
+            *program.command,
+            "--initialize-insecure",
+            f"--basedir={program.home}",
+            f"--datadir={folder / 'data'}",
+            "--secure-file-priv=",
+            *_as_root(),
+        ]
+        run_once(command, folder / "init.log", _alone(program, folder), "MySQL's data could not be made")
+
+    return _start(_Flavor("mysql97", program, _MYSQL97, make_data), directory, options, port, password)
+
+
+def start_mysql56(
+    directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
+) -> Server:
+    """Start MySQL 5.6; a folder that holds data from before is used as it is."""
+    program = programs.mysql56()
+
+    def make_data(folder: Path) -> None:
+        # The package brings a data folder that has run once: its identity and its logs are not for us.
+        leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
+        shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
+
+    fixed = (*_MYSQL56, f"--lc-messages-dir={program.home / 'share'}")
+    return _start(_Flavor("mysql56", program, fixed, make_data), directory, options, port, password)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flavor:
+    kind: str
+    program: programs.Program
+    fixed: Sequence[str]
+    make_data: Callable[[Path], None]
+
+
+def _start(flavor: _Flavor, directory: Path | None, options: Sequence[str], port: int | None, password: str) -> Server:
+    with directory_for(flavor.kind, directory) as folder:
+        _prepare(flavor, folder)
+        fixed = [*flavor.program.command, *flavor.fixed, *_COMMON, *_as_root()]
+        if password:
+            fixed.append(f"--init-file={_password_file(flavor.kind, folder, password)}")
+
+        def make(port: int) -> Server:
+            command = [
+                *fixed,
+                f"--basedir={flavor.program.home}",
+                f"--datadir={folder / 'data'}",
+                f"--tmpdir={folder / 'tmp'}",
+                f"--log-bin={folder / 'binlog' / 'bin'}",
+                f"--pid-file={folder / 'pid'}",
+                "--socket=s.sock",  # inside the data folder; a full path may be too long for a socket
+                f"--port={port}",
+                f"--server-id={port}",
+                *options,
+            ]
+            launch = Launch(
+                command,
+                flavor.program.environment,
+                folder / "log",
+                lambda pid: _is_ready(folder / "pid", pid, port),
+                owns_directory=directory is None,
+            )
+            return Server(flavor.kind, port, "root", folder, launch, password)
+
+        return start_on_free_port(make, port)
+
+
+def _prepare(flavor: _Flavor, folder: Path) -> None:
+    for name in ("binlog", "tmp"):
+        (folder / name).mkdir(exist_ok=True)
+    done = folder / "data-made"
+    if done.exists():
+        return
+    # Half-made data, of a start that was broken off, must not be taken for good.
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    flavor.make_data(folder)
+    done.touch()
+
+
+def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
+    """A server that starts removes every temporary table in its temp folder: in a shared one, its neighbours' too."""
+    return {**program.environment, "TMPDIR": str(folder / "tmp")}
+
+
+def _as_root() -> tuple[str, ...]:
+    """These servers refuse to run as root by accident; on purpose they do."""
+    return ("--user=root",) if os.geteuid() == 0 else ()
+
+
+def _password_file(kind: str, directory: Path, password: str) -> Path:
+    quoted = "'" + password.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    change = "SET PASSWORD = PASSWORD({})" if kind == "mysql56" else "ALTER USER root@localhost IDENTIFIED BY {}"
+    path = directory / "password.sql"
+    path.touch(mode=0o600)
+    # Each start does it; the binlog must not have it.
+    path.write_text(f"SET SESSION sql_log_bin = 0;\n{change.format(quoted)};\n", "utf-8")
+    return path
+
+
+def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
+    """A MySQL server speaks first, but only when it is ready for everybody; its pid file is there by then."""
+    try:
+        if pid_file.read_text("utf-8").strip() != str(pid):
+            return False
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            return connection.recv(5)[4:] == b"\x0a"
+    except OSError:
+        return False

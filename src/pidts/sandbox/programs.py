@@ -1,0 +1,103 @@
+"""Where the server programs of this machine are. `./test` and `./demo` put them there; nothing is installed here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pidts.model.errors import PidtsError
+
+_SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server's program: the words that start it, and what it needs around it."""
+
+    command: tuple[str, ...]
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def version(self) -> str | None:
+        """What it says of itself; None if it does not run here."""
+        try:
+            asked = subprocess.run(
+                [*self.command, "--version"],
+                env={**os.environ, **self.environment},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=30,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        found = re.search(r"\d+\.\d+(?:\.\d+)*", asked.stdout)
+        return found.group() if found else None
+
+
+def which(name: str) -> str | None:
+    """The path of a program; system folders count although users often do not have them on their PATH."""
+    return shutil.which(name, path=_SEARCH_PATH)
+
+
+def mariadb() -> Program:
+    """MariaDB from the system's packages."""
+    server = which("mariadbd")
+    if server is None or which("mariadb-install-db") is None:
+        raise missing("MariaDB", "apt-get install mariadb-server")
+    return Program((server,), Path("/usr"))
+
+
+def mysql97() -> Program:
+    """MySQL 9.7 out of a folder with Debian sid's files, run by sid's own loader with sid's own libraries."""
+    root = Path(os.environ.get("MYSQL97_ROOT", "/opt/mysql97"))
+    server = root / "usr/sbin/mysqld"
+    loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*"))
+    libraries = sorted(root.glob("usr/lib/*-linux-gnu"))
+    if not (server.exists() and loaders and libraries):
+        raise missing(f"MySQL 9.7 (in {root})", "./test unpacks it")
+    # Its plugins and messages are found relative to --basedir, so the folder may be anywhere.
+    return Program((str(loaders[0]), "--library-path", str(libraries[0]), str(server), "--no-defaults"), root / "usr")
+
+
+def mysql56() -> Program:
+    """MySQL 5.6 out of an npm package."""
+    root = Path(os.environ.get("MYSQL56_ROOT", "/opt/mysql56")) / "package" / "server"
+    if not (root / "mysqld").exists():
+        raise missing(f"MySQL 5.6 (in {root})", "./test unpacks it")
+    return Program((str(root / "mysqld"), "--no-defaults"), root, {"LD_LIBRARY_PATH": str(root)})
+
+
+def postgres() -> Program:
+    """The newest PostgreSQL from the system's packages; `home` holds its programs."""
+    homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda home: _number(home.parent.name))
+    on_path = which("postgres")
+    if on_path is not None and which("initdb") is not None and not homes:
+        homes = [Path(on_path).parent]
+    if not homes:
+        raise missing("PostgreSQL", "apt-get install postgresql")
+    return Program((str(homes[-1] / "postgres"),), homes[-1])
+
+
+def installed() -> dict[str, str | None]:
+    """Version by kind of server; None where there is none that runs."""
+    found: dict[str, str | None] = {}
+    for find in (mariadb, mysql97, mysql56, postgres):
+        try:
+            found[find.__name__] = find().version()
+        except PidtsError:
+            found[find.__name__] = None
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def missing(what: str, todo: str) -> PidtsError:
+    """The error for something that is not installed."""
+    return PidtsError("sandbox-missing", f"{what} is not on this machine", todo=f"Install it: {todo}")

@@ -1,0 +1,92 @@
+"""What a column's type is once its charset is known.
+
+A column inherits from its table, the table from its database, the database from the server. The charset then decides
+more than the meaning of bytes: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type that holds a
+hundred characters, and rewriting a column into a wider charset makes its text type grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pidts.model.table import Column, Table
+from pidts.model.types import ColumnType, Kind
+from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
+from pidts.schema.dialect import Dialect
+
+Charset = tuple[str, str]
+"""A charset and a collation of it."""
+
+_TEXTS = ((Kind.TINYTEXT, 2**8 - 1), (Kind.TEXT, 2**16 - 1), (Kind.MEDIUMTEXT, 2**24 - 1), (Kind.LONGTEXT, 2**32 - 1))
+_BYTES = {
+    Kind.CHAR: Kind.BINARY,
+    Kind.VARCHAR: Kind.VARBINARY,
+    Kind.TINYTEXT: Kind.TINYBLOB,
+    Kind.TEXT: Kind.BLOB,
+    Kind.MEDIUMTEXT: Kind.MEDIUMBLOB,
+    Kind.LONGTEXT: Kind.LONGBLOB,
+}
+_BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
+_VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
+_MOST_BYTES_IN_ROW = 65535
+
+
+def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
+    """Charset and collation where at most one of them, or only a kind of collation, is named."""
+    if collation is not None and charset_of(collation) is None:
+        charset = charset_name(charset or inherited[0])
+        return (charset, "binary") if charset == "binary" else (charset, f"{charset}_{collation}")
+    if charset is None:
+        charset, collation = (inherited[0], collation or inherited[1])
+        return charset_of(collation) or charset_name(charset), collation_name(collation)
+    return charset_name(charset), collation_name(collation or dialect.collation_of(charset))
+
+
+def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
+    """The column with all that it inherits filled in."""
+    kind = column.type
+    if kind.is_text:
+        charset, collation = completed(kind.charset, kind.collation, table, dialect)
+        kind = replace(kind, charset=charset, collation=collation)
+        if charset == "binary" and kind.kind in _BYTES:
+            kind = replace(kind, kind=_BYTES[kind.kind], charset=None, collation=None)
+    kind = _sized(kind, dialect)
+    return column if kind == column.type else replace(column, type=kind)
+
+
+def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
+    """Text types with a size become the type that fits; VARCHAR too long for a row becomes TEXT."""
+    if kind.length is None:
+        return kind
+    size = kind.length * (bytes_per_character(kind.charset) if kind.charset else 1)
+    if kind.kind in _BLOBS:
+        if kind.length == 0 and (dialect.mariadb or dialect.version < (8, 0, 0)):
+            return replace(kind, length=None)
+    elif kind.kind not in _VARYING or size <= _MOST_BYTES_IN_ROW:
+        return kind
+    return replace(kind, kind=_text_for(size, as_bytes=kind.is_bytes), length=None)
+
+
+def _text_for(size: int, *, as_bytes: bool) -> Kind:
+    text = next((name for name, most in _TEXTS if size <= most), Kind.LONGTEXT)
+    return _BYTES[text] if as_bytes else text
+
+
+def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
+    """The column after CONVERT TO CHARACTER SET."""
+    kind = column.type
+    if not kind.is_text or kind.charset is None:
+        return column
+    most = dict(_TEXTS).get(kind.kind)
+    charset, collation = table
+    if most is not None:
+        characters = most // bytes_per_character(kind.charset)
+        kind = replace(kind, kind=_text_for(characters * bytes_per_character(charset), as_bytes=False))
+    return closed(replace(column, type=replace(kind, charset=charset, collation=collation)), table, dialect)
+
+
+def close_table(table: Table, inherited: Charset, dialect: Dialect) -> Table:
+    """The table with its own charset and those of its columns filled in."""
+    own = completed(table.charset, table.collation, inherited, dialect)
+    columns = tuple(closed(column, own, dialect) for column in table.columns)
+    return replace(table, charset=own[0], collation=own[1], columns=columns)

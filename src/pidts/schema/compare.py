@@ -1,0 +1,84 @@
+"""Where two structures of one table differ, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pidts.model.table import Column, Key, Table
+from pidts.model.types import ColumnType, Kind
+from pidts.schema.charsets import charset_name, collation_name
+from pidts.schema.render import type_text
+
+
+def differences(expected: Table, actual: Table) -> list[str]:
+    """Columns and their order, types, nullability, and keys; empty if the tables hold the same rows alike.
+
+    Left out is what servers tell differently for the same table: the display width of integers (but `tinyint(1)`), the
+    two names of utf8mb3, the case of names, defaults and comments.
+    """
+    return [*_columns(expected, actual), *_keys(expected, actual)]
+
+
+def same_type(one: ColumnType, other: ColumnType) -> bool:
+    """Whether two columns hold the same values alike."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(kind: ColumnType) -> ColumnType:
+    if kind.is_integer:
+        counts = kind.kind is Kind.TINYINT and kind.length == 1 and not kind.unsigned
+        return replace(kind, length=1 if counts else None)
+    if kind.charset is not None:
+        collation = collation_name(kind.collation) if kind.collation is not None else None
+        kind = replace(kind, charset=charset_name(kind.charset), collation=collation)
+    if kind.charset == "binary":
+        return replace(kind, charset=None, collation=None)
+    return kind
+
+
+def _columns(expected: Table, actual: Table) -> Iterator[str]:
+    wanted = {column.name.lower(): column for column in expected.columns}
+    found = {column.name.lower(): column for column in actual.columns}
+    for name, column in wanted.items():
+        if name not in found:
+            yield f"column {column.name} is missing"
+        else:
+            yield from _column(column, found[name])
+    for name, column in found.items():
+        if name not in wanted:
+            yield f"column {column.name} should not be there"
+    if wanted.keys() == found.keys() and list(wanted) != list(found):
+        order = ", ".join(column.name for column in expected.columns)
+        yield f"columns are in another order; it should be {order}"
+
+
+def _column(expected: Column, actual: Column) -> Iterator[str]:
+    if not same_type(expected.type, actual.type):
+        yield f"column {actual.name} is {type_text(actual.type)} instead of {type_text(expected.type)}"
+    if expected.nullable != actual.nullable:
+        yield f"column {actual.name} {'does not take' if expected.nullable else 'takes'} NULL"
+    if expected.auto_increment != actual.auto_increment:
+        yield f"column {actual.name} {'does not number' if expected.auto_increment else 'numbers'} rows by itself"
+    if expected.generated != actual.generated:
+        yield f"column {actual.name} is {'not ' if expected.generated else ''}generated"
+
+
+def _keys(expected: Table, actual: Table) -> Iterator[str]:
+    wanted = {key.name.lower(): key for key in expected.keys}
+    found = {key.name.lower(): key for key in actual.keys}
+    for name, key in wanted.items():
+        if name not in found:
+            yield f"{_said(key)} is missing"
+        elif _said(key).lower() != _said(found[name]).lower():
+            yield f"{_said(found[name])} should be {_said(key)}"
+    for name, key in found.items():
+        if name not in wanted:
+            yield f"{_said(key)} should not be there"
+
+
+def _said(key: Key) -> str:
+    columns = ", ".join(key.columns)
+    if key.primary:
+        return f"primary key ({columns})"
+    return f"{'unique ' if key.unique else ''}key {key.name} ({columns})"

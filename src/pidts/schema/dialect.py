@@ -1,0 +1,82 @@
+"""How a server reads its own statements: its kind, its version and the modes a statement ran under."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from pidts.schema.charsets import default_collation
+
+_REAL_AS_FLOAT = 1 << 0
+_ANSI_QUOTES = 1 << 2
+_ORACLE = 1 << 9
+_MAXDB = 1 << 12
+_NO_BACKSLASH_ESCAPES = 1 << 20
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The same text means different structures on different servers; this is all that the difference depends on."""
+
+    mariadb: bool = False
+    version: tuple[int, int, int] = (8, 4, 0)
+    explicit_timestamp: bool = True
+    """`explicit_defaults_for_timestamp`: without it a bare TIMESTAMP column is NOT NULL."""
+    ansi_quotes: bool = False
+    no_backslash_escapes: bool = False
+    real_as_float: bool = False
+    other_types: bool = False
+    """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP name other types."""
+    lower_case_names: bool = False
+    """`lower_case_table_names=1`: databases and tables are stored in lower case."""
+    charset: str = "utf8mb4"
+    collation: str | None = None
+    """The server's own default charset, for databases that nothing is known of; None is the charset's default."""
+
+    @classmethod
+    def of(cls, server_version: str) -> Dialect:
+        """From the text that the log's format description and `SELECT version()` hold: `10.11.6-MariaDB-log`."""
+        mariadb = "mariadb" in server_version.lower()
+        text = server_version.removeprefix("5.5.5-") if mariadb else server_version
+        found = _VERSION.match(text)
+        if found is None:
+            return cls(mariadb=mariadb)
+        major, minor, patch = map(int, found.groups())
+        explicit = (major, minor) >= ((10, 10) if mariadb else (8, 0))
+        return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
+
+    def under(self, sql_mode: int | None) -> Dialect:
+        """The same server under the `sql_mode` bits that a QUERY event carries; None changes nothing."""
+        if sql_mode is None:
+            return self
+        return replace(
+            self,
+            ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
+            no_backslash_escapes=bool(sql_mode & _NO_BACKSLASH_ESCAPES),
+            real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
+            other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
+        )
+
+    def collation_of(self, charset: str) -> str:
+        """The collation that a charset named alone stands for on this server."""
+        return default_collation(charset, mariadb=self.mariadb, version=self.version)
+
+    def runs_comment(self, version: int, *, mariadb_only: bool) -> bool:
+        """Whether the text inside `/*!version ... */` or `/*M!version ... */` is part of the statement."""
+        if mariadb_only and not self.mariadb:
+            return False
+        if self.mariadb and not mariadb_only and 50700 <= version <= 99999:
+            return False  # MariaDB leaves these to MySQL 5.7 and later
+        major, minor, patch = self.version
+        return version <= major * 10000 + minor * 100 + patch
+
+    @property
+    def inline_references(self) -> bool:
+        """Whether `REFERENCES` behind a column makes a foreign key; older servers read it and forget it."""
+        return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))
+
+
+MYSQL = Dialect()
+"""Assumed where nothing is known of the server."""

@@ -1,0 +1,178 @@
+"""The statements that a log can hold, as far as replication tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pidts.model.table import Table, TableName
+from pidts.schema.actions import Action, RenameTo
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """A new table. `structure` is open where it inherits: `pidts.schema.apply` closes it."""
+
+    table: TableName
+    structure: Table
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """All tables that the statement names."""
+        return (self.table,)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableLike:
+    """A new, empty table with another one's structure."""
+
+    table: TableName
+    like: TableName
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """All tables that the statement names."""
+        return (self.table, self.like)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """One or more."""
+
+    tables: tuple[TableName, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    """All rows go, without row events."""
+
+    table: TableName
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """All tables that the statement names."""
+        return (self.table,)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """CREATE INDEX and DROP INDEX are of this kind, too."""
+
+    table: TableName
+    actions: tuple[Action, ...]
+    if_exists: bool = False
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """All tables that the statement names."""
+        return (self.table, *(action.name for action in self.actions if isinstance(action, RenameTo)))
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """Pairs of old and new name, done one after the other: a swap goes over a third name."""
+
+    pairs: tuple[tuple[TableName, TableName], ...]
+    if_exists: bool = False
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """All tables that the statement names, each once."""
+        return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """`charset` and `collation` None: the server's."""
+
+    name: str
+    charset: str | None = None
+    collation: str | None = None
+    if_not_exists: bool = False
+    or_replace: bool = False
+    tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    """A new default charset for tables created from now on; both None: nothing changes."""
+
+    name: str
+    charset: str | None = None
+    collation: str | None = None
+    tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """With all its tables, which the statement does not name."""
+
+    name: str
+    if_exists: bool = False
+    tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Nothing that replication of tables has to follow."""
+
+    reason: str
+    tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatementDml:
+    """Rows changed by a statement in the log instead of row events: the source's session left row format."""
+
+    verb: str
+    tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A statement that cannot be followed exactly. `tables` is what it seems to speak of."""
+
+    sql: str
+    reason: str
+    tables: tuple[TableName, ...] = ()
+
+
+Statement = (
+    CreateTable
+    | CreateTableLike
+    | DropTable
+    | TruncateTable
+    | AlterTable
+    | RenameTable
+    | CreateDatabase
+    | AlterDatabase
+    | DropDatabase
+    | Ignored
+    | StatementDml
+    | Unknown
+)
+
+
+def retargeted(statement: Statement, name_of: Callable[[TableName], TableName]) -> Statement:
+    """The same statement about tables under other names."""
+    match statement:
+        case CreateTable(table=table, structure=structure):
+            return replace(statement, table=name_of(table), structure=structure.renamed(name_of(table)))
+        case CreateTableLike(table=table, like=like):
+            return replace(statement, table=name_of(table), like=name_of(like))
+        case DropTable(tables=tables):
+            return replace(statement, tables=tuple(map(name_of, tables)))
+        case TruncateTable(table=table):
+            return replace(statement, table=name_of(table))
+        case AlterTable(table=table, actions=actions):
+            moved = (RenameTo(name_of(item.name)) if isinstance(item, RenameTo) else item for item in actions)
+            return replace(statement, table=name_of(table), actions=tuple(moved))
+        case RenameTable(pairs=pairs):
+            return replace(statement, pairs=tuple((name_of(old), name_of(new)) for old, new in pairs))
+        case _:
+            return statement

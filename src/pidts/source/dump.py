@@ -1,0 +1,202 @@
+"""The source's log as a stream of raw events: we log in as a client and then speak as a replica.
+
+Events come in bursts. `read_burst` hands out everything that has arrived, so that whoever stores them can make one
+burst durable at a time, however small the transactions in it are.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import uuid
+from types import TracebackType
+from typing import Self
+
+import pymysql
+from pymysql.constants import COMMAND
+
+from pidts.model import GtidSet, Halted, MariaDbGtidSet, MySqlGtidSet, PidtsError, Position, Where
+from pidts.model.errors import Transient
+from pidts.source.connection import SourceConfig, connect, hang_up, query, server_info
+from pidts.source.failures import explain, explained
+from pidts.source.gtid_wire import encode_gtid_set
+from pidts.source.packets import PacketReader
+from pidts.source.replica import replica_id
+
+_COM_BINLOG_DUMP_GTID = 0x1E
+_NON_BLOCKING = 0x01
+_ANNOTATE = 0x02
+"""To MariaDB; the same bit means something else to MySQL."""
+_BY_GTID = 0x04
+_HEARTBEATS = frozenset({27, 41})
+_FATAL = 1236
+_MARIADB_SAME_ID = 4052
+_BINLOG_OFF = frozenset({1381, 1220})
+_UNREADABLE = ("max_allowed_packet", "crc", "bogus", "corrupt", "truncated in the middle")
+_SILENT_BEATS = 4
+
+
+class BinlogStream:
+    """A dump of one server's log from a position or a GTID set on, as raw events without their packets."""
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        start: Position | GtidSet,
+        *,
+        server_id: int | None = None,
+        heartbeat: float = 1.0,
+        non_blocking: bool = False,
+        annotate: bool = False,
+    ) -> None:
+        self._config = config
+        self._start = start
+        self._silence = max(heartbeat * _SILENT_BEATS, 2.0)
+        self._non_blocking = non_blocking
+        self.ended = False
+        """A non-blocking dump has reached the end of the log."""
+        self._connection = connect(config)
+        try:
+            self.server = server_info(self._connection)
+            self.server_id = (
+                server_id or config.server_id or replica_id(self._connection, config.source_id, self.server)
+            )
+            self._introduce(heartbeat)
+            self._register()
+            self._ask(annotate=annotate)
+        except BaseException:
+            self.close()
+            raise
+        # The driver has read exactly one answer for each command so far: nothing of the dump is in its buffer.
+        self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
+        self._heard = time.monotonic()
+
+    def read_burst(self, timeout: float = 1.0) -> list[bytes]:
+        """All events that have arrived; waits for the first one, at most `timeout` seconds. Heartbeats are left out."""
+        if self.ended:
+            return []
+        packets = self._packets.read(timeout)
+        now = time.monotonic()
+        if not packets:
+            if now - self._heard > self._silence:
+                what = f"the source has not even sent a heartbeat for {now - self._heard:.0f} seconds"
+                raise Transient("source-silent", what, where=self._where)
+            return []
+        self._heard = now
+        events = []
+        for packet in packets:
+            if packet[0] != 0:
+                self._stop(packet)
+                break
+            if packet[5] not in _HEARTBEATS:
+                events.append(packet[1:])
+        return events
+
+    def close(self) -> None:
+        """Hang up; the server notices when it next sends."""
+        hang_up(self._connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _where(self) -> Where:
+        where = self._config.where
+        return Where(source=where.source, position=str(self._start))
+
+    def _introduce(self, heartbeat: float) -> None:
+        """What a replica tells its source before it asks for the log."""
+        nanoseconds = int(heartbeat * 1_000_000_000)
+        # The same id means the same uuid: a source ends the dump that a crashed run of ours left behind.
+        name = uuid.uuid5(uuid.NAMESPACE_URL, f"pidts:{self.server_id}")
+        query(
+            self._connection,
+            "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32', "
+            f"@master_heartbeat_period = {nanoseconds}, @source_heartbeat_period = {nanoseconds}, "
+            f"@slave_uuid = '{name}', @replica_uuid = '{name}'",
+        )
+        if self.server.is_mariadb:
+            query(self._connection, "SET @mariadb_slave_capability = 4")
+        if isinstance(self._start, MariaDbGtidSet):
+            query(self._connection, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1", (str(self._start),))
+
+    def _register(self) -> None:
+        host = socket.gethostname().encode()[:60]
+        body = struct.pack("<IB", self.server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+        self._command(COMMAND.COM_REGISTER_SLAVE, body)
+        with explained(self._where):
+            self._connection._read_packet()  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+    def _ask(self, *, annotate: bool) -> None:
+        flags = _NON_BLOCKING if self._non_blocking else 0
+        if annotate and self.server.is_mariadb:
+            flags |= _ANNOTATE
+        start = self._start
+        if isinstance(start, MySqlGtidSet) and not self.server.is_mariadb:
+            data = encode_gtid_set(start)
+            head = struct.pack("<HIIQI", flags | _BY_GTID, self.server_id, 0, 4, len(data))
+            self._command(_COM_BINLOG_DUMP_GTID, head + data)
+            return
+        if isinstance(start, MySqlGtidSet) or (isinstance(start, MariaDbGtidSet) and not self.server.is_mariadb):
+            what = f"the GTID set {str(start)!r} is not one of a {self.server.flavor} server"
+            raise Halted("other-server", what, where=self._where, todo="Was the source replaced by another product?")
+        offset, file = (start.offset, start.file) if isinstance(start, Position) else (4, "")
+        if offset >= 2**32:
+            what = "a dump cannot start behind the first 4 GiB of a log file"
+            raise Halted("position-too-far", what, where=self._where, todo="Start by GTID: `enable-gtid: true`")
+        self._command(COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", offset, flags, self.server_id) + file.encode())
+
+    def _command(self, command: int, body: bytes) -> None:
+        with explained(self._where):
+            self._connection._execute_command(command, body)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _stop(self, packet: bytes) -> None:
+        if packet[0] == 0xFE and len(packet) < 9:
+            if not self._non_blocking:
+                # MySQL 5.6 says no more than this to a dump that another one with our id has replaced.
+                raise Transient("source-lost", "the source ended the dump", where=self._where)
+            self.ended = True
+            return
+        if packet[0] != 0xFF:
+            what = f"the source sent a packet that starts with 0x{packet[0]:02x} instead of an event"
+            raise Halted("unknown-packet", what, where=self._where)
+        number = int.from_bytes(packet[1:3], "little")
+        text = packet[3:].decode("utf-8", "replace")
+        raise dump_refusal(number, text[6:] if text.startswith("#") else text, self._where)
+
+
+def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
+    """What an error inside the dump means."""
+    lower = text.lower()
+    if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
+        what = f"another replica took over our server id: {text}"
+        todo = "Does this task run twice? Else give one of them another `server-id`"
+        return Halted("server-id-in-use", what, where=where, todo=todo)
+    if number in _BINLOG_OFF or (number == _FATAL and "binary log is not open" in lower):
+        todo = "Set log_bin in the server's configuration and restart it"
+        return Halted("binlog-off", f"the source writes no binary log: {text}", where=where, todo=todo)
+    if number == _FATAL and any(word in lower for word in _UNREADABLE):
+        what = f"the source cannot read its own log here: {text}"
+        todo = (
+            "Is this position the start of an event? If it is, look at the source's disk and error log, and, if the "
+            "text speaks of it, raise max_allowed_packet there"
+        )
+        return Halted("source-log-unreadable", what, where=where, todo=todo)
+    if number == _FATAL and "more gtids than" in lower:
+        what = f"the source has lost transactions that it had sent before: {text}"
+        todo = "It was restored or lost its disk's last writes: start with a new full copy"
+        return Halted("source-went-back", what, where=where, todo=todo)
+    if number == _FATAL:
+        what = f"the source no longer has the log from here on: {text}"
+        todo = (
+            "If the source still has it elsewhere, restore the log file there. Otherwise start the task with a new "
+            "full copy, and keep logs longer (binlog_expire_logs_seconds, expire_logs_days)"
+        )
+        return Halted("position-lost", what, where=where, todo=todo)
+    return explain(pymysql.err.OperationalError(number, text), where)

@@ -1,0 +1,71 @@
+"""What a MySQL or MariaDB server's refusals mean for us: try again, fix a setting, or stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+
+from pidts.model import Halted, PidtsError, PrecheckFailed, Where
+from pidts.model.errors import Transient
+
+CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
+LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2055, 3169, 4031})
+"""Shut down, killed, or cut off in the middle."""
+
+BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 3024, 1969})
+LOGIN_REFUSED = frozenset(
+    {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
+)
+NOT_PERMITTED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 4166})
+BINLOG_OFF = frozenset({1381})
+STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
+
+
+class StructureChanged(Halted):
+    """The table does not look (any more) as the caller believes."""
+
+
+def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:
+    """The driver's error as ours; the server's own words are kept.
+
+    `login` tells a refused password from a refused command: servers use the same numbers for both.
+    """
+    number, text = _parts(error)
+    if number in CANNOT_CONNECT or (number == 0 and isinstance(error, OSError)):
+        todo = "Is the server running, is host and port right, does a firewall stand between?"
+        return Transient("source-unreachable", text, where=where, todo=todo)
+    if number in LOST or isinstance(error, pymysql.err.InterfaceError):
+        return Transient("source-lost", f"the connection to the source is gone: {text}", where=where)
+    if number in BUSY:
+        return Transient("source-busy", f"the source is too busy: {text} (error {number})", where=where)
+    if login and number in LOGIN_REFUSED:
+        todo = "Check the user and the password of this source; docs/quick-start.md has the account that it needs"
+        return PrecheckFailed(
+            "access-denied", f"the source refuses the login: {text} (error {number})", where=where, todo=todo
+        )
+    if number in BINLOG_OFF:
+        todo = "Set log_bin in the server's configuration and restart it"
+        return PrecheckFailed("binlog-off", "the source writes no binary log", where=where, todo=todo)
+    if number in NOT_PERMITTED:
+        todo = "Grant it: docs/quick-start.md has the statements"
+        return PrecheckFailed("missing-privilege", f"{text} (error {number})", where=where, todo=todo)
+    if number in STRUCTURE_CHANGED:
+        return StructureChanged("structure-changed", f"{text} (error {number})", where=where)
+    return PidtsError("source-refused", f"{text} (error {number})", where=where)
+
+
+@contextmanager
+def explained(where: Where, *, login: bool = False) -> Iterator[None]:
+    """Driver errors leave this block as ours."""
+    try:
+        yield
+    except (pymysql.err.Error, OSError) as error:
+        raise explain(error, where, login=login) from error
+
+
+def _parts(error: Exception) -> tuple[int, str]:
+    if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
+        return error.args[0], str(error.args[1])
+    return 0, str(error) or type(error).__name__

@@ -1,0 +1,52 @@
+"""What the account we logged in with may do, as SHOW GRANTS tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pidts.model import PidtsError
+from pidts.model.errors import Transient
+from pidts.source.connection import ServerInfo, Session, query
+
+_GLOBAL = re.compile(r"GRANT (?P<privileges>.+?) ON \*\.\* TO ", re.IGNORECASE | re.DOTALL)
+_EVERYTHING = "ALL PRIVILEGES"
+_SAME = {
+    # MariaDB 10.5 renamed it; it accepts the old word and shows the new one.
+    "REPLICATION CLIENT": frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
+}
+
+
+def global_privileges(grants: Iterable[str]) -> frozenset[str]:
+    """Privileges on `*.*`, in upper case."""
+    found: set[str] = set()
+    for grant in grants:
+        if match := _GLOBAL.match(grant):
+            found.update(word.strip().upper() for word in match["privileges"].split(","))
+    return frozenset(found)
+
+
+def holds(privileges: frozenset[str], wanted: str) -> bool:
+    """Whether a global privilege is among them, under any of its names."""
+    return _EVERYTHING in privileges or bool(privileges & _SAME.get(wanted, frozenset({wanted})))
+
+
+def current_grants(connection: Session, server: ServerInfo) -> list[str]:
+    """All grants of this session, those of its active roles included (MariaDB shows them by itself)."""
+    sql = "SHOW GRANTS"
+    if not server.is_mariadb and server.number >= (8, 0, 0):
+        try:
+            roles = str(query(connection, "SELECT CURRENT_ROLE()")[0][0] or "NONE")
+        except Transient:
+            raise
+        except PidtsError:
+            roles = "NONE"
+        if roles != "NONE":
+            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}"
+    return [str(row[0]) for row in query(connection, sql)]
+
+
+def account(connection: Session) -> str:
+    """The account as a GRANT names it: `'repl'@'%'`."""
+    user, _, host = str(query(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    return "@".join("'" + part.replace("'", "''") + "'" for part in (user, host))

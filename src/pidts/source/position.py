@@ -1,0 +1,149 @@
+"""Where the source's log stands, and from which position on a reader sees everything before it.
+
+A server writes a transaction to its log *before* its rows become visible: a replica may hold a change that a SELECT on
+the source does not show yet. A copy that reads at such a moment would lose the change, because the log's part up to
+there counts as done. `settled` names a position and returns only when all transactions up to it are visible.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pidts.model import PidtsError, Position, PrecheckFailed
+from pidts.model.errors import Transient
+from pidts.source.connection import ServerInfo, Session, named, query, server_info, where_of
+
+_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
+_SETTLE_SECONDS = 600.0
+"""Where the source is a replica itself, the transactions it applies count as unsettled from their begin on."""
+
+_EXACT_TRIES = 20
+_EXACT_SECONDS = 1.0
+
+
+def position(connection: Session) -> tuple[Position, str]:
+    """The end of the log and the GTID set that it reaches, as text.
+
+    On a MySQL that is never idle the set may lack the last few transactions before the position; it never holds one
+    behind it.
+    """
+    place, gtids = _status(connection)
+    mariadb = server_info(connection).is_mariadb
+    if not (mariadb or gtids):
+        return place, gtids
+    deadline = time.monotonic() + _EXACT_SECONDS
+    for _ in range(_EXACT_TRIES):
+        if mariadb:
+            exact = str(query(connection, "SELECT @@GLOBAL.gtid_binlog_pos")[0][0] or "")
+            again, _unused = _status(connection)
+        else:
+            if not _await_owned(connection, deadline):
+                break
+            again, exact = _status(connection)
+        if again == place:
+            # Nothing came in between, so the set is the position's own.
+            return place, exact
+        place, gtids = again, exact
+    if not mariadb:
+        return place, gtids
+    # Exact at any time, but the server reads the log file from its start for it.
+    found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
+    if found is None:
+        raise Transient("no-position", f"the source cannot tell the GTID at {place}", where=where_of(connection))
+    return place, str(found)
+
+
+def log_end(connection: Session) -> Position:
+    """Where the log ends just now."""
+    return _status(connection)[0]
+
+
+def binary_logs(connection: Session) -> list[tuple[str, int]]:
+    """The log files that are still there, oldest first, with their sizes."""
+    return [(str(row["log_name"]), int(row["file_size"])) for row in named(connection, "SHOW BINARY LOGS")]
+
+
+def settled(connection: Session, server: ServerInfo) -> Position:
+    """A position at least as far as the log was at the call, all of it visible to the next statement.
+
+    On MariaDB this opens a read transaction whose snapshot is exactly that position; the caller ends it. A MySQL
+    without GTIDs does not tell: there, reading has to wait on row locks, see `needs_row_locks`.
+    """
+    place, _ = _status(connection)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    if server.is_mariadb:
+        while (snapshot := _snapshot(connection)) < (place.log_index, place.offset):
+            query(connection, "ROLLBACK")
+            if not _wait(deadline):
+                raise _unsettled(connection)
+        return Position.of(place.base, *snapshot)
+    if server.gtid_mode and not _await_owned(connection, deadline):
+        raise _unsettled(connection)
+    return place
+
+
+def needs_row_locks(server: ServerInfo) -> bool:
+    """Whether only a locking read is sure to see what the log holds."""
+    return not server.gtid_mode
+
+
+def _status(connection: Session) -> tuple[Position, str]:
+    errors = []
+    for statement in _STATUS:
+        try:
+            rows = named(connection, statement)
+        except (Transient, PrecheckFailed):
+            raise
+        except PidtsError as error:
+            errors.append(f"{statement}: {error.what}")
+            continue
+        if not rows:
+            todo = "Set log_bin and server_id in the server's configuration and restart it"
+            raise PrecheckFailed("binlog-off", "the source writes no binary log", where=where_of(connection), todo=todo)
+        gtids = "".join(str(rows[0].get("executed_gtid_set") or "").split())
+        return Position(str(rows[0]["file"]), int(rows[0]["position"])), gtids
+    raise PidtsError("no-position", "; ".join(errors), where=where_of(connection))
+
+
+def _snapshot(connection: Session) -> tuple[int, int]:
+    """Open a read transaction; where in the log it stands."""
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    found = {str(name).lower(): str(value) for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    place = Position(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
+    return place.log_index, place.offset
+
+
+def _await_owned(connection: Session, deadline: float) -> bool:
+    """Wait for every transaction that has a GTID by now to be committed in the engine too."""
+    waiting = _owned(connection)
+    while waiting:
+        waiting &= _owned(connection)
+        if waiting and not _wait(deadline):
+            return False
+    return True
+
+
+def _owned(connection: Session) -> set[str]:
+    """GTIDs in the hands of running sessions: `uuid:7#12:8#13, uuid2:…`, the session behind the hash."""
+    text = "".join(str(query(connection, "SELECT @@GLOBAL.gtid_owned")[0][0] or "").split())
+    owned = set()
+    for entry in text.split(","):
+        uuid, *parts = entry.split(":")
+        tag = ""
+        for part in parts:
+            number, _, session = part.partition("#")
+            if not session and not number[:1].isdigit():
+                tag = number
+            else:
+                owned.add(f"{uuid}:{tag}:{number}")
+    return owned
+
+
+def _wait(deadline: float) -> bool:
+    time.sleep(0.002)
+    return time.monotonic() < deadline
+
+
+def _unsettled(connection: Session) -> Transient:
+    what = f"a transaction has been between the log and the tables for {_SETTLE_SECONDS:.0f} seconds"
+    return Transient("source-not-settled", what, where=where_of(connection))

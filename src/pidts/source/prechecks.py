@@ -1,0 +1,280 @@
+"""Whether a source is fit for a task: every requirement with the statement or the line that fulfils it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pidts.model import Kind, PidtsError, Position, PrecheckFailed, Table, TableName
+from pidts.model.errors import Transient
+from pidts.source.connection import ServerInfo, Session, SourceConfig, named, query, server_info, variables
+from pidts.source.grants import account, current_grants, global_privileges, holds
+from pidts.source.position import binary_logs, log_end
+from pidts.source.replica import replica_ids
+from pidts.source.structures import quoted_table
+
+_UNSUPPORTED = frozenset({Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6})
+_OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}
+_SETTINGS = (
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_value_options",
+    "log_slave_updates",
+    "log_replica_updates",
+    "innodb_native_foreign_keys",
+)
+_CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One requirement: fulfilled or not, and if not, what to do."""
+
+    item: str
+    ok: bool
+    message: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    connection: Session
+    config: SourceConfig
+    server: ServerInfo
+    settings: Mapping[str, str]
+    tables: Mapping[TableName, Table]
+    start: Position | None
+
+
+def check_source(
+    connection: Session, config: SourceConfig, tables: Iterable[Table], start: Position | None = None
+) -> list[Finding]:
+    """All requirements for carrying `tables` from the log position `start` (or from now on)."""
+    by_name = {table.name: table for table in tables}
+    asked = _Asked(connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start)
+    findings: list[Finding] = []
+    for check in _CHECKS:
+        try:
+            findings += check(asked)
+        except Transient:
+            raise
+        except PidtsError as error:
+            findings.append(Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo))
+    return [replace(finding, fix="") if finding.ok else finding for finding in findings]
+
+
+def login_finding(error: PidtsError) -> Finding:
+    """A login that failed, as a finding."""
+    return Finding("connection", ok=False, message=error.what, fix=error.todo)
+
+
+def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
+    """Raise for findings that are not fulfilled, but for ignored items."""
+    failed = [
+        finding for finding in findings if not finding.ok and finding.item not in ignored and "all" not in ignored
+    ]
+    if failed:
+        what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
+        raise PrecheckFailed("precheck-failed", what, todo="\n".join(finding.fix for finding in failed))
+
+
+def _version(asked: _Asked) -> Iterator[Finding]:
+    server = asked.server
+    oldest = _OLDEST[server.flavor]
+    fix = f"{server.flavor} {'.'.join(map(str, oldest[:2]))} is the oldest version whose log can be read"
+    yield Finding("version", server.number >= oldest, f"{server.flavor} {server.version}", fix)
+
+
+def _server_id(asked: _Asked) -> Iterator[Finding]:
+    own = asked.config.server_id
+    if asked.server.server_id == 0:
+        fix = "[mysqld] server_id = 1   # then restart; without one the server feeds no replica"
+        yield Finding("server_id", ok=False, message="the source's server_id is 0", fix=fix)
+    elif own is not None and own == asked.server.server_id:
+        yield Finding(
+            "server_id", ok=False, message=f"server-id {own} is the source's own", fix="Give this task another one"
+        )
+    elif own is not None and own in replica_ids(asked.connection):
+        what = f"a replica with server-id {own} is connected already (this task, if it runs)"
+        yield Finding("server_id", ok=False, message=what, fix="Give this task another `server-id`, or none")
+    else:
+        yield Finding(
+            "server_id", ok=True, message=f"source {asked.server.server_id}, ours {own or 'chosen at the start'}"
+        )
+
+
+def _binlog_enable(asked: _Asked) -> Iterator[Finding]:
+    fix = "[mysqld] log_bin = binlog   # then restart"
+    value = asked.settings.get("log_bin", "OFF")
+    yield Finding("binlog_enable", value == "ON", f"log_bin = {value}", fix)
+
+
+def _binlog_format(asked: _Asked) -> Iterator[Finding]:
+    value = asked.settings.get("binlog_format", "ROW")
+    fix = "SET GLOBAL binlog_format = 'ROW';   -- and [mysqld] binlog_format = ROW; open sessions keep their format"
+    yield Finding("binlog_format", value == "ROW", f"binlog_format = {value}", fix)
+
+
+def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
+    value = asked.settings.get("binlog_row_image", "FULL")
+    fix = "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions keep theirs"
+    yield Finding("binlog_row_image", value == "FULL", f"binlog_row_image = {value}", fix)
+    if options := asked.settings.get("binlog_row_value_options"):
+        fix = "SET GLOBAL binlog_row_value_options = '';   -- and the same under [mysqld]"
+        yield Finding("binlog_row_image", ok=False, message=f"binlog_row_value_options = {options}", fix=fix)
+
+
+def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
+    privileges = global_privileges(current_grants(asked.connection, asked.server))
+    for wanted in ("REPLICATION SLAVE", "REPLICATION CLIENT"):
+        ok = holds(privileges, wanted)
+        fix = f"GRANT {wanted} ON *.* TO {account(asked.connection)};"
+        yield Finding("replication_privilege", ok, wanted if ok else f"{wanted} is missing", fix)
+
+
+def _dump_privilege(asked: _Asked) -> Iterator[Finding]:
+    refused = [name for name in asked.tables if not _readable(asked.connection, name)]
+    grants = " ".join(f"GRANT SELECT ON {quoted_table(name)} TO {account(asked.connection)};" for name in refused)
+    for name in refused:
+        yield Finding("dump_privilege", ok=False, message=f"SELECT on {name} is missing", fix=grants)
+    if not refused:
+        yield Finding("dump_privilege", ok=True, message=f"SELECT on {len(asked.tables)} tables")
+
+
+def _readable(connection: Session, name: TableName) -> bool:
+    try:
+        query(connection, f"SELECT * FROM {quoted_table(name)} LIMIT 0")
+    except PrecheckFailed:
+        return False
+    return True
+
+
+def _binlog_db(asked: _Asked) -> Iterator[Finding]:
+    """The server's own filters drop changes before anyone can read them."""
+    for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+        try:
+            rows = named(asked.connection, statement)
+        except (Transient, PrecheckFailed):
+            raise
+        except PidtsError:
+            continue
+        only, never = (_names(rows, column) for column in ("binlog_do_db", "binlog_ignore_db"))
+        lost = sorted(
+            {name.schema for name in asked.tables if (only and name.schema not in only) or name.schema in never}
+        )
+        if lost:
+            what = f"the source does not log {', '.join(lost)}"
+            fix = "Take binlog_do_db and binlog_ignore_db out of the server's configuration and restart it"
+            yield Finding("binlog_db", ok=False, message=what, fix=fix)
+        else:
+            yield Finding("binlog_db", ok=True, message="the source logs all databases of this task")
+        return
+
+
+def _names(rows: list[dict[str, object]], column: str) -> set[str]:
+    return {name.strip() for row in rows for name in str(row.get(column) or "").split(",") if name.strip()}
+
+
+def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
+    """A replica that does not log what it replicates would show us none of it."""
+    logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
+    if logs == "ON":
+        return
+    for statement in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
+        try:
+            if named(asked.connection, statement):
+                what = "the source is itself a replica and does not log what it receives"
+                fix = "[mysqld] log_slave_updates = ON   # then restart"
+                yield Finding("log_slave_updates", ok=False, message=what, fix=fix)
+        except Transient:
+            raise
+        except PidtsError:
+            continue
+        return
+
+
+def _table_schema(asked: _Asked) -> Iterator[Finding]:
+    fine = 0
+    for name, table in asked.tables.items():
+        columns = [column for column in table.columns if column.type.kind in _UNSUPPORTED]
+        for column in columns:
+            what = f"{name}.{column.name} is of type {column.type.kind}, which is not supported"
+            rule = f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
+            fix = f"Leave the table out: block-allow-list, ignore-tables: [{rule}]"
+            yield Finding("table_schema", ok=False, message=what, fix=fix)
+        fine += not columns
+    yield Finding("table_schema", ok=True, message=f"{fine} tables with supported types")
+
+
+def _primary_key(asked: _Asked) -> Iterator[Finding]:
+    keyless = [name for name, table in asked.tables.items() if not table.identity]
+    for name in keyless:
+        what = f"{name} has neither a primary key nor a unique key without NULLs"
+        fix = f"ALTER TABLE {quoted_table(name)} ADD PRIMARY KEY (...);   -- or leave it out by the block-allow-list"
+        yield Finding("primary_key", ok=False, message=what, fix=fix)
+    if not keyless:
+        yield Finding("primary_key", ok=True, message="every table has a key that names its rows")
+
+
+def _foreign_key(asked: _Asked) -> Iterator[Finding]:
+    """Rows that InnoDB changes by itself, following a foreign key, are in no log."""
+    if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
+        return
+    sql = (
+        "SELECT constraint_schema, table_name, constraint_name, update_rule, delete_rule "
+        "FROM information_schema.referential_constraints"
+    )
+    for row in named(asked.connection, sql):
+        name = TableName(str(row["constraint_schema"]), str(row["table_name"]))
+        rules = {"ON UPDATE": str(row["update_rule"]), "ON DELETE": str(row["delete_rule"])}
+        actions = [f"{event} {rule}" for event, rule in rules.items() if rule in _CASCADES]
+        if name in asked.tables and actions:
+            what = (
+                f"{name}: foreign key {row['constraint_name']} {' '.join(actions)}: the rows it changes are not logged"
+            )
+            fix = f"Let the application change them, or ignore this item and watch {name} by other means"
+            yield Finding("foreign_key", ok=False, message=what, fix=fix)
+
+
+def _meta_position(asked: _Asked) -> Iterator[Finding]:
+    logs = dict(binary_logs(asked.connection))
+    start = asked.start
+    if start is None:
+        yield Finding("meta_position", ok=True, message=f"the log stands at {log_end(asked.connection)}")
+    elif start.file not in logs:
+        what = f"the source no longer has {start.file}; its oldest log is {next(iter(logs), 'none')}"
+        fix = "Start with a new full copy (task-mode: all), or restore the log file on the source"
+        yield Finding("meta_position", ok=False, message=what, fix=fix)
+    elif start.offset > logs[start.file]:
+        what = f"{start.file} ends at {logs[start.file]}, before {start.offset}"
+        fix = "Is this the right server? Look at `meta` in the task file"
+        yield Finding("meta_position", ok=False, message=what, fix=fix)
+    else:
+        yield Finding("meta_position", ok=True, message=f"{start} is still there")
+
+
+def _gtid(asked: _Asked) -> Iterator[Finding]:
+    if asked.server.gtid_mode:
+        yield Finding("gtid", ok=True, message="every transaction has a GTID")
+        return
+    what = "gtid_mode is not ON: no failover by GTID, and a full copy locks a chunk's rows while it reads them"
+    yield Finding("gtid", ok=True, message=what)
+
+
+_CHECKS: tuple[Callable[[_Asked], Iterator[Finding]], ...] = (
+    _version,
+    _server_id,
+    _binlog_enable,
+    _binlog_format,
+    _binlog_row_image,
+    _binlog_db,
+    _log_slave_updates,
+    _replication_privilege,
+    _dump_privilege,
+    _table_schema,
+    _primary_key,
+    _foreign_key,
+    _meta_position,
+    _gtid,
+)

@@ -1,0 +1,206 @@
+"""The structures of a source's tables, as its information_schema and SHOW INDEX tell them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, Where
+from pidts.schema.columns import column_type
+from pidts.schema.dialect import Dialect
+from pidts.source.connection import Session, named, query, server_info, variables, where_of
+from pidts.source.failures import StructureChanged
+
+SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_TABLE_TYPES = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
+_NAMES_A_QUERY = 500
+_UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
+_NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def read_structures(connection: Session, select: Callable[[TableName], bool]) -> dict[TableName, Table]:
+    """All tables for which `select` is true; the server's own schemas and views are never asked about."""
+    dialect = Dialect.of(server_info(connection).version)
+    structures = {}
+    for schema, rows in groupby(_tables(connection), key=lambda row: str(row["table_schema"])):
+        about = {name: row for row in rows if select(name := TableName(schema, str(row["table_name"])))}
+        columns = _columns(connection, schema, [name.name for name in about])
+        for name, row in about.items():
+            try:
+                structures[name] = _table(connection, name, row, columns[name.name], dialect)
+            except StructureChanged:
+                continue  # Dropped since the list was read: the log tells.
+    return structures
+
+
+def read_structure(connection: Session, name: TableName) -> Table | None:
+    """One table; None where there is none."""
+    return read_structures(connection, lambda candidate: candidate == name).get(name)
+
+
+def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
+    """Default charset and collation of each schema that is not the server's own."""
+    rows = query(
+        connection,
+        "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
+    )
+    return {str(name): (str(charset), str(collation)) for name, charset, collation in rows if not is_system(str(name))}
+
+
+def clock_is_utc(connection: Session) -> bool:
+    """Whether a session that sets no time zone of its own has UTC."""
+    found = variables(connection, "time_zone", "system_time_zone")
+    zone = found["time_zone"]
+    return is_utc(found["system_time_zone"] if zone == "SYSTEM" else zone)
+
+
+def is_utc(zone: str) -> bool:
+    """Of the names that servers give it."""
+    return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
+
+
+def source_dialect(connection: Session) -> Dialect:
+    """How the server reads the statements in its log, as far as its settings decide."""
+    found = variables(
+        connection,
+        "version",
+        "explicit_defaults_for_timestamp",
+        "lower_case_table_names",
+        "character_set_server",
+        "collation_server",
+    )
+    dialect = Dialect.of(found["version"])
+    return replace(
+        dialect,
+        explicit_timestamp=found.get("explicit_defaults_for_timestamp", "ON") == "ON",
+        lower_case_names=found.get("lower_case_table_names") == "1",
+        charset=found["character_set_server"],
+        collation=found["collation_server"],
+    )
+
+
+def is_system(schema: str) -> bool:
+    """Whether a schema is the server's own."""
+    return schema.lower() in SYSTEM_SCHEMAS
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(name: TableName) -> str:
+    """A table's full name, quoted."""
+    return f"{quoted(name.schema)}.{quoted(name.name)}"
+
+
+def _tables(connection: Session) -> list[dict[str, Any]]:
+    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
+    rows = named(
+        connection,
+        "SELECT table_schema, table_name, table_type, table_collation, table_comment FROM information_schema.tables "
+        f"WHERE table_schema NOT IN ({marks})",
+        sorted(SYSTEM_SCHEMAS),
+    )
+    kept = [row for row in rows if str(row["table_type"]) in _TABLE_TYPES and not is_system(str(row["table_schema"]))]
+    return sorted(kept, key=lambda row: (str(row["table_schema"]), str(row["table_name"])))
+
+
+def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for part in _parts(names):
+        marks = ", ".join(["%s"] * len(part))
+        sql = (
+            f"SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({marks}) "
+            "ORDER BY table_name, ordinal_position"
+        )
+        for row in named(connection, sql, [schema, *part]):
+            # The server compares names without case here: `t` and `T` may both come.
+            if row["table_schema"] == schema:
+                found[str(row["table_name"])].append(row)
+    return found
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(names), _NAMES_A_QUERY):
+        yield names[begin : begin + _NAMES_A_QUERY]
+
+
+def _table(
+    connection: Session, name: TableName, about: dict[str, Any], columns: list[dict[str, Any]], dialect: Dialect
+) -> Table:
+    collation = str(about["table_collation"]) if about["table_collation"] else None
+    try:
+        built = tuple(_column(row, dialect) for row in columns)
+    except Halted as error:
+        where = Where(source=where_of(connection).source, table=str(name))
+        raise type(error)(error.code, error.what, where=where, todo=error.todo) from error
+    return Table(
+        name=name,
+        columns=built,
+        keys=tuple(_keys(named(connection, f"SHOW INDEX FROM {quoted_table(name)}"))),
+        charset=collation.partition("_")[0] if collation else None,
+        collation=collation,
+        comment=str(about["table_comment"] or ""),
+    )
+
+
+def _column(row: dict[str, Any], dialect: Dialect) -> Column:
+    charset, collation = row["character_set_name"], row["collation_name"]
+    kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
+    extra = str(row["extra"]).upper()
+    # "DEFAULT_GENERATED" speaks of the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
+    generated = any(word in extra for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT"))
+    default = row["column_default"]
+    return Column(
+        name=str(row["column_name"]),
+        type=kind,
+        nullable=row["is_nullable"] == "YES",
+        default=None if generated or default is None else default_text(_text(default), kind, extra, dialect),
+        auto_increment="AUTO_INCREMENT" in extra,
+        generated=generated,
+        comment=str(row["column_comment"] or ""),
+    )
+
+
+def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
+    """The default as SQL: MariaDB tells it as such, MySQL tells a literal bare and an expression escaped."""
+    if kind.kind in {Kind.BINARY, Kind.VARBINARY}:
+        return None  # The servers cut it at a zero byte or replace what is not text.
+    if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
+        return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
+    if dialect.mariadb and dialect.version >= (10, 2, 7):
+        return None if default == "NULL" else default
+    if "DEFAULT_GENERATED" in extra:
+        expression = _ESCAPED.sub(r"\1", default)
+        return expression if expression.startswith("(") else f"({expression})"
+    if kind.is_integer or kind.kind in _UNQUOTED:
+        return default
+    return "'" + default.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
+    """In the server's own order: the primary key, unique keys without NULLs, the others, each as declared."""
+    for name, parts in groupby(rows, key=lambda row: str(row["key_name"])):
+        ordered = sorted(parts, key=lambda row: int(row["seq_in_index"]))
+        if any(part["column_name"] is None for part in ordered):
+            continue  # A key over an expression: no columns that a row could be found by.
+        whole = all(part["sub_part"] is None for part in ordered)
+        primary = name == "PRIMARY"
+        yield Key(
+            name=name,
+            columns=tuple(str(part["column_name"]) for part in ordered),
+            # A key on prefixes refuses rows that differ further on: on other servers the whole columns cannot stand in
+            # for it. For the primary key they can: it names a row all the better.
+            unique=int(ordered[0]["non_unique"]) == 0 and (whole or primary),
+            primary=primary,
+        )
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,220 @@
+"""A source in memory: its log, its rows and its positions, for driving a whole pipeline without a server.
+
+Transactions are given as plain Python rows and laid out in an imaginary log, one event per table and transaction step,
+so that Lsns, extents and the chain of `prev_lsn` behave as those of a server. What the relay's reader and the decoder
+give for a real source, `entries` and `decode` give here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import ChangeBatch, Extent, LogEntry, Lsn, Op, Position, Table, TableName, Transaction, change_schema
+from pidts.source.keys import last_key
+
+Row = Mapping[str, Any]
+Change = tuple[Op, Row | None, Row | None]
+"""What happened to a row: op, before, after."""
+
+Step = tuple[TableName, Sequence[Change]]
+
+_EVENT = 100
+"""The size of every event in the imaginary log."""
+
+_FIRST_OFFSET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    lsn: Lsn
+    table: Table
+    changes: tuple[Change, ...]
+
+
+class ValuesSource:
+    """One source's history, which grows by `commit`, `ddl` and `rotate`."""
+
+    def __init__(
+        self, tables: Sequence[Table] = (), *, change_no: int = 0, log_base: str = "values", gtids: str = "0-1"
+    ) -> None:
+        self.log_base = log_base
+        self._gtids = gtids
+        self._change_no = change_no
+        self._log_index = 1
+        self._offset = _FIRST_OFFSET
+        self._structures = {table.name: table for table in tables}
+        self._rows: dict[TableName, dict[tuple[Any, ...], dict[str, Any]]] = {table.name: {} for table in tables}
+        self._entries: list[LogEntry] = []
+        self._events: list[_Event] = []
+        self._start = self._lsn()
+
+    @property
+    def start(self) -> Lsn:
+        """Before the first transaction."""
+        return self._start
+
+    @property
+    def received(self) -> Lsn:
+        """The end of the log."""
+        return self._entries[-1].transaction.lsn if self._entries else self._start
+
+    @property
+    def position(self) -> Position:
+        """The same as the server would say it."""
+        return self.received.position(self.log_base)
+
+    @property
+    def structures(self) -> dict[TableName, Table]:
+        """As they are now."""
+        return dict(self._structures)
+
+    def commit(self, *steps: Step) -> LogEntry:
+        """One transaction; each step is one rows event."""
+        begin = self._lsn()
+        self._offset += _EVENT
+        for name, changes in steps:
+            for change in changes:
+                self._change(name, *change)
+            self._events.append(_Event(self._lsn(), self._structures[name], tuple(changes)))
+            self._offset += _EVENT
+        self._offset += _EVENT
+        tables = tuple(dict.fromkeys(name for name, _ in steps))
+        return self._append(begin, row_events=len(steps), tables=tables)
+
+    def insert(self, name: TableName, *rows: Row) -> LogEntry:
+        """A transaction of inserts into one table."""
+        return self.commit((name, [(Op.INSERT, None, row) for row in rows]))
+
+    def delete(self, name: TableName, *keys: Sequence[Any]) -> LogEntry:
+        """A transaction that deletes rows of one table by their identity."""
+        return self.commit((name, [(Op.DELETE, self._rows[name][tuple(key)], None) for key in keys]))
+
+    def update(self, name: TableName, key: Sequence[Any], **values: Any) -> LogEntry:
+        """A transaction that changes one row."""
+        before = dict(self._rows[name][tuple(key)])
+        return self.commit((name, [(Op.UPDATE, before, {**before, **values})]))
+
+    def ddl(self, statement: str, structures: Mapping[TableName, Table | None], schema: str = "") -> LogEntry:
+        """A statement and the structures that it leaves; None for a table that is gone.
+
+        Rows keep the values of columns that stay; new columns are NULL.
+        """
+        begin = self._lsn()
+        for name, table in structures.items():
+            rows = self._rows.pop(name, {})
+            self._structures.pop(name, None)
+            if table is None:
+                continue
+            self._structures[name] = table
+            kept = [{column.name: row.get(column.name) for column in table.columns} for row in rows.values()]
+            self._rows[name] = {_identity(table, row): row for row in kept}
+        self._offset += 2 * _EVENT
+        schema = schema or next((name.schema for name in structures), "")
+        return self._append(begin, tables=tuple(structures), ddl=statement, ddl_schema=schema)
+
+    def rotate(self) -> LogEntry:
+        """The next log file, which is a mark in the log."""
+        begin = self._lsn()
+        self._log_index += 1
+        self._offset = _FIRST_OFFSET
+        return self._append(begin)
+
+    def entries(self, after: Lsn | None = None) -> Iterator[LogEntry]:
+        """The log's index behind an Lsn."""
+        return iter([entry for entry in self._entries if after is None or entry.transaction.lsn > after])
+
+    def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
+        """The changes of (after, until]: one batch per table and structure, in log order.
+
+        Only tables in `structures` where it is given.
+        """
+        grouped: dict[tuple[TableName, int], tuple[Table, list[tuple[Lsn, Change]]]] = {}
+        for event in self._events:
+            name = event.table.name
+            if not after < event.lsn < until or (structures is not None and name not in structures):
+                continue
+            _, rows = grouped.setdefault((name, id(event.table)), (event.table, []))
+            rows += [(event.lsn.at_row(number), change) for number, change in enumerate(event.changes)]
+        return [_batch(table, rows) for table, rows in grouped.values()]
+
+    def select_rows(self, table: Table, where_after: Sequence[Any] | None, limit: int) -> pa.Table:
+        """Up to `limit` rows behind a key, in the order of the identity, as they are now."""
+        ordered = sorted(self._rows[table.name].items())
+        found = [row for key, row in ordered if where_after is None or key > tuple(where_after)]
+        return pa.Table.from_pylist([dict(row) for row in found[:limit]], schema=table.arrow)
+
+    def last_key(self, rows: pa.Table, table: Table) -> list[Any] | None:
+        """As for a server."""
+        return last_key(rows, table)
+
+    def rows(self, name: TableName) -> list[dict[str, Any]]:
+        """Everything in a table now, by identity."""
+        return [dict(row) for _, row in sorted(self._rows[name].items())]
+
+    def _lsn(self) -> Lsn:
+        return Lsn(self._change_no, self._log_index, self._offset)
+
+    def _append(
+        self,
+        begin: Lsn,
+        *,
+        row_events: int = 0,
+        tables: tuple[TableName, ...] = (),
+        ddl: str | None = None,
+        ddl_schema: str = "",
+    ) -> LogEntry:
+        number = len(self._entries) + 1
+        is_mark = ddl is None and not row_events
+        transaction = Transaction(
+            lsn=self._lsn(),
+            prev_lsn=self.received,
+            begin=begin,
+            gtid="" if is_mark else f"{self._gtids}-{number}",
+            timestamp=1_700_000_000 + number,
+            row_events=row_events,
+            tables=tables,
+            ddl=ddl,
+            ddl_schema=ddl_schema,
+        )
+        size = 0 if begin.log_index != self._log_index else self._offset - begin.offset
+        entry = LogEntry(transaction, Extent(begin.log_index, begin.offset, size))
+        self._entries.append(entry)
+        return entry
+
+    def _change(self, name: TableName, op: Op, before: Row | None, after: Row | None) -> None:
+        table, rows = self._structures[name], self._rows[name]
+        if before is not None:
+            found = rows.pop(_identity(table, before), None)
+            if found != _complete(table, before):
+                raise ValueError(f"{op.name} of a row that is not there: {name} {before}, there is {found}")
+        if after is not None:
+            key = _identity(table, after)
+            if key in rows:
+                raise ValueError(f"{op.name} of a row that is there already: {name} {key}")
+            rows[key] = _complete(table, after)
+
+
+def _complete(table: Table, row: Row) -> dict[str, Any]:
+    if unknown := row.keys() - {column.name for column in table.columns}:
+        raise ValueError(f"{table.name} has no column {min(unknown)}")
+    return {column.name: row.get(column.name) for column in table.columns}
+
+
+def _identity(table: Table, row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in table.identity)
+
+
+def _batch(table: Table, rows: Sequence[tuple[Lsn, Change]]) -> ChangeBatch:
+    schema = change_schema(table)
+    columns: dict[str, list[Any]] = {
+        "lsn": [lsn.to_bytes() for lsn, _ in rows],
+        "op": [int(op) for _, (op, _, _) in rows],
+        "before": [None if before is None else _complete(table, before) for _, (_, before, _) in rows],
+        "after": [None if after is None else _complete(table, after) for _, (_, _, after) in rows],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))

@@ -1,0 +1,1 @@
+"""The engine: batches on Spark. The only package that imports pyspark."""

@@ -1,0 +1,78 @@
+"""Errors across Spark: ours keep their code, place and advice; Spark's own are told apart by whether a retry may help.
+
+An exception inside a Spark task reaches the driver as text in a traceback. Ours carry themselves in that text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TypeVar
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pidts.model import (
+    ConfigError,
+    DecodeError,
+    Fenced,
+    Halted,
+    PidtsError,
+    PrecheckFailed,
+    Transient,
+    Where,
+)
+
+_KINDS: dict[str, type[PidtsError]] = {
+    kind.__name__: kind for kind in (PidtsError, ConfigError, PrecheckFailed, Halted, DecodeError, Fenced, Transient)
+}
+_CARRIED = re.compile(r"<pidts-error>(\{\"kind\".*?\})</pidts-error>", re.DOTALL)
+
+_log = structlog.get_logger(__name__)
+
+Item = TypeVar("Item")
+
+
+class CarriedError(Exception):
+    """One of our errors on its way through the JVM."""
+
+
+def structured(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; an error of ours becomes one that survives the journey."""
+    try:
+        yield from items
+    except PidtsError as error:
+        body = json.dumps({"kind": _kind(error), **error.to_json()})
+        raise CarriedError(f"<pidts-error>{body}</pidts-error>") from error
+
+
+def _kind(error: PidtsError) -> str:
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
+
+
+def restored(error: Exception) -> Exception:
+    """Our error inside an exception of Spark, or one that names Spark's and may be tried again.
+
+    What is neither ours nor Spark's is a fault of the program and stays what it is.
+    """
+    if not isinstance(error, PySparkException | Py4JError):
+        return error
+    text = str(error)
+    found = _CARRIED.search(text)
+    if found:
+        data = json.loads(found.group(1))
+        return _KINDS[data["kind"]](data["code"], data["what"], where=Where(**data["where"]), todo=data["todo"])
+    _log.debug("Spark failed", text=text)
+    return Transient("spark-failed", f"Spark could not finish a batch: {_reason(text)[:500]}")
+
+
+def _reason(text: str) -> str:
+    """The exception itself: the last line of Python's traceback where there is one, in front of the JVM's."""
+    before_jvm = re.split(r"^\s*(?:at |JVM stacktrace)", text, maxsplit=1, flags=re.MULTILINE)[0]
+    python = before_jvm.partition("Traceback (most recent call last)")[2]
+    lines = [line for line in (python or before_jvm).splitlines() if line.strip() and not line.startswith(" ")]
+    if not lines:
+        return "it gave no reason"
+    return lines[-1] if python else lines[0]

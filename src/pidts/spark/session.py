@@ -1,0 +1,122 @@
+"""The Spark session, tuned for many small batches."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from pidts.model import PidtsError, Transient
+
+Session: TypeAlias = SparkSession
+
+_MEASURED = {
+    # The stock file manager starts `chmod` and `readlink` processes for each of its files: 66 ms a batch against 21.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.adaptive.enabled": "false",
+    # A pointer or a blob is one row; more of them in one Arrow batch only costs memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+_JAVA = 17
+_JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
+
+
+def local_master(master: str) -> str:
+    """`local[N]` retries no task; `local[N,4]` does, so that a killed Python worker costs a retry and not the query."""
+    if master.startswith("local[") and "," not in master:
+        return f"{master[:-1]},4]"
+    return "local[1,4]" if master == "local" else master
+
+
+def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
+    """A session of its own for one task; `scratch` takes whatever Spark writes, `log` what it says."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{_JAVA_OPTIONS}' pyspark-shell")
+    builder = SparkSession.builder.appName(f"pidts {task}").master(local_master(master))
+    fixed = {
+        **_MEASURED,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    for name, value in {**fixed, **settings}.items():
+        builder = builder.config(name, value)
+    try:
+        with _stderr_into(log):
+            return builder.getOrCreate()
+    except (OSError, Py4JError) as error:
+        forget_session()
+        raise Transient("spark-died", "Spark's JVM went away while it was starting") from error
+    except PySparkRuntimeError as error:
+        forget_session()
+        if _java_runs():
+            raise Transient("spark-died", "Spark's JVM ended while it was starting") from error
+        todo = "Install a Java runtime of version 17 or newer (apt-get install default-jre-headless), or set JAVA_HOME"
+        raise PidtsError("spark-not-started", f"Spark does not start: {error}", todo=todo) from error
+
+
+def _java_runs() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path("java")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return False
+    version = re.search(r'version "(\d+)', said)
+    return version is not None and int(version.group(1)) >= _JAVA
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """The JVM inherits our stderr and talks there all its life; a terminal has better things to show."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def is_alive(session: Session) -> bool:
+    """Whether the JVM still answers."""
+    try:
+        session.sparkContext.defaultParallelism  # noqa: B018 - asking is the point
+    except Exception:  # noqa: BLE001 - py4j has a dozen ways to say that nobody is there
+        return False
+    return True
+
+
+def forget_session() -> None:
+    """Drop every trace of a JVM, so that the next session starts another."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
+    if gateway is not None:
+        with suppress(Exception):  # it is dead, or must be
+            gateway.proc.kill()
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001

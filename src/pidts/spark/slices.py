@@ -1,0 +1,129 @@
+"""The streaming source that hands out pointers to a batch's parts, never rows.
+
+Spark runs the planning side in a Python process of its own beside the JVM, and each pointer's `read` in pooled workers.
+The offset of a batch is the planner's whole state after it, so any two neighbouring offsets describe the batch between.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from pidts.batch.lanes import pointers
+from pidts.batch.meaning import Meaning
+from pidts.batch.staging import staged_chunk
+from pidts.model import Lsn
+from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between
+from pidts.relay import RelayReader
+
+_POLL_SECONDS = 0.005
+_WAIT_SECONDS = 0.4
+"""How long one call looks for work before it says that there is none: Spark's own polling is busier than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOptions:
+    """What the planner must know; pickled into a file that only this user can read, named by the source's option."""
+
+    relay: Path
+    source_id: str
+    staging: Path
+    start: PlanState
+    limits: Limits
+    meaning: Meaning
+    goal: Lsn | None
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        path.touch(mode=0o600)
+        path.write_bytes(pickle.dumps(self))
+
+    @classmethod
+    def load(cls, path: str) -> SliceOptions:
+        """Read the file, which `save` of this same run wrote."""
+        options = pickle.loads(Path(path).read_bytes())  # noqa: S301 - our own file, mode 0600, in our own folder
+        if not isinstance(options, cls):
+            raise TypeError(f"{path} does not hold slice options")
+        return options
+
+
+class SliceSource(DataSource):
+    """`format("pidts-slices")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As Spark knows it."""
+        return "pidts-slices"
+
+    def schema(self) -> str:
+        """A pointer is one text."""
+        return "pointer string"
+
+    def streamReader(self, schema: StructType) -> SliceReader:  # noqa: N802, ARG002 - Spark's name
+        """The planning side."""
+        return SliceReader(self.options["options"])
+
+
+class SliceReader(DataSourceStreamReader):
+    """Plans batches over the relay's index."""
+
+    def __init__(self, path: str) -> None:
+        self._options = SliceOptions.load(path)
+        self._relay: RelayReader | None = None
+
+    def _open(self) -> RelayReader:
+        if self._relay is None:
+            self._relay = RelayReader(self._options.relay, self._options.source_id)
+        return self._relay
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The target's checkpoint. Spark asks twice; the answer is the same."""
+        return {"state": self._options.start.to_json()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002 - Spark's
+        """The state after the next batch; `start` again where there is no work."""
+        state = PlanState.from_json(start["state"])
+        deadline = time.monotonic() + _WAIT_SECONDS
+        seen: Lsn | None = None
+        while True:
+            received = self._open().received
+            if received != seen or state.reading:
+                seen = received
+                after = self._plan(state)
+                if after is not None:
+                    return {"state": after.to_json()}
+            if time.monotonic() >= deadline:
+                return start
+            time.sleep(_POLL_SECONDS)
+
+    def _plan(self, state: PlanState) -> PlanState | None:
+        options = self._options
+        staged = {}
+        for request in state.reading:
+            chunk: StagedChunk | None = staged_chunk(options.staging, request)
+            if chunk is not None:
+                staged[request.table] = chunk
+        entries = self._open().entries(state.lsn)
+        return next_state(state, entries, staged, options.limits, options.meaning, options.goal)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """What the relay holds: the lag shows in the query's progress."""
+        return {"received": str(self._open().received)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One pointer a partition."""
+        first, last = PlanState.from_json(start["state"]), PlanState.from_json(end["state"])
+        plan = plan_between(first, last, self._open().entries(first.lsn), self._options.meaning)
+        return [InputPartition(pointer.to_json()) for pointer in pointers(plan)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        """The pointer itself."""
+        yield (partition.value,)

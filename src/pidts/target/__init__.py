@@ -1,0 +1,7 @@
+"""Where changes go: a target is a picklable configuration whose `connect` gives a session that satisfies the port."""
+
+from pidts.target.mysql import MySqlTarget
+from pidts.target.postgres import PostgresTarget
+from pidts.target.values import Store, ValuesTarget
+
+__all__ = ["MySqlTarget", "PostgresTarget", "Store", "ValuesTarget"]

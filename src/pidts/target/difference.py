@@ -1,0 +1,111 @@
+"""What an ALTER TABLE changes, told column by column, so that each dialect only has to say it in its own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pidts.model import Column, Halted, Key, Table, Where
+from pidts.schema import AddColumn, AlterTable, ChangeColumn, DropColumn, ModifyColumn, PartitionRows, RenameColumn
+from pidts.target.literals import fills_alike
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Keys are compared by what they say, not by name; columns of dropped keys go by their old names."""
+
+    added: tuple[Column, ...]
+    dropped: tuple[Column, ...]
+    kept: tuple[tuple[Column, Column], ...]
+    """Each column that stays, as it was and as it becomes (name included)."""
+    keys_added: tuple[Key, ...]
+    keys_dropped: tuple[Key, ...]
+    comment: str | None
+    """The table's new comment, None if it stays."""
+
+    @property
+    def renamed(self) -> tuple[tuple[str, str], ...]:
+        """Old and new name where they differ."""
+        return tuple((old.name, new.name) for old, new in self.kept if old.name != new.name)
+
+
+def difference(statement: AlterTable, before: Table, after: Table) -> Difference:
+    """All names in one ALTER speak of the columns as they were before it: `RENAME a TO b, RENAME b TO a` is a swap."""
+    origin = kept_names(statement, before, after)
+    kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
+    stayed = set(origin.values())
+    new_name = {old: new for new, old in origin.items()}
+    keys_before = {_meaning(_renamed(key, new_name)): key for key in before.keys}
+    keys_after = {_meaning(key): key for key in after.keys}
+    return Difference(
+        added=tuple(column for column in after.columns if column.name not in origin),
+        dropped=tuple(column for column in before.columns if column.name not in stayed),
+        kept=kept,
+        keys_added=tuple(key for meaning, key in keys_after.items() if meaning not in keys_before),
+        keys_dropped=tuple(key for meaning, key in keys_before.items() if meaning not in keys_after),
+        comment=after.comment if after.comment != before.comment else None,
+    )
+
+
+def kept_names(statement: AlterTable, before: Table, after: Table) -> dict[str, str]:
+    """New name → old name of each column that stays."""
+    old_names = {column.name.lower(): column.name for column in before.columns}
+    moved: dict[str, str] = {}
+    gone: set[str] = set()
+    fresh: set[str] = set()
+    for action in statement.actions:
+        match action:
+            case ChangeColumn(old=old, column=column):
+                moved[column.name.lower()] = old.lower()
+            case ModifyColumn(column=column):
+                moved[column.name.lower()] = column.name.lower()
+            case RenameColumn(old=old, new=new):
+                moved[new.lower()] = old.lower()
+            case DropColumn(name=name):
+                gone.add(name.lower())
+            case AddColumn(column=column) if column.name.lower() not in old_names or column.name.lower() in gone:
+                fresh.add(column.name.lower())
+            case PartitionRows(what=what):
+                raise Halted(
+                    "ddl-moves-rows",
+                    f"{what} takes rows out of the table or brings some in without writing them to the log",
+                    where=Where(table=str(before.name)),
+                    todo="Do the same on the target, or copy the table again",
+                )
+            case _:
+                pass
+    left = gone | set(moved.values())
+    found: dict[str, str] = {}
+    for column in after.columns:
+        name = column.name.lower()
+        if name in moved and moved[name] in old_names:
+            found[column.name] = old_names[moved[name]]
+        elif name in old_names and name not in fresh and name not in left:
+            found[column.name] = old_names[name]
+    return found
+
+
+def _renamed(key: Key, new_name: dict[str, str]) -> Key:
+    return replace(key, columns=tuple(new_name.get(name, f"\0{name}") for name in key.columns))
+
+
+def _meaning(key: Key) -> tuple[bool, bool, tuple[str, ...]]:
+    return key.primary, key.unique, key.columns
+
+
+def unfillable(added: tuple[Column, ...], executed_at: int) -> list[str]:
+    """New columns whose values in existing rows only the source knows."""
+    return [
+        column.name
+        for column in added
+        if column.auto_increment or column.generated or not fills_alike(column.default, executed_at=executed_at)
+    ]
+
+
+def refuse_unfillable(columns: list[str], table: Table) -> Halted:
+    """For a table that has rows."""
+    return Halted(
+        "ddl-not-translatable",
+        f"new column {', '.join(columns)} has values in existing rows that only the source can compute",
+        where=Where(table=str(table.name)),
+        todo="Copy the table again",
+    )

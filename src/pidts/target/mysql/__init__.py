@@ -1,0 +1,49 @@
+"""MySQL, MariaDB and TiDB as targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from pidts.target.mysql.driver import force_close, watch
+from pidts.target.mysql.errors import translate_connect
+from pidts.target.mysql.session import MySqlSession
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlTarget:
+    """Where to connect."""
+
+    host: str
+    port: int = 3306
+    user: str = "root"
+    password: str = field(default="", repr=False)
+    connect_timeout: int = 10
+
+    def connect(self) -> MySqlSession:
+        """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
+        try:
+            connection = pymysql.connect(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                password=self.password,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=self.connect_timeout,
+                client_flag=CLIENT.FOUND_ROWS,
+                program_name="pidts",
+            )
+        except (pymysql.err.Error, OSError) as error:
+            raise translate_connect(error, f"{self.host}:{self.port}") from error
+        try:
+            watch(connection)
+            return MySqlSession(connection)
+        except BaseException:
+            force_close(connection)
+            raise
+
+
+__all__ = ["MySqlSession", "MySqlTarget"]

@@ -1,0 +1,174 @@
+"""Structures and schema changes in the words of the target's own server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
+from pidts.schema import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    Ignored,
+    RenameTable,
+    RenameTo,
+    Statement,
+    TruncateTable,
+    column_clause,
+    create_table,
+    quote,
+    render_statement,
+)
+from pidts.target.difference import difference
+from pidts.target.literals import Expression, Now, parse_default
+from pidts.target.mysql.server import Server
+
+_Structures = Mapping[TableName, Table | None]
+_MAX_NAME = 64
+
+
+def identifier(name: str) -> str:
+    """The only way a name gets into a statement."""
+    if not name or "\0" in name or len(name) > _MAX_NAME:
+        raise Halted("bad-identifier", f"MySQL takes names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
+    return quote(name)
+
+
+def qualified(name: TableName) -> str:
+    """Database and table."""
+    return f"{identifier(name.schema)}.{identifier(name.name)}"
+
+
+def adapted(table: Table, server: Server) -> tuple[Table, list[str]]:
+    """The structure as this server can have it."""
+    notes: list[str] = []
+    columns = tuple(_adapted_column(column, table, server, notes) for column in table.columns)
+    charset, collation = _charset(table.charset, table.collation, server)
+    return replace(table, columns=columns, charset=charset, collation=collation), notes
+
+
+def _adapted_column(column: Column, table: Table, server: Server, notes: list[str]) -> Column:
+    kind = _adapted_type(column.type, server)
+    if kind.kind is not column.type.kind:
+        notes.append(f"column {column.name}: {column.type.kind} is {kind.kind} here")
+    elif kind.collation != column.type.collation:
+        notes.append(
+            f"column {column.name}: collation {column.type.collation} is not known here, {kind.collation} is used"
+        )
+    default = column.default
+    if isinstance(parse_default(default), Expression):
+        notes.append(f"column {column.name}: default {default} was left out")
+        default = None
+    if kind.kind is Kind.TIMESTAMP and default is None and not column.nullable and not server.explicit_timestamp:
+        default = "'0000-00-00 00:00:00'"  # else the server would make it follow the clock
+    if column.generated:
+        notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
+    counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)
+    return replace(column, type=kind, default=default, auto_increment=counts)
+
+
+def _adapted_type(kind: ColumnType, server: Server) -> ColumnType:
+    if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6) and not server.has_address_type(kind.kind):
+        return ColumnType(Kind.VARCHAR, length=45, charset="ascii", collation="ascii_bin")
+    if kind.kind is Kind.JSON and not server.has_json:
+        return ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
+    if kind.kind is Kind.VECTOR and not server.has_vector:
+        return ColumnType(Kind.VARBINARY, length=4 * (kind.length or 2048))
+    if not kind.is_text:
+        return replace(kind, length=kind.length if not kind.is_integer or kind.length == 1 else None)
+    charset, collation = _charset(kind.charset, kind.collation, server)
+    return replace(kind, charset=charset, collation=collation)
+
+
+def _charset(charset: str | None, collation: str | None, server: Server) -> tuple[str | None, str | None]:
+    """`utf8` and `utf8mb3` are the same under two names; an unknown charset's texts fit into utf8mb4."""
+    if collation is None or collation in server.collations:
+        return charset, collation
+    for old, new in (("utf8mb3", "utf8"), ("utf8", "utf8mb3")):
+        if charset == old and (other := collation.replace(old, new, 1)) in server.collations:
+            return new, other
+    known = charset if any(each.partition("_")[0] == charset for each in server.collations) else "utf8mb4"
+    return known, _strictest(known or "utf8mb4", server)
+
+
+def _strictest(charset: str, server: Server) -> str | None:
+    """What may stand for any collation: it holds nothing equal that the other tells apart, not even `a` and `a `."""
+    wanted = (f"{charset}_nopad_bin", f"{charset}_0900_bin", f"{charset}_bin")
+    return next((each for each in wanted if each in server.collations), None)
+
+
+def create(table: Table, server: Server) -> Rendered:
+    """The database and the table with its keys."""
+    identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
+    for name in identifiers:
+        identifier(name)
+    made, notes = adapted(table, server)
+    return Rendered(
+        (
+            f"CREATE DATABASE IF NOT EXISTS {identifier(table.name.schema)}",
+            create_table(made, collations=server.collations) + " ENGINE=InnoDB",
+        ),
+        tuple(notes),
+    )
+
+
+def render(statement: Statement, before: _Structures, after: _Structures, server: Server, executed_at: int) -> Rendered:
+    """Each statement of the list speaks of one table, so that each is atomic on every server."""
+    match statement:
+        case CreateTable(table=name) | CreateTableLike(table=name):
+            table = after.get(name)
+            if table is None:
+                return Rendered(())
+            made = create(table, server)
+            drop = (f"DROP TABLE IF EXISTS {qualified(name)}",) if statement.or_replace else ()
+            return Rendered((*drop, *made.statements), made.notes)
+        case DropTable(tables=names):
+            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
+        case TruncateTable(table=name):
+            return Rendered((f"TRUNCATE TABLE {qualified(name)}",))
+        case RenameTable(pairs=pairs):
+            return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
+        case AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+            old, new = before.get(name), after.get(goal)
+            return (
+                _alter(statement, old, new, server, executed_at)
+                if old is not None and new is not None
+                else Rendered(())
+            )
+        case CreateDatabase(name=schema):
+            return Rendered((f"CREATE DATABASE IF NOT EXISTS {identifier(schema)}",))
+        case DropDatabase(name=schema):
+            gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
+            note = f"database {schema} itself was left: it may hold tables that are none of the task's"
+            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
+        case AlterDatabase() | Ignored():
+            return Rendered(())
+        case _:
+            raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on the target")
+
+
+def _rename(old: TableName, new: TableName) -> list[str]:
+    make = [f"CREATE DATABASE IF NOT EXISTS {identifier(new.schema)}"] if old.schema != new.schema else []
+    return [*make, f"RENAME TABLE {qualified(old)} TO {qualified(new)}"]
+
+
+def _alter(statement: AlterTable, before: Table, after: Table, server: Server, executed_at: int) -> Rendered:
+    """A new column that defaults to the current time is added with the time that the source added it at."""
+    old, _ = adapted(before, server)
+    new, notes = adapted(after, server)
+    clocks = {c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), Now)}
+    moment = datetime.fromtimestamp(executed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    filled = tuple(replace(c, default=f"'{moment}'") if c.name in clocks else c for c in new.columns)
+    statements = [render_statement(statement, old, replace(new, columns=filled), server.collations)]
+    statements += [
+        f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
+        for name in sorted(clocks)
+    ]
+    return Rendered(tuple(filter(None, statements)), tuple(notes))

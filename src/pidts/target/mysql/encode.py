@@ -1,0 +1,102 @@
+"""Arrow columns to SQL text, a whole column at a time: the joined column's data buffer is the VALUES list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Halted, Kind
+from pidts.target.text import combined, decimal_text, duration_text, exact_float_text, moment_text
+
+_BYTES = pa.large_binary()
+_NOTHING = pa.scalar(b"", _BYTES)
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Each value as a literal, NULL as a missing one."""
+    data = combined(values)
+    kind = column.type.kind
+    if column.type.is_integer or kind is Kind.BIT:
+        return data.cast(pa.string()).cast(_BYTES)
+    if kind is Kind.DECIMAL:
+        return decimal_text(data).cast(_BYTES)
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return exact_float_text(data).cast(_BYTES)
+    if kind is Kind.YEAR:
+        return _wrapped(pc.utf8_lpad(data.cast(pa.string()), 4, "0").cast(_BYTES), b"'", b"'")
+    if kind in _DATED:
+        return _wrapped(moment_text(data).cast(_BYTES), b"'", b"'")
+    if kind is Kind.TIME:
+        return _wrapped(duration_text(data).cast(_BYTES), b"'", b"'")
+    return _wrapped(_escaped(data.cast(_BYTES)), b"_binary'" if column.type.is_bytes else b"'", b"'")
+
+
+def tuples(columns: Sequence[pa.Array]) -> pa.Array:
+    """`(1,'a',NULL),` for each row."""
+    return _wrapped(joined(columns, b","), b"(", b"),")
+
+
+def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
+    """The columns of each row with something between."""
+    return pc.binary_join_element_wise(
+        *columns, pa.scalar(separator, _BYTES), null_handling="replace", null_replacement=b"NULL"
+    )
+
+
+def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
+    """Each value with something around it."""
+    return _wrapped(values, before, after)
+
+
+def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(before, _BYTES), values, pa.scalar(after, _BYTES), _NOTHING)
+
+
+def _escaped(data: pa.Array) -> pa.Array:
+    """Backslash first. No other byte can end a literal: in utf8mb4 no part of a character looks like a quote."""
+    data = pc.replace_substring(data, pattern=b"\\", replacement=b"\\\\")
+    return pc.replace_substring(data, pattern=b"'", replacement=b"\\'")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much goes into one statement."""
+
+    rows: int
+    size: int
+    """Bytes that a statement should not exceed."""
+    packet: int
+    """Bytes that it must not exceed."""
+
+
+def statements(
+    head: bytes, rows: pa.Array, tail: bytes, limits: Limits, *, cut: int
+) -> Iterator[tuple[bytes, int, int]]:
+    """Statements over consecutive rows, with the range of rows of each; `cut` bytes of a row's text are a separator.
+
+    The separator of the last row of a statement is left out.
+    """
+    if len(rows) == 0:
+        return
+    _, offsets, data = rows.buffers()
+    places = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
+    text = memoryview(data)
+    room = limits.size - len(head) - len(tail)
+    first = 0
+    while first < len(rows):
+        fits = int(np.searchsorted(places, places[first] + room, side="right")) - 1
+        last = max(first + 1, min(first + limits.rows, fits, len(rows)))
+        size = int(places[last] - places[first]) + len(head) + len(tail)
+        if size > limits.packet:
+            raise Halted(
+                "row-too-large",
+                f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
+                todo="SET GLOBAL max_allowed_packet to more on the target",
+            )
+        yield head + bytes(text[int(places[first]) : int(places[last]) - cut]) + tail, first, last
+        first = last

@@ -1,0 +1,97 @@
+"""Errors of MySQL, MariaDB and TiDB in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+
+from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+
+_DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118})
+_LOST = frozenset(
+    {0, 1053, 1077, 1079, 1080, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
+)
+_BUSY = frozenset(
+    {
+        1020,  # row changed since the snapshot (MariaDB)
+        1040,
+        1041,
+        1047,  # a Galera node that is not ready
+        1114,  # table or disk full
+        1021,
+        1203,
+        1205,
+        1213,
+        1226,
+        1290,  # --read-only: a fail-over may be under way
+        1613,
+        1614,
+        1637,
+        1792,
+        1836,
+        1969,
+        3024,
+        3101,  # group replication: conflict at commit
+        3572,
+        8002,  # TiDB: retry
+        8022,
+        9001,
+        9002,
+        9003,
+        9004,
+        9005,
+        9006,
+        9007,
+    }
+)
+
+
+class Refused(Halted):
+    """Carries the server's error number."""
+
+    number = 0
+
+
+@contextmanager
+def mapped(table: str = "") -> Iterator[None]:
+    """Around every use of the driver, which also lets a socket's errors through."""
+    try:
+        yield
+    except (pymysql.err.Error, OSError) as error:
+        raise translate(error, table) from error
+
+
+def translate(error: Exception, table: str = "") -> PidtsError:
+    """The server's own words are kept."""
+    number, text = _parts(error)
+    where = Where(table=table)
+    if isinstance(error, OSError | pymysql.err.InterfaceError) or number in _LOST:
+        return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
+    if number in _BUSY:
+        return Transient("target-busy", f"the target: {text} (error {number})", where=where)
+    refused = Refused(
+        "target-refused",
+        f"the target: {text} (error {number})",
+        where=where,
+        todo="Compare the target's table with the source's, mend what differs and restart the task",
+    )
+    refused.number = number
+    return refused
+
+
+def translate_connect(error: Exception, place: str) -> PidtsError:
+    """Wrong credentials do not get better by waiting."""
+    number, text = _parts(error)
+    if number in _DENIED:
+        return PrecheckFailed(
+            "target-denied", f"target {place}: {text} (error {number})", todo="Check user, password and grants"
+        )
+    return Transient("target-unreachable", f"target {place}: {text}")
+
+
+def _parts(error: Exception) -> tuple[int, str]:
+    if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
+        return error.args[0], str(error.args[1])
+    return 0, str(error) or type(error).__name__

@@ -1,0 +1,27 @@
+"""`pidts_meta` on MySQL, MariaDB and TiDB."""
+
+from __future__ import annotations
+
+_NAME = "varchar(190) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+_TEXT = "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+_CODE = "CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_CLOCK = "timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+
+STATEMENTS = (
+    "CREATE DATABASE IF NOT EXISTS pidts_meta",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.checkpoint (
+  task {_NAME}, source {_NAME}, worker int NOT NULL, batch bigint NOT NULL, lsn varchar(44) {_CODE}, gtid {_TEXT},
+  log_position {_TEXT}, epoch bigint NOT NULL COMMENT 'Counts take-overs; a run with an older number is refused',
+  copy_progress {_TEXT}, updated_at {_CLOCK}, PRIMARY KEY (task, source, worker)) ENGINE=InnoDB
+  COMMENT='How far each worker of a task is; changes in the transaction of its rows'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.structure (
+  task {_NAME}, source {_NAME}, table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, lsn varchar(44) {_CODE}, structure {_TEXT},
+  PRIMARY KEY (task, source, table_schema, table_name)) ENGINE=InnoDB
+  COMMENT='Structures of the tables of the source as of the last schema change of the task'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.ddl_journal (
+  task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, statement {_TEXT}, rendered {_TEXT}, step int NOT NULL,
+  before_change {_TEXT}, state varchar(20) {_CODE}, epoch bigint NOT NULL, updated_at {_CLOCK},
+  PRIMARY KEY (task, source, lsn)) ENGINE=InnoDB COMMENT='Schema changes begun and done on this target'""",
+)
+"""Safe to run again. Names are short enough for the 767 bytes that old servers allow in a key's column."""

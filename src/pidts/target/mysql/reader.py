@@ -1,0 +1,121 @@
+"""Rows out of MySQL and MariaDB in the Arrow types of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pymysql.connections import Connection
+
+from pidts.model import Column, Kind, Table, calendar
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.driver import query
+from pidts.target.mysql.encode import joined, literals, wrapped
+from pidts.target.mysql.errors import mapped
+
+_KEYS = 500
+
+
+class Reader:
+    """Reads one table."""
+
+    def __init__(self, connection: Connection[Any], table: Table) -> None:
+        self._connection, self._table = connection, table
+        self._identity = [identifier(name) for name in table.identity]
+        columns = ", ".join(map(_selected, table.columns))
+        self._select = f"SELECT {columns} FROM {qualified(table.name)}".encode()
+
+    def read(self, *, keys: pa.Table | None, after: Sequence[object] | None, limit: int | None) -> pa.Table:
+        """By identities, or the next ones."""
+        order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
+        tail = order + (f" LIMIT {limit}" if limit is not None else "")
+        if keys is not None:
+            parts = [keys.slice(first, _KEYS) for first in range(0, keys.num_rows, _KEYS)]
+            found = [self._fetch(b" WHERE " + self._any_of(part) + order.encode()) for part in parts]
+            return pa.concat_tables([self._table.arrow.empty_table(), *found]).slice(0, limit)
+        if after is not None:
+            return self._fetch(b" WHERE " + self._past(after) + tail.encode())
+        return self._fetch(tail.encode())
+
+    def _any_of(self, keys: pa.Table) -> bytes:
+        values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
+        equal = [wrapped(value, name.encode() + b"=", b"") for name, value in zip(self._identity, values, strict=True)]
+        return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
+
+    def _past(self, after: Sequence[object]) -> bytes:
+        """Written out: a comparison of pairs does not use the index on every server."""
+        constants = []
+        for name, value in zip(self._table.identity, after, strict=True):
+            column = self._table.column(name)
+            constants.append(literals(column, pa.array([value], column.type.arrow))[0].as_py())
+        alternatives = []
+        for place, name in enumerate(self._identity):
+            equal = [other.encode() + b" = " + constants[at] for at, other in enumerate(self._identity[:place])]
+            alternatives.append(b"(" + b" AND ".join([*equal, name.encode() + b" > " + constants[place]]) + b")")
+        return b"(" + b" OR ".join(alternatives) + b")"
+
+    def _fetch(self, rest: bytes) -> pa.Table:
+        with mapped(str(self._table.name)):
+            rows = query(self._connection, self._select + rest)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._table.columns)
+        arrays = [_array(column, values) for column, values in zip(self._table.columns, columns, strict=True)]
+        return pa.table(arrays, schema=self._table.arrow)
+
+
+def _selected(column: Column) -> str:
+    """Numbers come as numbers, everything else as the bytes of its text."""
+    name = identifier(column.name)
+    kind = column.type.kind
+    if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
+        return f"{name} + 0"
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return f"{name} + 0e0"
+    if column.type.is_bytes:
+        return f"CAST({name} AS BINARY)" if kind is Kind.VECTOR else name
+    if column.type.is_text:
+        return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
+    return f"CAST(CAST({name} AS CHAR) AS BINARY)"
+
+
+def _array(column: Column, values: Sequence[Any]) -> pa.Array:
+    kind, arrow = column.type.kind, column.type.arrow
+    parse = _PARSERS.get(kind)
+    if parse is not None:
+        storage = pa.int32() if kind is Kind.DATE else pa.int64()
+        return pa.array([None if value is None else parse(value.decode()) for value in values], storage).view(arrow)
+    if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
+        return pa.array([None if value is None else int(value) for value in values], arrow)
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return pa.array([None if value is None else float(value) for value in values], pa.float64()).cast(arrow)
+    data = pa.array(values, pa.binary())
+    if pa.types.is_binary(arrow):
+        return data
+    return pc.cast(pc.cast(data, pa.string()), arrow)
+
+
+def _day(text: str) -> int:
+    return calendar.days(int(text[0:4]), int(text[5:7]), int(text[8:10]))
+
+
+def _clock(text: str) -> int:
+    """Microseconds of `[-]HHH:MM:SS[.f]`."""
+    sign, text = (-1, text[1:]) if text.startswith("-") else (1, text)
+    hours, minutes, rest = text.split(":")
+    seconds, _, fraction = rest.partition(".")
+    return sign * (
+        ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    )
+
+
+def _moment(text: str) -> int:
+    return calendar.microseconds(_day(text), _clock(text[11:]))
+
+
+_PARSERS: dict[Kind, Callable[[str], int]] = {
+    Kind.DATE: _day,
+    Kind.TIME: _clock,
+    Kind.DATETIME: _moment,
+    Kind.TIMESTAMP: _moment,
+}

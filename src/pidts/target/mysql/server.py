@@ -1,0 +1,38 @@
+"""What differs between the servers that speak MySQL's protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.schema import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server at the other end of a connection."""
+
+    dialect: Dialect
+    tidb: bool
+    collations: frozenset[str]
+    max_packet: int
+    explicit_timestamp: bool
+
+    @property
+    def row_alias(self) -> bool:
+        """`VALUES (...) AS new`; the older `VALUES(column)` is deprecated there and the only form elsewhere."""
+        return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
+
+    @property
+    def has_json(self) -> bool:
+        """Type JSON; MariaDB's is a long text with a check."""
+        return self.dialect.version >= ((10, 2, 7) if self.dialect.mariadb else (5, 7, 8))
+
+    @property
+    def has_vector(self) -> bool:
+        """Type VECTOR."""
+        return not self.tidb and self.dialect.version >= ((11, 7, 1) if self.dialect.mariadb else (9, 0, 0))
+
+    def has_address_type(self, name: str) -> bool:
+        """Types UUID, INET4 and INET6."""
+        since = {"inet6": (10, 5, 0), "uuid": (10, 7, 0), "inet4": (10, 10, 0)}
+        return self.dialect.mariadb and self.dialect.version >= since[name]

@@ -1,0 +1,255 @@
+"""One connection to MySQL, MariaDB or TiDB that satisfies the port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha1
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+from pymysql.connections import Connection
+
+from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Transient
+from pidts.reduce import NetChange
+from pidts.schema import AlterTable, Dialect, Statement
+from pidts.target.difference import difference, refuse_unfillable, unfillable
+from pidts.target.meta import MetaStore
+from pidts.target.mysql import dialect, meta
+from pidts.target.mysql.dialect import qualified
+from pidts.target.mysql.driver import force_close, warning_count
+from pidts.target.mysql.errors import Refused, mapped
+from pidts.target.mysql.reader import Reader
+from pidts.target.mysql.server import Server
+from pidts.target.mysql.shape import MyTable, read_shape
+from pidts.target.mysql.writer import Writer
+
+_NO_SUCH_TABLE = (1146, 1049)
+_LOCK_WAIT = 30
+_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_MODES = (
+    "NO_AUTO_VALUE_ON_ZERO",
+    "ALLOW_INVALID_DATES",
+    "STRICT_ALL_TABLES",
+    "STRICT_TRANS_TABLES",
+    "NO_ENGINE_SUBSTITUTION",
+)
+_SETTINGS = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # Truncation is an error; dates are stored as the source stored them; 0 in an auto_increment column stays 0.
+    f"SET SESSION sql_mode = '{','.join(_MODES)}'",
+    "SET SESSION time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1, autocommit = 1",
+    f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}",
+)
+
+
+class MySqlSession:
+    """Made by `MySqlTarget.connect`."""
+
+    transactional_ddl = False
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._meta = MetaStore(self._run)
+        for sql in _SETTINGS:
+            self._run(sql, ())
+        self._server = self._asked_server()
+        if not self._server.dialect.mariadb and self._server.dialect.version >= (5, 7, 9) and not self._server.tidb:
+            self._run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
+        self._writer = Writer(self._server, self._shape, self._execute, self._warnings)
+        self._open = False
+
+    def begin(self) -> None:
+        """The server would commit an open transaction without a word."""
+        if self._open:
+            raise Halted("target-refused", "a transaction is open already")
+        self._execute(b"START TRANSACTION", "")
+        self._open = True
+
+    def commit(self) -> None:
+        """An error here leaves the outcome open."""
+        self._execute(b"COMMIT", "")
+        self._open = False
+
+    def rollback(self) -> None:
+        """Also on a dead session."""
+        self._open = False
+        try:
+            self._connection.query("ROLLBACK")
+        except (pymysql.err.Error, OSError):
+            self.close()
+
+    def close(self) -> None:
+        """The server rolls back what is open, with a farewell or without."""
+        try:
+            self._connection.close()
+        except (pymysql.err.Error, OSError):
+            force_close(self._connection)
+
+    def prepare_meta(self) -> None:
+        """Each statement commits by itself."""
+        for sql in meta.STATEMENTS:
+            self._run(sql, ())
+
+    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """Waits for a schema change that an earlier run has left running, then for its row locks."""
+        with self.ddl_lock(task, source):
+            self.begin()
+            try:
+                claimed = self._meta.claim(task, source, workers, start)
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
+            return claimed
+
+    def checkpoints(self, task: str, source: str) -> list[Checkpoint]:
+        """Without locks."""
+        return self._meta.checkpoints(task, source)
+
+    def lock_checkpoint(self, task: str, source: str, worker: int) -> Checkpoint:
+        """FOR UPDATE reads the newest committed version."""
+        return self._meta.lock_checkpoint(task, source, worker)
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """In the open transaction."""
+        self._meta.save_checkpoint(checkpoint)
+
+    def write(self, change: NetChange) -> None:
+        """In the open transaction; without one each statement would commit by itself."""
+        if not self._open:
+            raise Halted("target-refused", "rows are written in transactions only")
+        self._writer.write(change)
+
+    def structure(self, name: TableName) -> Table | None:
+        """From information_schema."""
+        shape = self._shape(name)
+        return shape.table if shape else None
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """From information_schema."""
+        shape = self._shape(table.name)
+        return shape.misfits(table) if shape else None
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """SHOW CREATE TABLE without the counter that rows move."""
+        try:
+            rows, _ = self._run(f"SHOW CREATE TABLE {qualified(name)}", ())
+        except Refused as error:
+            if error.number in _NO_SUCH_TABLE:
+                return None
+            raise
+        return _COUNTER.sub("", str(rows[0][1]))
+
+    def create_statements(self, table: Table) -> Rendered:
+        """With database, keys and comments."""
+        return dialect.create(table, self._server)
+
+    def ddl_statements(
+        self,
+        statement: Statement,
+        before: Mapping[TableName, Table | None],
+        after: Mapping[TableName, Table | None],
+        executed_at: int = 0,
+    ) -> Rendered:
+        """Refuses a new column whose values the source computed for rows that are here already."""
+        if isinstance(statement, AlterTable):
+            old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
+            if old is not None and new is not None:
+                unknown = unfillable(difference(statement, old, new).added, executed_at)
+                if unknown and self._has_rows(statement.table):
+                    raise refuse_unfillable(unknown, old)
+        return dialect.render(statement, before, after, self._server, executed_at)
+
+    def execute(self, sql: str) -> None:
+        """One DDL statement; it commits by itself."""
+        self._execute(sql.encode(), "")
+        self._writer.forget()
+
+    @contextmanager
+    def ddl_lock(self, task: str, source: str) -> Iterator[None]:
+        """A named lock of the server: it belongs to this connection and ends with it."""
+        digest = sha1(f"{task}\0{source}".encode(), usedforsecurity=False).hexdigest()
+        name = f"pidts-{digest}"
+        rows, _ = self._run("SELECT GET_LOCK(%s, %s)", (name, _LOCK_WAIT))
+        if not rows or rows[0][0] != 1:
+            raise Transient(
+                "target-busy",
+                f"a schema change of task {task} is still running on the target after {_LOCK_WAIT} seconds",
+                todo=f"Wait for it, or end it: SELECT IS_USED_LOCK('{name}') names its connection",
+            )
+        try:
+            yield
+        finally:
+            self._release(name)
+
+    def save_structures(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """In the open transaction."""
+        self._meta.save_structures(task, source, lsn, structures)
+
+    def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
+        """What was saved last."""
+        return self._meta.load_structures(task, source)
+
+    def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
+        """The schema change at `lsn`."""
+        return self._meta.read_journal(task, source, lsn)
+
+    def write_journal(self, journal: DdlJournal) -> None:
+        """In the open transaction."""
+        self._meta.write_journal(journal)
+
+    def read_rows(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """As the server orders identities."""
+        return Reader(self._connection, table).read(keys=keys, after=after, limit=limit)
+
+    def count(self, name: TableName) -> int:
+        """Exact."""
+        return int(self._run(f"SELECT COUNT(*) FROM {qualified(name)}", ())[0][0][0])
+
+    def _has_rows(self, name: TableName) -> bool:
+        return bool(self._run(f"SELECT 1 FROM {qualified(name)} LIMIT 1", ())[0])
+
+    def _release(self, name: str) -> None:
+        try:
+            self._run("DO RELEASE_LOCK(%s)", (name,))
+        except (Transient, Halted):
+            self.close()  # the lock ends with the connection
+
+    def _shape(self, name: TableName) -> MyTable | None:
+        return read_shape(lambda sql, values: self._run(sql, values)[0], name, self._server.dialect)
+
+    def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        with mapped(), self._connection.cursor() as cursor:
+            matched = cursor.execute(sql, values or None)
+            return list(cursor.fetchall()), matched
+
+    def _execute(self, sql: bytes, table: str) -> int:
+        with mapped(table):
+            self._connection.query(sql)
+            return warning_count(self._connection)
+
+    def _warnings(self) -> list[tuple[int, str]]:
+        rows, _ = self._run("SHOW WARNINGS", ())
+        return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
+
+    def _asked_server(self) -> Server:
+        version = str(self._run("SELECT VERSION()", ())[0][0][0])
+        collations, _ = self._run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
+        packet, explicit = self._run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
+        return Server(
+            dialect=Dialect.of(version),
+            tidb="tidb" in version.lower(),
+            collations=frozenset(str(name) for (name,) in collations if name is not None),
+            max_packet=int(packet),
+            explicit_timestamp=bool(explicit),
+        )

@@ -1,0 +1,131 @@
+"""What a table looks like on the target, from information_schema."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
+from pidts.schema import Dialect, column_type
+from pidts.target.fit import loss
+
+Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+_TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
+
+
+@dataclass(frozen=True, slots=True)
+class MyTable:
+    """A table of the target; `optional` are columns that an INSERT may leave out."""
+
+    table: Table
+    engine: str
+    is_view: bool
+    optional: frozenset[str]
+
+    def column(self, name: str) -> Column | None:
+        """Names are compared without case, as the server does."""
+        wanted = name.lower()
+        return next((column for column in self.table.columns if column.name.lower() == wanted), None)
+
+    def misfits(self, table: Table) -> list[str]:
+        """Why rows of `table` cannot be written here."""
+        if self.is_view:
+            return ["it is not a table"]
+        found = []
+        if self.engine not in _TRANSACTIONAL:
+            found.append(f"its engine {self.engine} has no transactions")
+        missing = [column.name for column in table.columns if self.column(column.name) is None]
+        if missing:
+            found.append(f"it lacks column {', '.join(missing)}")
+        names = {column.name.lower() for column in table.columns}
+        needy = [c.name for c in self.table.columns if c.name.lower() not in names and c.name not in self.optional]
+        if needy:
+            found.append(
+                f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
+            )
+        for column in table.columns:
+            target = self.column(column.name)
+            if target is not None and not target.generated and (lost := _lost(column.type, target.type)):
+                found.append(f"column {column.name} is {target.type.kind} there and would lose {lost}")
+        return found + self._key_misfits(table)
+
+    def _key_misfits(self, table: Table) -> list[str]:
+        identity = {name.lower() for name in table.identity}
+        if not identity:
+            return []
+        if not any(key.unique and {name.lower() for name in key.columns} == identity for key in self.table.keys):
+            return [f"it has no unique key over ({', '.join(table.identity)})"]
+        loose = [name for name in table.identity if (column := self.column(name)) is not None and column.nullable]
+        return [f"column {', '.join(loose)} of its key may be NULL"] if loose else []
+
+
+def _lost(source: ColumnType, found: ColumnType) -> str | None:
+    if (
+        source.kind in (Kind.ENUM, Kind.SET)
+        and found.kind is source.kind
+        and not set(source.labels) <= set(found.labels)
+    ):
+        return f"labels {', '.join(sorted(set(source.labels) - set(found.labels)))}"
+    return loss(source, found)
+
+
+def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
+    """None where there is nothing of that name."""
+    place = (name.schema, name.name)
+    found = run(
+        "SELECT ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        place,
+    )
+    if not found:
+        return None
+    engine, kind, collation = found[0]
+    rows = run(
+        "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME "
+        "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        place,
+    )
+    columns = tuple(_column(row, dialect) for row in rows)
+    parts: dict[str, list[str | None]] = defaultdict(list)
+    unique: dict[str, bool] = {}
+    for index, column, non_unique in run(
+        "SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE FROM information_schema.STATISTICS "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX",
+        place,
+    ):
+        parts[index].append(column)
+        unique[index] = not int(non_unique)
+    keys = tuple(
+        Key(index, tuple(name for name in names if name is not None), unique=unique[index], primary=index == "PRIMARY")
+        for index, names in parts.items()
+        if None not in names
+    )
+    return MyTable(
+        Table(name, columns, keys, collation=collation),
+        str(engine),
+        kind not in ("BASE TABLE", "SYSTEM VERSIONED"),
+        frozenset(column.name for column, row in zip(columns, rows, strict=True) if _is_optional(column, row)),
+    )
+
+
+def _column(row: tuple[Any, ...], dialect: Dialect) -> Column:
+    name, text, nullable, _, extra, charset, collation = row
+    text = text.decode() if isinstance(text, bytes) else str(text)
+    try:
+        kind = column_type(text, charset, collation, dialect=dialect)
+    except Halted:
+        kind = ColumnType(Kind.LONGTEXT)  # a type of a server newer than this; only the column's name matters then
+    return Column(
+        str(name),
+        kind,
+        nullable=nullable == "YES",
+        auto_increment="auto_increment" in extra.lower(),
+        generated=any(word in extra.upper() for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT")),
+    )
+
+
+def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
+    return column.nullable or column.generated or column.auto_increment or row[3] is not None

@@ -1,0 +1,52 @@
+"""PostgreSQL as a target: the configured database, one schema for each of the source's databases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import psycopg
+
+from pidts.target.postgres.errors import translate_connect
+from pidts.target.postgres.session import PostgresSession
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTarget:
+    """Where to connect."""
+
+    host: str
+    port: int = 5432
+    user: str = "postgres"
+    password: str = field(default="", repr=False)
+    database: str = "postgres"
+    sslmode: str = "prefer"
+    connect_timeout: int = 10
+
+    def connect(self) -> PostgresSession:
+        """A new session; a peer that is silent for half a minute counts as lost."""
+        try:
+            connection = psycopg.connect(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                password=self.password or None,
+                dbname=self.database,
+                sslmode=self.sslmode,
+                connect_timeout=self.connect_timeout,
+                application_name="pidts",
+                keepalives_idle=10,
+                keepalives_interval=5,
+                keepalives_count=4,
+                tcp_user_timeout=30_000,
+                autocommit=True,
+            )
+        except psycopg.Error as error:
+            raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
+        try:
+            return PostgresSession(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+
+__all__ = ["PostgresSession", "PostgresTarget"]

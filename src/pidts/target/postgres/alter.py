@@ -1,0 +1,253 @@
+"""Schema changes of the source in PostgreSQL's words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
+from pidts.schema import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    Ignored,
+    RenameTable,
+    RenameTo,
+    Statement,
+    TruncateTable,
+)
+from pidts.target.difference import difference
+from pidts.target.postgres.create import column_definition, create_key, create_table
+from pidts.target.postgres.dialect import (
+    default_clause,
+    identifier,
+    implicit_default,
+    is_nullable,
+    label_check,
+    literal,
+    qualified,
+    type_name,
+)
+from pidts.target.postgres.shape import PgTable
+
+_Structures = Mapping[TableName, Table | None]
+
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_WORDS = _TEXTS | {Kind.ENUM}
+_BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
+_INTEGERS = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT})
+
+
+def render(
+    statement: Statement, before: _Structures, after: _Structures, found: Mapping[TableName, PgTable], executed_at: int
+) -> Rendered:
+    """`found` is what the target has of the tables named; a change that is there already is not made again."""
+    match statement:
+        case CreateTable(table=name, or_replace=or_replace) | CreateTableLike(table=name, or_replace=or_replace):
+            return _create(after.get(name), replaces=or_replace and name in found)
+        case DropTable(tables=names):
+            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
+        case TruncateTable(table=name):
+            return Rendered((f"TRUNCATE TABLE ONLY {qualified(name)}",))
+        case RenameTable(pairs=pairs):
+            return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
+        case AlterTable(table=name, actions=actions):
+            target_name = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+            old, new = before.get(name), after.get(target_name)
+            if old is None or new is None:
+                return Rendered(())
+            rendered = _Alter(statement, old, new.renamed(name), found.get(name), executed_at).render()
+            moves = _rename(name, target_name) if target_name != name else []
+            return Rendered((*rendered.statements, *moves), rendered.notes)
+        case CreateDatabase(name=schema):
+            return Rendered((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
+        case DropDatabase(name=schema):
+            gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
+            note = f"schema {schema} itself was left: it may hold tables that are none of the task's"
+            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
+        case AlterDatabase() | Ignored():
+            return Rendered(())
+        case _:
+            raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on PostgreSQL")
+
+
+def _create(table: Table | None, *, replaces: bool) -> Rendered:
+    if table is None:
+        return Rendered(())
+    made = create_table(table)
+    drop = (f"DROP TABLE {qualified(table.name)}",) if replaces else ()
+    return Rendered((*drop, *made.statements), made.notes)
+
+
+def _rename(old: TableName, new: TableName) -> list[str]:
+    sql = []
+    if old.schema != new.schema:
+        sql.append(f"CREATE SCHEMA IF NOT EXISTS {identifier(new.schema)}")
+        sql.append(f"ALTER TABLE {qualified(old)} SET SCHEMA {identifier(new.schema)}")
+    if old.name != new.name:
+        sql.append(f"ALTER TABLE {qualified(TableName(new.schema, old.name))} RENAME TO {identifier(new.name)}")
+    return sql
+
+
+class _Alter:
+    """One ALTER TABLE: keys that go, drops, renames, additions, definitions, keys that come, comments, in order."""
+
+    def __init__(
+        self, statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
+    ) -> None:
+        self._before, self._after, self._found, self._at = before, after, found, executed_at
+        self._has: Collection[str] = {column.name for column in found.columns} if found else ()
+        self._change = difference(statement, before, after)
+        self._name = qualified(after.name)
+        self._sql: list[str] = []
+        self._notes: list[str] = []
+
+    def render(self) -> Rendered:
+        change = self._change
+        for key in change.keys_dropped:
+            self._drop_key(key)
+        if self._before.identity != self._after.identity and not self._same_identity():
+            self._alter(f"DROP CONSTRAINT {identifier(self._primary_name())}" if self._primary_name() else "")
+        for column in change.dropped:
+            self._alter(f"DROP COLUMN IF EXISTS {identifier(column.name)}")
+        self._rename_columns()
+        for column in change.added:
+            self._add(column)
+        for old, new in change.kept:
+            self._redefine(old, new)
+        if self._before.identity != self._after.identity and not self._same_identity() and self._after.identity:
+            self._alter(f"ADD PRIMARY KEY ({', '.join(map(identifier, self._after.identity))})")
+        for key in change.keys_added:
+            self._add_key(key)
+        if change.comment is not None:
+            self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
+        return Rendered(tuple(self._sql), tuple(self._notes))
+
+    def _alter(self, clause: str) -> None:
+        if clause:
+            self._sql.append(f"ALTER TABLE {self._name} {clause}")
+
+    def _same_identity(self) -> bool:
+        """Whether the identity only follows renamed columns."""
+        names = dict(self._change.renamed)
+        return tuple(names.get(name, name) for name in self._before.identity) == self._after.identity
+
+    def _primary_name(self) -> str:
+        return next((key.name for key in self._found.keys if key.primary), "") if self._found else ""
+
+    def _drop_key(self, key: Key) -> None:
+        if key.columns == self._before.identity or self._found is None:
+            return
+        for index in self._found.keys:
+            if index.columns == key.columns and index.unique == key.unique and not index.primary:
+                schema = identifier(self._after.name.schema)
+                if index.constraint:
+                    self._alter(f"DROP CONSTRAINT {identifier(index.name)}")
+                else:
+                    self._sql.append(f"DROP INDEX {schema}.{identifier(index.name)}")
+                return
+
+    def _add_key(self, key: Key) -> None:
+        sql, notes = create_key(self._after, key)
+        have = self._found.keys if self._found else ()
+        if not any(index.columns == key.columns and index.unique >= key.unique for index in have):
+            self._sql.extend(sql)
+        self._notes.extend(notes)
+
+    def _rename_columns(self) -> None:
+        """A name that is still taken (a swap) is reached by way of one that is free."""
+        pairs = [(old, new) for old, new in self._change.renamed if not (new in self._has and old not in self._has)]
+        taken = {old for old, _ in pairs}
+        parked = [(f"pidts_{number}", new) for number, (_, new) in enumerate(pairs)]
+        if any(new in taken for _, new in pairs):
+            for (old, _), (middle, _) in zip(pairs, parked, strict=True):
+                self._alter(f"RENAME COLUMN {identifier(old)} TO {identifier(middle)}")
+            pairs = parked
+        for old, new in pairs:
+            self._alter(f"RENAME COLUMN {identifier(old)} TO {identifier(new)}")
+
+    def _add(self, column: Column) -> None:
+        if column.name in self._has and column.name not in {old.name for old in self._change.dropped}:
+            return
+        definition, notes = column_definition(self._after, column)
+        self._notes.extend(notes)
+        fill = None if column.auto_increment else implicit_default(column, self._at)
+        default, _ = default_clause(column)
+        if fill is not None and fill != default:
+            bare = definition.replace(f" DEFAULT {default}", "", 1) if default else definition
+            self._alter(f"ADD COLUMN {bare} DEFAULT {fill}")
+            settle = f"SET DEFAULT {default}" if default else "DROP DEFAULT"
+            self._alter(f"ALTER COLUMN {identifier(column.name)} {settle}")
+        else:
+            self._alter(f"ADD COLUMN {definition}")
+        if column.comment:
+            self._comment(column)
+
+    def _redefine(self, old: Column, new: Column) -> None:
+        name = identifier(new.name)
+        kind, was = type_name(new.type), type_name(old.type)
+        relabelled = old.type.kind is Kind.ENUM and (
+            old.type.labels != new.type.labels or new.type.kind is not Kind.ENUM
+        )
+        if relabelled and self._found is not None:
+            for check in self._found.checks_on(old.name):
+                self._alter(f"DROP CONSTRAINT IF EXISTS {identifier(check)}")
+        if kind != was:
+            if not _converts(old, new):
+                raise Halted(
+                    "ddl-not-translatable",
+                    f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values "
+                    f"in another way than the source did",
+                    where=Where(table=str(self._after.name)),
+                    todo="Create the table anew on the target and copy it",
+                )
+            if old.default is not None:
+                self._alter(f"ALTER COLUMN {name} DROP DEFAULT")
+            self._alter(f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}")
+        if new.type.kind is Kind.ENUM and (relabelled or old.type.kind is not Kind.ENUM):
+            self._alter(f"ADD CHECK ({label_check(new, name)})")
+        nullable = is_nullable(self._after, new)
+        if nullable != is_nullable(self._before, old):
+            self._alter(f"ALTER COLUMN {name} {'DROP' if nullable else 'SET'} NOT NULL")
+        self._redefault(old, new, changed=kind != was)
+        if old.comment != new.comment:
+            self._comment(new)
+
+    def _redefault(self, old: Column, new: Column, *, changed: bool) -> None:
+        name = identifier(new.name)
+        if old.auto_increment != new.auto_increment and "numeric" not in type_name(new.type):
+            self._alter(
+                f"ALTER COLUMN {name} "
+                + ("ADD GENERATED BY DEFAULT AS IDENTITY" if new.auto_increment else "DROP IDENTITY IF EXISTS")
+            )
+        if not new.auto_increment and (old.default != new.default or (changed and new.default is not None)):
+            default, note = default_clause(new)
+            self._alter(f"ALTER COLUMN {name} " + (f"SET DEFAULT {default}" if default else "DROP DEFAULT"))
+            self._notes += [note] if note else []
+
+    def _comment(self, column: Column) -> None:
+        self._sql.append(f"COMMENT ON COLUMN {self._name}.{identifier(column.name)} IS {literal(column.comment)}")
+
+
+def _converts(old: Column, new: Column) -> bool:
+    """Whether a cast here gives each value that the source's conversion gave."""
+    a, b = old.type.kind, new.type.kind
+    if new.type.fsp < old.type.fsp:
+        return False  # halves before the year 2000 are rounded the other way
+    if a in _INTEGERS:
+        return b in _INTEGERS | _TEXTS | {Kind.DECIMAL, Kind.DOUBLE}
+    pairs = (
+        (_WORDS, _WORDS),
+        (_BLOBS - {Kind.BINARY}, _BLOBS - {Kind.BINARY}),
+        ({Kind.DECIMAL}, {Kind.DECIMAL}),
+        ({Kind.FLOAT}, {Kind.DOUBLE}),
+        ({Kind.DATE}, {Kind.DATETIME}),
+        ({Kind.DATETIME}, {Kind.DATETIME}),
+        ({Kind.TIMESTAMP}, {Kind.TIMESTAMP}),
+        ({Kind.TIME}, {Kind.TIME}),
+        ({Kind.YEAR}, _INTEGERS),
+    )
+    return any(a in left and b in right for left, right in pairs)

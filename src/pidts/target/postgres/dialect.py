@@ -1,0 +1,176 @@
+"""How PostgreSQL writes names, literals, types and defaults of a MySQL table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
+from pidts.target.literals import Bytes, Expression, Now, Number, Text, parse_default
+
+_MAX_NAME = 63
+_SIMPLE = {
+    Kind.FLOAT: "real",
+    Kind.DOUBLE: "double precision",
+    Kind.YEAR: "smallint",
+    Kind.DATE: "date",
+    Kind.ENUM: "text",
+    Kind.SET: "text[]",
+    Kind.JSON: "jsonb",
+    Kind.VECTOR: "real[]",
+    Kind.UUID: "uuid",
+    Kind.INET4: "inet",
+    Kind.INET6: "inet",
+}
+_INTEGER = {
+    Kind.TINYINT: ("smallint", "smallint"),
+    Kind.SMALLINT: ("smallint", "integer"),
+    Kind.MEDIUMINT: ("integer", "integer"),
+    Kind.INT: ("integer", "bigint"),
+    Kind.BIGINT: ("bigint", "numeric(20)"),
+}
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+def identifier(name: str) -> str:
+    """The only way a name gets into a statement. PostgreSQL would cut a long one, and two would become one."""
+    size = len(name.encode())
+    if not name or "\0" in name or size > _MAX_NAME:
+        raise Halted(
+            "identifier-too-long" if size > _MAX_NAME else "bad-identifier",
+            f"PostgreSQL takes names of 1 to {_MAX_NAME} bytes without NUL, {name!r} has {size}",
+            todo="Rename it on the source, or leave the table out",
+        )
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(name: TableName) -> str:
+    """Schema and table."""
+    return f"{identifier(name.schema)}.{identifier(name.name)}"
+
+
+def literal(text: str) -> str:
+    """A string constant (`standard_conforming_strings` is on in every session)."""
+    if "\0" in text:
+        raise Halted("nul-in-text", f"PostgreSQL cannot hold NUL in text: {text!r}")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def type_name(kind: ColumnType) -> str:
+    """The type that holds every value of the MySQL type."""
+    if kind.kind in _INTEGER:
+        return _INTEGER[kind.kind][kind.unsigned]
+    if kind.kind is Kind.DECIMAL:
+        return f"numeric({kind.precision or 10},{kind.scale or 0})"
+    if kind.kind is Kind.BIT:
+        return "boolean" if (kind.length or 1) == 1 else f"bit({kind.length})"
+    if kind.kind is Kind.TIME:
+        return f"interval({kind.fsp})"
+    if kind.kind is Kind.DATETIME:
+        return f"timestamp({kind.fsp})"
+    if kind.kind is Kind.TIMESTAMP:
+        return f"timestamptz({kind.fsp})"
+    if kind.kind in (Kind.CHAR, Kind.VARCHAR) and kind.length is not None:
+        return f"{kind.kind}({max(kind.length, 1)})"
+    if kind.kind in _SIMPLE:
+        return _SIMPLE[kind.kind]
+    return "bytea" if kind.is_bytes else "text"
+
+
+def is_nullable(table: Table, column: Column) -> bool:
+    """Zero and partial dates become NULL here, so a date column admits it unless rows are found by it."""
+    if column.name in table.identity:
+        return False
+    return column.nullable or column.type.kind in _DATED
+
+
+def label_check(column: Column, expression: str) -> str | None:
+    """What an enum admits; '' is its index 0, which MySQL stores for an invalid value."""
+    if column.type.kind is not Kind.ENUM:
+        return None
+    return f"{expression} IN ({', '.join(map(literal, dict.fromkeys(('', *column.type.labels))))})"
+
+
+def default_clause(column: Column) -> tuple[str | None, str | None]:
+    """The default in PostgreSQL's words, and a note where it has none for it."""
+    parsed = parse_default(column.default)
+    if parsed is None:
+        return None, None
+    if not isinstance(parsed, Expression) and (text := _constant(column.type, parsed)) is not None:
+        return text, None
+    return None, f"column {column.name}: default {column.default} has no equivalent and was left out"
+
+
+def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | None:
+    if isinstance(value, Bytes):
+        return literal("\\x" + value.value.hex()) if kind.is_bytes and kind.kind is not Kind.VECTOR else None
+    if isinstance(value, Now):
+        if kind.kind is Kind.TIMESTAMP:
+            return f"CURRENT_TIMESTAMP({kind.fsp})"
+        return f"LOCALTIMESTAMP({kind.fsp})" if kind.kind is Kind.DATETIME else None
+    text = value.value
+    if kind.kind is Kind.BIT:
+        return _bits(kind, int(text)) if text.isdigit() else None
+    if kind.kind in _DATED:
+        return literal(text) if isinstance(value, Text) and _is_moment(text) else None
+    if kind.kind is Kind.SET:
+        return literal(array(text.split(",") if text else []))
+    if kind.is_bytes or kind.kind is Kind.JSON or "\0" in text:
+        return literal("") if kind.is_bytes and not text and kind.kind is not Kind.VECTOR else None
+    if isinstance(value, Number) and not (kind.is_text or kind.kind is Kind.TIME):
+        return text
+    return literal(text)
+
+
+def implicit_default(column: Column, executed_at: int) -> str | None:
+    """What MySQL puts into the existing rows when a column without NULL is added to a table."""
+    parsed = parse_default(column.default)
+    if isinstance(parsed, Now):
+        moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")
+        return literal(moment + ("Z" if column.type.kind is Kind.TIMESTAMP else ""))
+    if parsed is not None:
+        return default_clause(column)[0]
+    kind = column.type
+    if column.nullable or kind.kind in _DATED:
+        return None
+    if kind.kind is Kind.BIT:
+        return _bits(kind, 0)
+    if kind.is_integer or kind.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR):
+        return "0"
+    if kind.kind is Kind.ENUM:
+        return literal(kind.labels[0]) if kind.labels else literal("")
+    special = {
+        Kind.SET: "{}",
+        Kind.TIME: "00:00:00",
+        Kind.JSON: "null",
+        Kind.VECTOR: "{}",
+        Kind.UUID: "00000000-0000-0000-0000-000000000000",
+        Kind.INET4: "0.0.0.0",  # noqa: S104 - a value, no address to listen on
+        Kind.INET6: "::",
+    }
+    if kind.kind is Kind.BINARY:
+        return literal("\\x" + "00" * (kind.length or 1))
+    return literal(special.get(kind.kind, ""))
+
+
+def array(items: list[str]) -> str:
+    """The text form of an array."""
+    quoted = ('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+    return "{" + ",".join(quoted) + "}"
+
+
+def _bits(kind: ColumnType, number: int) -> str:
+    width = kind.length or 1
+    return ("true" if number else "false") if width == 1 else f"B'{number:0{width}b}'"
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def refuse(table: Table, code: str, what: str, todo: str) -> Halted:
+    """A table that PostgreSQL cannot have."""
+    return Halted(code, what, where=Where(table=str(table.name)), todo=todo)

@@ -1,0 +1,69 @@
+"""PostgreSQL's errors in our words: what may pass on a second try, and what a person must look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+
+_TRANSIENT_CLASSES = ("08", "40", "53", "57")
+_TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
+_NOT_PERMITTED = "42501"
+_DENIED = (
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "no password supplied",
+    "permission denied for database",
+)
+
+
+class Refused(Halted):
+    """Carries the server's own code for those who can say more about it."""
+
+    sqlstate = ""
+
+
+@contextmanager
+def mapped(table: str = "") -> Iterator[None]:
+    """Around every use of the driver."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, table) from error
+
+
+def translate(error: psycopg.Error, table: str = "") -> PidtsError:
+    """The message is the server's first line and its detail."""
+    state = error.sqlstate or ""
+    where = Where(table=table)
+    what = _message(error)
+    if not state and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
+    if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
+        return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
+    todo = "Compare the target's table with the source's, mend what differs and restart the task"
+    if state == _NOT_PERMITTED:
+        todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...) and restart the task"
+    refused = Refused("target-refused", f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
+    refused.sqlstate = state
+    return refused
+
+
+def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
+    """Wrong credentials do not get better by waiting."""
+    what = _message(error)
+    if any(word in what for word in _DENIED):
+        return PrecheckFailed(
+            "target-denied", f"PostgreSQL at {place}: {what}", todo="Check user, password and database"
+        )
+    return Transient("target-unreachable", f"PostgreSQL at {place}: {what}")
+
+
+def _message(error: psycopg.Error) -> str:
+    if error.diag.message_primary:
+        return "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
+    return " ".join(str(error).split())

@@ -1,0 +1,150 @@
+"""Rows out of PostgreSQL in the Arrow types of the source: COPY TO as CSV, parsed by Arrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+from psycopg import sql
+
+from pidts.model import Column, Kind, Table
+from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.postgres.encode import stage_value
+from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.shape import PgColumn, PgTable
+from pidts.target.postgres.writer import Writer
+from pidts.target.text import combined
+
+
+def read_rows(
+    connection: psycopg.Connection,
+    writer: Writer,
+    table: Table,
+    shape: PgTable,
+    *,
+    keys: pa.Table | None,
+    after: Sequence[object] | None,
+    limit: int | None,
+) -> pa.Table:
+    """Sorted by identity as PostgreSQL sorts it."""
+    query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
+    identity = [f"t.{identifier(name)}" for name in table.identity]
+    if keys is not None:
+        stage = writer.stage_keys(table, keys)
+        matches = (f"t.{identifier(n)} = {stage_value(table.column(n), _found(shape, n))}" for n in table.identity)
+        query += f" JOIN {stage} s ON {' AND '.join(matches)}"
+    if after is not None:
+        values = ", ".join(
+            f"{_constant(value)}::{_found(shape, name).type}" for name, value in zip(table.identity, after, strict=True)
+        )
+        query += f" WHERE ({', '.join(identity)}) > ({values})"
+    if identity:
+        query += f" ORDER BY {', '.join(identity)}"
+    if limit is not None:
+        query += f" LIMIT {limit}"
+    sink = io.BytesIO()
+    with (
+        mapped(str(table.name)),
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as copy,
+    ):
+        for block in copy:
+            sink.write(block)
+    return _parsed(sink.getvalue(), table)
+
+
+def _selected(column: Column, shape: PgTable) -> str:
+    name, found = f"t.{identifier(column.name)}", _found(shape, column.name)
+    match column.type.kind:
+        case Kind.DATE:
+            return f"({name} - date '1970-01-01')"
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            return f"(extract(epoch from {name}) * 1000000)::bigint"
+        case Kind.BIT if found.type == "boolean":
+            return f"{name}::integer"
+        case Kind.BIT if found.type.startswith("bit"):
+            return f"{name}::bigint"
+        case Kind.SET if found.type == "text[]":
+            return f"array_to_string({name}, ',')"
+        case Kind.INET4 | Kind.INET6 if found.type == "inet":
+            return f"host({name})"
+        case Kind.VECTOR if found.type != "bytea":
+            return f"{name}::text"
+        case Kind.TINYINT if found.type == "boolean":
+            return f"{name}::integer"
+        case _ if found.type == "bytea":
+            return f"encode({name}, 'hex')"
+        case _:
+            return f"{name}::text" if found.type.startswith("character(") else name
+
+
+def _parsed(data: bytes, table: Table) -> pa.Table:
+    if not data:
+        return table.arrow.empty_table()
+    names = [f"c{number}" for number in range(len(table.columns))]
+    raw = pa_csv.read_csv(
+        io.BytesIO(data),
+        read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(data) + 1, 1 << 20)),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types={name: _wire_type(column) for name, column in zip(names, table.columns, strict=True)},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    columns = [_value(column, combined(raw[name])) for name, column in zip(names, table.columns, strict=True)]
+    return pa.table(columns, schema=table.arrow)
+
+
+def _wire_type(column: Column) -> pa.DataType:
+    match column.type.kind:
+        case Kind.DATE:
+            return pa.int32()
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME | Kind.BIT:
+            return pa.int64()
+        case Kind.FLOAT | Kind.DOUBLE:
+            return column.type.arrow
+        case _:
+            return column.type.arrow if column.type.is_integer or column.type.kind is Kind.YEAR else pa.string()
+
+
+def _value(column: Column, wire: pa.Array) -> pa.Array:
+    kind = column.type.arrow
+    match column.type.kind:
+        case Kind.DATE | Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME | Kind.BIT:
+            return wire.view(kind)
+        case Kind.VECTOR:
+            return pa.array([_floats(text) for text in wire.to_pylist()], kind)
+        case _ if column.type.is_bytes:
+            return pa.array([None if text is None else bytes.fromhex(text) for text in wire.to_pylist()], kind)
+        case _:
+            return wire if wire.type == kind else pc.cast(wire, kind)
+
+
+def _floats(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    inside = text.strip("{}[]")
+    return np.array([float(item) for item in inside.split(",")] if inside else [], "<f4").tobytes()
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return literal("\\x" + bytes(value).hex())
+    if isinstance(value, bool | int):
+        return literal(str(int(value)))
+    return literal(str(value)) if isinstance(value, str) else str(sql.Literal(value).as_string(None))
+
+
+def _found(shape: PgTable, name: str) -> PgColumn:
+    found = shape.column(name)
+    if found is None:
+        raise KeyError(f"{shape.name} has no column {name} on the target")
+    return found

@@ -1,0 +1,249 @@
+"""One connection to PostgreSQL that satisfies the port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import structlog
+from psycopg.pq import TransactionStatus
+
+from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, PrecheckFailed, Rendered, Table, TableName, Transient
+from pidts.reduce import NetChange
+from pidts.schema import AlterTable, Statement
+from pidts.target.difference import difference, refuse_unfillable, unfillable
+from pidts.target.meta import MetaStore
+from pidts.target.postgres import alter, meta
+from pidts.target.postgres.create import create_table
+from pidts.target.postgres.dialect import qualified
+from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.reader import read_rows
+from pidts.target.postgres.shape import PgTable, read_shape
+from pidts.target.postgres.writer import Writer
+
+_log = structlog.get_logger(__name__)
+
+_SETTINGS = (
+    "SET client_encoding = 'UTF8'",
+    "SET standard_conforming_strings = on",
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO, YMD'",
+    "SET IntervalStyle = 'postgres'",
+    "SET extra_float_digits = 3",
+    "SET bytea_output = 'hex'",
+    "SET search_path = ''",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET default_transaction_read_only = off",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = '30s'",
+    "SET idle_in_transaction_session_timeout = '5min'",
+    # A staging table without statistics makes the planner scan the whole target; nested loops over its index never do.
+    "SET jit = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+)
+
+
+class PostgresSession:
+    """Made by `PostgresTarget.connect`."""
+
+    transactional_ddl = True
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._meta = MetaStore(self._run)
+        self._writer = Writer(connection, self._shape, self._note_unreal)
+        self.unreal_dates: dict[tuple[TableName, str], int] = {}
+        """Zero and partial dates written as NULL, by column."""
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise PrecheckFailed(
+                "target-encoding",
+                f"the database is in {encoding}; only UTF8 holds every text of a source",
+                todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+            )
+        with mapped():
+            connection.execute("; ".join(_SETTINGS))
+
+    def begin(self) -> None:
+        """Autocommit is on, so transactions begin and end with these statements alone."""
+        if not self._connection.closed and self._in_transaction():
+            raise Halted("target-refused", "a transaction is open already")
+        with mapped():
+            self._connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def commit(self) -> None:
+        """COMMIT of a failed transaction is answered with ROLLBACK and no error."""
+        with mapped():
+            answer = self._connection.execute("COMMIT").statusmessage
+        if answer != "COMMIT":
+            self._writer.rolled_back()
+            raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
+        self._writer.committed()
+
+    def rollback(self) -> None:
+        """Also on a dead session."""
+        self._writer.rolled_back()
+        try:
+            if not self._connection.closed and self._in_transaction():
+                self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
+    def close(self) -> None:
+        """The server rolls back what is open."""
+        self._connection.close()
+
+    def prepare_meta(self) -> None:
+        """Two that start at once would collide in the catalog."""
+        with self._transaction():
+            self._run("SELECT pg_catalog.pg_advisory_xact_lock(7426801523490)", ())
+            for sql in meta.STATEMENTS:
+                self._run(sql, ())
+
+    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """The advisory lock orders two first claims, which have no row to lock yet."""
+        with self._transaction():
+            self._run(
+                "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))",
+                (f"pidts {task} {source}",),
+            )
+            return self._meta.claim(task, source, workers, start)
+
+    def checkpoints(self, task: str, source: str) -> list[Checkpoint]:
+        """Without locks."""
+        return self._meta.checkpoints(task, source)
+
+    def lock_checkpoint(self, task: str, source: str, worker: int) -> Checkpoint:
+        """FOR UPDATE reads the newest committed version."""
+        return self._meta.lock_checkpoint(task, source, worker)
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """In the open transaction."""
+        self._meta.save_checkpoint(checkpoint)
+
+    def write(self, change: NetChange) -> None:
+        """In the open transaction."""
+        self._writer.write(change)
+
+    def structure(self, name: TableName) -> Table | None:
+        """From the catalog."""
+        shape = self._shape(name)
+        return shape.to_table() if shape else None
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """From the catalog."""
+        shape = self._shape(table.name)
+        return shape.misfits(table) if shape else None
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """Nobody needs it here, DDL is part of the transaction; exact all the same."""
+        shape = self._shape(name)
+        return repr(shape) if shape else None
+
+    def create_statements(self, table: Table) -> Rendered:
+        """With schema, keys and comments."""
+        return create_table(table)
+
+    def ddl_statements(
+        self,
+        statement: Statement,
+        before: Mapping[TableName, Table | None],
+        after: Mapping[TableName, Table | None],
+        executed_at: int = 0,
+    ) -> Rendered:
+        """Looks at the target's own indexes and constraints, whose names it may not have given."""
+        if isinstance(statement, AlterTable):
+            old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
+            if old is not None and new is not None:
+                unknown = unfillable(difference(statement, old, new).added, executed_at)
+                if unknown and self._run(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1", ())[0]:
+                    raise refuse_unfillable(unknown, old)
+        found = {name: shape for name in {*before, *after} if (shape := self._shape(name)) is not None}
+        return alter.render(statement, before, after, found, executed_at)
+
+    def execute(self, sql: str) -> None:
+        """One DDL statement, never with parameters."""
+        with mapped():
+            self._connection.execute(sql.encode())
+        self._writer.forget()
+
+    @contextmanager
+    def ddl_lock(self, task: str, source: str) -> Iterator[None]:
+        """Row locks fence DDL here; this is for callers who work outside of a transaction."""
+        name = f"pidts ddl {task} {source}"
+        self._run("SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", (name,))
+        try:
+            yield
+        finally:
+            if not self._connection.closed and not self._in_transaction():
+                self._run("SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0))", (name,))
+
+    def save_structures(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """In the open transaction."""
+        self._meta.save_structures(task, source, lsn, structures)
+
+    def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
+        """What was saved last."""
+        return self._meta.load_structures(task, source)
+
+    def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
+        """Kept for the record only."""
+        return self._meta.read_journal(task, source, lsn)
+
+    def write_journal(self, journal: DdlJournal) -> None:
+        """Kept for the record only."""
+        self._meta.write_journal(journal)
+
+    def read_rows(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """In one transaction of its own if none is open."""
+        shape = self._shape(table.name)
+        if shape is None:
+            raise Halted("target-shape", f"there is no table {table.name} on the target")
+        if self._in_transaction():
+            return read_rows(self._connection, self._writer, table, shape, keys=keys, after=after, limit=limit)
+        with self._transaction():
+            return read_rows(self._connection, self._writer, table, shape, keys=keys, after=after, limit=limit)
+
+    def count(self, name: TableName) -> int:
+        """Exact."""
+        rows, _ = self._run(f"SELECT count(*) FROM {qualified(name)}", ())
+        return int(rows[0][0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def _in_transaction(self) -> bool:
+        return self._connection.info.transaction_status is not TransactionStatus.IDLE
+
+    def _shape(self, name: TableName) -> PgTable | None:
+        return read_shape(lambda sql, values: self._run(sql, values)[0], name)
+
+    def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        with mapped():
+            cursor = self._connection.execute(sql.encode(), values or None)
+            rows = cursor.fetchall() if cursor.description else []
+            return rows, cursor.rowcount
+
+    def _note_unreal(self, table: Table, column: str, count: int) -> None:
+        place = (table.name, column)
+        if place not in self.unreal_dates:
+            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, first_batch=count)
+        self.unreal_dates[place] = self.unreal_dates.get(place, 0) + count

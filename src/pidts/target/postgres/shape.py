@@ -1,0 +1,210 @@
+"""What a table looks like on the target, from PostgreSQL's catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.target.fit import loss
+
+Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PgColumn:
+    """A column as the catalog has it."""
+
+    name: str
+    type: str
+    """As PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
+    not_null: bool
+    has_default: bool
+    """Including identity columns."""
+    generated: bool
+    always_identity: bool
+    deterministic: bool
+    """False where a collation may hold different texts equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PgKey:
+    """An index over plain columns of all rows."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    primary: bool
+    constraint: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PgCheck:
+    """A check constraint over one column."""
+
+    name: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class PgTable:
+    """A relation that rows may be written to, or one that looks like it."""
+
+    name: TableName
+    relation: str
+    """`r` table, `p` partitioned table, anything else cannot be written exactly once."""
+    persistent: bool
+    columns: tuple[PgColumn, ...]
+    keys: tuple[PgKey, ...]
+    checks: tuple[PgCheck, ...]
+
+    def column(self, name: str) -> PgColumn | None:
+        """By exact name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def checks_on(self, column: str) -> list[str]:
+        """Names of the checks that speak of this column alone."""
+        return [check.name for check in self.checks if check.column == column]
+
+    def to_table(self) -> Table:
+        """In the words of the model; types are the nearest ones."""
+        return Table(
+            name=self.name,
+            columns=tuple(
+                Column(column.name, nearest_type(column.type), nullable=not column.not_null, generated=column.generated)
+                for column in self.columns
+            ),
+            keys=tuple(Key(key.name, key.columns, unique=key.unique, primary=key.primary) for key in self.keys),
+        )
+
+    def misfits(self, table: Table) -> list[str]:
+        """Why rows of `table` cannot be written here."""
+        if self.relation not in ("r", "p"):
+            return ["it is not a table"]
+        found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
+        names = {column.name for column in table.columns}
+        missing = [column.name for column in table.columns if self.column(column.name) is None]
+        if missing:
+            found.append(f"it lacks column {', '.join(missing)}")
+        computed = [column.name for column in self.columns if column.generated and column.name in names]
+        if computed:
+            found.append(f"column {', '.join(computed)} is generated here")
+        for column in table.columns:
+            target = self.column(column.name)
+            if target is not None and (lost := loss(column.type, nearest_type(target.type))):
+                found.append(f"column {column.name} is {target.type} and would lose {lost}")
+        needy = [
+            column.name
+            for column in self.columns
+            if column.not_null and not column.has_default and column.name not in names
+        ]
+        if needy:
+            found.append(
+                f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
+            )
+        identity = set(table.identity)
+        if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
+            found.append(f"it has no unique key over ({', '.join(table.identity)})")
+        if loose := [name for name in table.identity if self._is_loose(table.column(name))]:
+            found.append(f"column {', '.join(loose)} of its key holds different texts equal")
+        return found
+
+    def _is_loose(self, column: Column) -> bool:
+        """Whether two rows of the source could be one here."""
+        target = self.column(column.name)
+        if target is None or not column.type.is_text:
+            return False
+        padded = target.type.startswith("character(") and column.type.kind is not Kind.CHAR
+        return padded or not target.deterministic or target.type.endswith("citext")
+
+
+def read_shape(run: Run, name: TableName) -> PgTable | None:
+    """None where there is nothing of that name."""
+    found = run(
+        "SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+        (name.schema, name.name),
+    )
+    if not found:
+        return None
+    oid, relation, persistence = found[0]
+    columns = run(
+        "SELECT attname::text, pg_catalog.format_type(atttypid, atttypmod), attnotnull, "
+        "atthasdef OR attidentity <> '', "
+        "attgenerated <> '', attidentity = 'a', "
+        "coalesce(l.collisdeterministic, true) FROM pg_catalog.pg_attribute "
+        "LEFT JOIN pg_catalog.pg_collation l ON l.oid = attcollation "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        (oid,),
+    )
+    keys = run(
+        "SELECT x.relname::text, array_agg(a.attname::text ORDER BY k.place), "
+        "i.indisunique AND i.indimmediate, i.indisprimary, "
+        "EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conindid = i.indexrelid AND o.conrelid = i.indrelid) "
+        "FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid "
+        "CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place) "
+        "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
+        "WHERE i.indrelid = %s AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid "
+        "GROUP BY 1, 3, 4, 5, i.indexrelid ORDER BY i.indisprimary DESC, i.indexrelid",
+        (oid,),
+    )
+    checks = run(
+        "SELECT o.conname::text, a.attname::text FROM pg_catalog.pg_constraint o "
+        "JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = o.conkey[1] "
+        "WHERE o.conrelid = %s AND o.contype = 'c' AND cardinality(o.conkey) = 1",
+        (oid,),
+    )
+    return PgTable(
+        name,
+        relation,
+        persistence == "p",
+        tuple(PgColumn(*row) for row in columns),
+        tuple(PgKey(row[0], tuple(row[1]), *row[2:]) for row in keys),
+        tuple(PgCheck(*row) for row in checks),
+    )
+
+
+_NEAREST = {
+    "smallint": Kind.SMALLINT,
+    "integer": Kind.INT,
+    "bigint": Kind.BIGINT,
+    "real": Kind.FLOAT,
+    "double precision": Kind.DOUBLE,
+    "boolean": Kind.BIT,
+    "bit": Kind.BIT,
+    "date": Kind.DATE,
+    "interval": Kind.TIME,
+    "time": Kind.TIME,
+    "character": Kind.CHAR,
+    "character varying": Kind.VARCHAR,
+    "bytea": Kind.LONGBLOB,
+    "text[]": Kind.SET,
+    "json": Kind.JSON,
+    "jsonb": Kind.JSON,
+    "real[]": Kind.VECTOR,
+    "uuid": Kind.UUID,
+    "inet": Kind.INET6,
+}
+_TYPE = re.compile(r"([a-z ]+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) time zone)?(\[\])?\Z")
+
+
+def nearest_type(text: str) -> ColumnType:
+    """The MySQL type whose values this type can hold best; text where there is none."""
+    found = _TYPE.match(text)
+    if found is None:
+        return ColumnType(Kind.LONGTEXT)
+    base, first, second, zone, dimension = found.groups()
+    number = int(first) if first else None
+    if base == "numeric":
+        return ColumnType(Kind.DECIMAL, precision=number or 65, scale=int(second or 0) if number else 30)
+    if base == "timestamp":
+        return ColumnType(
+            Kind.TIMESTAMP if zone == " with time zone" else Kind.DATETIME, fsp=6 if number is None else number
+        )
+    kind = _NEAREST.get(base + (dimension or ""), Kind.LONGTEXT)
+    if kind is Kind.TIME:
+        return ColumnType(kind, fsp=6 if number is None else number)
+    return ColumnType(kind, length=number if kind in (Kind.CHAR, Kind.VARCHAR, Kind.BIT) else None)

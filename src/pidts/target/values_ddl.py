@@ -1,0 +1,148 @@
+"""Schema changes of the in-memory target: one JSON step for each table, applied to rows kept as tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
+from pidts.schema import (
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    RenameTo,
+    Statement,
+    TruncateTable,
+)
+from pidts.target.difference import difference, kept_names
+from pidts.target.literals import Bytes, Number, Text, parse_default
+
+Row = tuple[Any, ...]
+Structures = Mapping[TableName, Table | None]
+
+
+@dataclass(slots=True)
+class StoredTable:
+    """Rows by identity, in the order of the table's columns."""
+
+    table: Table
+    rows: dict[Row, Row] = field(default_factory=dict)
+
+
+def steps(statement: Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
+    """Each is atomic and speaks of one table."""
+    match statement:
+        case CreateTable(table=name, or_replace=replaces) | CreateTableLike(table=name, or_replace=replaces):
+            if (table := after.get(name)) is not None:
+                yield {"create": table.to_json(), "replaces": replaces}
+        case DropTable(tables=names):
+            yield from ({"drop": _pair(name)} for name in names)
+        case DropDatabase(name=schema):
+            yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
+        case TruncateTable(table=name):
+            yield {"truncate": _pair(name)}
+        case RenameTable(pairs=pairs):
+            yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
+        case AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+            old, new = before.get(name), after.get(goal)
+            if old is not None and new is not None:
+                difference(statement, old, new)  # refuses what moves rows
+                yield {"alter": new.renamed(name).to_json(), "kept": kept_names(statement, old, new)}
+                if goal != name:
+                    yield {"rename": _pair(name), "to": _pair(goal)}
+        case _:
+            pass
+
+
+def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable]) -> None:
+    """Like a server: what does not fit is an error, DROP of nothing is not."""
+    if "create" in step:
+        table = Table.from_json(step["create"])
+        if table.name in tables and not step.get("replaces"):
+            raise Halted("target-refused", "the table exists already", where=Where(table=str(table.name)))
+        tables[table.name] = StoredTable(table)
+    elif "drop" in step:
+        tables.pop(TableName(*step["drop"]), None)
+    elif "truncate" in step:
+        tables[TableName(*step["truncate"])].rows.clear()
+    elif "rename" in step:
+        old, new = TableName(*step["rename"]), TableName(*step["to"])
+        if old not in tables or new in tables:
+            raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
+        stored = tables.pop(old)
+        tables[new] = StoredTable(stored.table.renamed(new), stored.rows)
+    else:
+        _alter(Table.from_json(step["alter"]), step["kept"], tables)
+
+
+def _alter(table: Table, kept: Mapping[str, str], tables: dict[TableName, StoredTable]) -> None:
+    stored = tables[table.name]
+    have = [column.name for column in stored.table.columns]
+    sources: list[int | None] = []
+    for column in table.columns:
+        origin = kept.get(column.name, column.name)
+        sources.append(have.index(origin) if origin in have and column.name in kept else None)
+    fills = [None if place is not None else _fill(column) for column, place in zip(table.columns, sources, strict=True)]
+    names = [column.name for column in table.columns]
+    places = [names.index(name) for name in table.identity]
+    rows: dict[Row, Row] = {}
+    for row in stored.rows.values():
+        new = tuple(fill if place is None else row[place] for place, fill in zip(sources, fills, strict=True))
+        rows[tuple(new[place] for place in places)] = new
+    tables[table.name] = StoredTable(table, rows)
+
+
+def _fill(column: Column) -> Any:
+    """What existing rows get in a new column."""
+    parsed = parse_default(column.default)
+    kind = column.type.arrow
+    if isinstance(parsed, Text | Number):
+        value = (
+            pa.scalar(parsed.value).cast(kind)
+            if not pa.types.is_binary(kind)
+            else pa.scalar(parsed.value.encode(), kind)
+        )
+        return _number(value)
+    if isinstance(parsed, Bytes):
+        return parsed.value if pa.types.is_binary(kind) else parsed.value.decode()
+    if column.nullable:
+        return None
+    return _implicit(column.type)
+
+
+def _implicit(kind: ColumnType) -> Any:
+    if kind.kind is Kind.ENUM:
+        return kind.labels[0] if kind.labels else ""
+    if pa.types.is_string(kind.arrow):
+        return ""
+    if pa.types.is_binary(kind.arrow):
+        return b""
+    return _number(pa.scalar(0, pa.int64()).cast(kind.arrow))
+
+
+def _number(value: pa.Scalar) -> Any:
+    return tuples(pa.table({"value": pa.array([value], value.type)}))[0][0]
+
+
+def tuples(rows: pa.Table) -> list[Row]:
+    """Rows as Python values; times as numbers, since unreal dates have no Python value."""
+    columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
+    return list(zip(*columns, strict=True))
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """The number that a date, time or timestamp is held as."""
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_temporal(kind) else kind
+
+
+def _pair(name: TableName) -> list[str]:
+    return [name.schema, name.name]

@@ -1,0 +1,124 @@
+"""Whether both servers and this machine are fit for a task; nothing is written by looking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from pidts.apply import TargetSession
+from pidts.model import PidtsError, Position, Table, TableName
+from pidts.source.connection import connect
+from pidts.source.prechecks import Finding, check_source, demand
+from pidts.source.structures import read_structures
+from pidts.task.compose import source_config, target_of
+from pidts.task.config import TaskConfig
+
+
+def check_task(config: TaskConfig) -> list[Finding]:
+    """Every check, whatever the ones before it found; a server that cannot be reached ends its own part.
+
+    A check that the task ignores is in the list, as passed, with what it found.
+    """
+    findings = [_relay(config.relay)]
+    tables: dict[TableName, Table] = {}
+    with ExitStack() as cleanup:
+        target: TargetSession | None = None
+        resumed = False
+        try:
+            target = cleanup.enter_context(closing(target_of(config).connect()))
+            resumed = bool(target.checkpoints(config.name, config.source.source_id))
+            findings.append(Finding("target_connection", ok=True, message="reachable"))
+        except PidtsError as error:
+            findings.append(_unreachable("target", error))
+        findings += _source(config, tables, resumed=resumed)
+        if target is not None:
+            findings += _fit(config, target, tables, resumed=resumed)
+    return [_ignored(finding, config.ignored_checks) for finding in findings]
+
+
+def require_fit(config: TaskConfig) -> None:
+    """Raise for what a run would stumble over."""
+    demand(check_task(config))
+
+
+def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool) -> list[Finding]:
+    """What speaks against the source; fills in its tables."""
+    source = source_config(config)
+    try:
+        with closing(connect(source)) as session:
+            findings = [Finding("source_connection", ok=True, message="reachable")]
+            tables.update(read_structures(session, config.allow))
+            findings.append(_table_list(len(tables)))
+            given = config.source.start if config.mode == "incremental" and not resumed else None
+            return findings + check_source(
+                session, source, tables.values(), given if isinstance(given, Position) else None
+            )
+    except PidtsError as error:
+        return [_unreachable("source", error)]
+
+
+def _table_list(count: int) -> Finding:
+    if count:
+        return Finding("table_list", ok=True, message=f"{count} tables")
+    return Finding(
+        "table_list",
+        ok=False,
+        message="block-allow-list lets no table of this server pass",
+        fix="Look at the patterns of do-dbs and do-tables; system schemas are never taken",
+    )
+
+
+def _fit(
+    config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], *, resumed: bool
+) -> list[Finding]:
+    """Before the first start only: later, the source may be ahead by a schema change that is still on its way."""
+    if resumed:
+        return [Finding("target_tables", ok=True, message="the task goes on from its checkpoint")]
+    findings = []
+    for name, table in tables.items():
+        try:
+            misfits = target.misfits(table)
+        except PidtsError as error:
+            findings.append(Finding("target_tables", ok=False, message=f"{name}: {error.what}", fix=error.todo))
+            continue
+        if misfits:
+            fix = "Change or drop the table on the target, or leave it out by block-allow-list"
+            findings.append(Finding("target_tables", ok=False, message=f"{name}: {'; '.join(misfits)}", fix=fix))
+        elif misfits is None and config.mode == "incremental":
+            message = f"{name} does not exist on the target, and task-mode incremental creates no tables"
+            findings.append(Finding("target_tables", ok=False, message=message, fix="Create it, or use task-mode: all"))
+        elif config.mode != "incremental" and misfits == [] and target.read_rows(table, limit=1).num_rows:
+            # A row that the source no longer has would stay for ever, and may hold a unique value that another needs.
+            message = f"{name} has rows on the target already"
+            fix = "Empty the table (TRUNCATE), or follow changes only with task-mode: incremental"
+            findings.append(Finding("target_tables", ok=False, message=message, fix=fix))
+    return findings or [Finding("target_tables", ok=True, message="nothing there that does not fit")]
+
+
+def _relay(directory: Path) -> Finding:
+    there = directory
+    while not there.exists():
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return Finding("relay_directory", ok=True, message=str(directory))
+    why = "may not be written to" if there.is_dir() else "is no directory"
+    return Finding(
+        "relay_directory",
+        ok=False,
+        message=f"{directory} cannot be used: {there} {why}",
+        fix="Set pidts.relay to a directory that this user may write to",
+    )
+
+
+def _unreachable(side: str, error: PidtsError) -> Finding:
+    place = f" ({error.where})" if str(error.where) else ""
+    return Finding(f"{side}_connection", ok=False, message=f"[{error.code}] {error.what}{place}", fix=error.todo)
+
+
+def _ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
+    if finding.ok or not {finding.item, "all"} & set(ignored) or finding.item.endswith("_connection"):
+        return finding
+    return replace(finding, ok=True, message=f"ignored: {finding.message}")

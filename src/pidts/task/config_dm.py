@@ -1,0 +1,177 @@
+"""DM's keys that nothing here reads, section by section: which values pass, with what note, and which are refused.
+
+A value is refused where passing it over would change which rows arrive, or how safe the way there is.
+"""
+
+from __future__ import annotations
+
+from pidts.task.config_section import OtherKey
+
+_FIXED = "no effect: the product chooses it by what the machine and the batch allow"
+_TOGETHER = "no effect: rows and their checkpoint commit in one transaction"
+_NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
+_GONE = "no effect: it has none in DM either"
+_RULES = "rows would arrive elsewhere, or ones you meant to leave out"
+_TLS = "connections are not encrypted"
+_OFF: object = False
+_ON: object = True
+_ONE = "several sources or tables cannot be merged into one table"
+
+
+def _note(text: str, *as_is: object) -> OtherKey:
+    return OtherKey(as_is=as_is, note=text)
+
+
+def _refuse(text: str, *as_is: object) -> OtherKey:
+    return OtherKey(as_is=as_is, refusal=text)
+
+
+TASK = {
+    "is-sharding": _refuse(_ONE, _OFF),
+    "shard-mode": _refuse(_ONE),
+    "strict-optimistic-shard-mode": _refuse(_ONE, _OFF),
+    "routes": _refuse(_RULES),
+    "filters": _refuse(_RULES),
+    "expression-filter": _refuse(_RULES),
+    "column-mappings": _refuse(_RULES),
+    "meta-schema": _note(
+        "no effect: checkpoints and structures are kept in the target's schema pidts_meta", "pidts_meta"
+    ),
+    "timezone": _note(
+        "no effect: every session runs in UTC, so a TIMESTAMP stays the same moment", "+00:00", "UTC", "+0:00"
+    ),
+    "collation_compatible": _refuse("collations are always translated loosely", "loose"),
+    "online-ddl": _note("no effect yet: shadow tables of gh-ost and pt-osc are tables like any other", _OFF),
+    "online-ddl-scheme": _note("no effect yet: shadow tables of gh-ost and pt-osc are tables like any other"),
+    "shadow-table-rules": _refuse("shadow tables of gh-ost and pt-osc are tables like any other"),
+    "trash-table-rules": _refuse("shadow tables of gh-ost and pt-osc are tables like any other"),
+    "clean-dump-file": _note(_NO_DUMP),
+    "remove-meta": _refuse("a task's checkpoint is never removed by a start", _OFF),
+    "ansi-quotes": _note(_GONE),
+    "enable-heartbeat": _note(_GONE, _OFF),
+    "heartbeat-update-interval": _note(_GONE),
+    "heartbeat-report-interval": _note(_GONE),
+    "experimental": _note(_TOGETHER),
+}
+"""Besides those that `config` reads."""
+
+INSTANCE = {
+    "route-rules": _refuse(_RULES),
+    "filter-rules": _refuse(_RULES),
+    "expression-filters": _refuse(_RULES),
+    "column-mapping-rules": _refuse(_RULES),
+    "mydumper-thread": _note(_NO_DUMP),
+    "loader-thread": _note(_NO_DUMP),
+}
+
+SERVER = {
+    "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
+    "session": _note("no effect: the session's settings are the product's own, so that values stay exact"),
+    "security": _refuse(_TLS),
+}
+"""`from` of a source, and `target-database`."""
+
+SYNCER = {
+    "batch": _note(_FIXED),
+    "queue-size": _note(_FIXED),
+    "checkpoint-flush-interval": _note(_TOGETHER),
+    "safe-mode-duration": _note(_TOGETHER),
+    "max-retry": _note(_GONE),
+    "disable-detect": _note(_GONE),
+    "auto-fix-gtid": _note(_GONE),
+    "enable-ansi-quotes": _note(_GONE),
+}
+
+DUMPER = {
+    "mydumper-path": _note(_NO_DUMP),
+    "threads": _note(_NO_DUMP),
+    "chunk-filesize": _note(_NO_DUMP),
+    "statement-size": _note(_NO_DUMP),
+    "rows": _note(_NO_DUMP),
+    "skip-tz-utc": _note(_NO_DUMP),
+    "extra-args": _refuse(
+        "options of the dump may choose rows",
+        *(f"--consistency{space}{way}" for space in " =" for way in ("auto", "none", "flush", "lock", "snapshot")),
+    ),
+}
+"""One of `mydumpers`, or an instance's own."""
+
+LOADER = {
+    key: _note(_NO_DUMP)
+    for key in (
+        "pool-size",
+        "dir",
+        "sql-mode",
+        "import-mode",
+        "on-duplicate",
+        "on-duplicate-logical",
+        "on-duplicate-physical",
+        "sorting-dir-physical",
+        "disk-quota-physical",
+        "checksum-physical",
+        "analyze",
+        "range-concurrency",
+        "compress-kv-pairs",
+        "pd-addr",
+    )
+}
+"""One of `loaders`, or an instance's own."""
+
+VALIDATOR = {
+    "mode": _refuse("comparing while rows change is not built yet", "none"),
+    **{
+        key: _note("no effect: there is no validator yet")
+        for key in (
+            "worker-count",
+            "validate-interval",
+            "check-interval",
+            "row-error-delay",
+            "meta-flush-interval",
+            "batch-query-size",
+            "max-pending-row-size",
+            "max-pending-row-count",
+            "start-time",
+        )
+    },
+}
+"""One of `validators`, or an instance's own."""
+
+SOURCE = {
+    "enable-relay": _note("no effect: the log always goes through the relay", _ON),
+    "relay-dir": _note("no effect: the relay is where the task's pidts.relay says"),
+    "relay-binlog-name": _refuse("the relay starts where the task does"),
+    "relay-binlog-gtid": _refuse("the relay starts where the task does"),
+    "purge": _note("no effect yet: the relay keeps everything"),
+    "checker": _note("no effect: a lost connection is always tried again"),
+    "filters": _refuse(_RULES),
+    "flavor": _note("no effect: the server is asked what it is"),
+    "tracer": _note(_GONE),
+    "meta-dir": _note(_GONE),
+    "charset": _note(_GONE),
+}
+"""A source file's top level."""
+
+CHECKS = (
+    "all",
+    "auto_increment_ID",
+    "binlog_db",
+    "binlog_enable",
+    "binlog_format",
+    "binlog_row_image",
+    "conn_number",
+    "dump_privilege",
+    "foreign_key",
+    "gtid",
+    "log_slave_updates",
+    "meta_position",
+    "online_ddl",
+    "primary_key",
+    "replication_privilege",
+    "schema_of_shard_tables",
+    "server_id",
+    "table_schema",
+    "target_privilege",
+    "target_tables",
+    "version",
+)
+"""What `ignore-checking-items` may name: DM's checks, whether or not there is such a one here, and ours."""

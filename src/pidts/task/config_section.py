@@ -1,0 +1,240 @@
+"""One mapping of a task file, read key by key, so that nothing in it is ignored without a word.
+
+Whoever reads a section asks for each key by its type and then calls `finish`, which goes through the keys that nobody
+asked for: a key of DM's that needs nothing from us passes, with a note where its writer may have expected an effect;
+one that would need something is refused; any other is an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pidts.model import ConfigError, Where
+from pidts.task.yaml_lines import Item
+
+_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A key of DM's that no part of this product reads."""
+
+    as_is: tuple[object, ...] = ()
+    """Values that ask for what happens anyway; an empty value (null, "", [], {}) always does."""
+    note: str = ""
+    """Said where another value is given; it passes."""
+    refusal: str = ""
+    """Why another value is refused; one of the two is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file that a section belongs to, and what the environment offers."""
+
+    file: Path
+    environ: Mapping[str, str] = field(repr=False)
+    notes: list[str]
+
+    def error(self, line: int, code: str, what: str, todo: str = "") -> ConfigError:
+        """An error at one line of this file."""
+        return ConfigError(code, what, where=Where(file=str(self.file), line=line), todo=todo)
+
+
+class Section:
+    """A mapping; `path` names it in messages."""
+
+    def __init__(self, item: Item, document: Document, path: str = "") -> None:
+        if item.value is None:
+            item = Item({}, item.line)
+        if not isinstance(item.value, dict):
+            raise document.error(
+                item.line, "wrong-type", f"{path or 'the file'}: expected keys and values, not {_described(item)}"
+            )
+        self._items: dict[str, Item] = item.value
+        self._asked: dict[str, None] = {}
+        self.line = item.line
+        self.path = path
+        self.document = document
+
+    def has(self, key: str) -> bool:
+        """True where the key is given and not null."""
+        self._asked[key] = None
+        return key in self._items and self._items[key].value is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All keys: of a section whose keys are names that its writer chose."""
+        return tuple(self._items)
+
+    def line_of(self, key: str) -> int:
+        """Where the key stands, or the section where it does not."""
+        return self._items[key].line if key in self._items else self.line
+
+    def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
+        """An error about one key."""
+        return self.document.error(self.line_of(key), code, f"{self._name(key)}: {what}", todo)
+
+    def note(self, key: str, text: str) -> None:
+        """Something the task's user should know about a key that was accepted."""
+        self.document.notes.append(f"{self.document.file.name}:{self.line_of(key)}: {self._name(key)}: {text}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A word or number as it was written, `${NAME}` replaced; without a default the key has to be there."""
+        if not self.has(key):
+            if default is None:
+                raise self.error(key, "missing-key", "this key has to be given")
+            return default
+        return self._expanded(key, self._items[key])
+
+    def integer(self, key: str, default: int, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
+        """A whole number within limits."""
+        if not self.has(key):
+            return default
+        item = self._items[key]
+        number = item.value
+        if isinstance(number, str) and _VARIABLE.search(number):
+            expanded = self._expanded(key, item)
+            number = int(expanded) if expanded.isascii() and expanded.isdigit() else None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise self.error(key, "wrong-type", f"expected a whole number, not {_described(item)}")
+        if not minimum <= number <= maximum:
+            limits = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+            raise self.error(key, "bad-value", f"expected {limits}, not {number}")
+        return number
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        if not self.has(key):
+            return default
+        item = self._items[key]
+        if not isinstance(item.value, bool):
+            raise self.error(key, "wrong-type", f"expected true or false, not {_described(item)}")
+        return item.value
+
+    def choice(self, key: str, allowed: Iterable[str], default: str | None = None, later: Iterable[str] = ()) -> str:
+        """One of some words; `later` are those that are known but cannot be had yet."""
+        word = self.text(key, default)
+        allowed = tuple(allowed)
+        if word in later:
+            raise self.error(
+                key, "not-supported", f"{word!r} is not supported yet", f"Use one of: {', '.join(allowed)}."
+            )
+        if word not in allowed:
+            raise self.error(
+                key, "bad-value", f"expected one of {', '.join(allowed)}, not {word!r}", meant(word, allowed)
+            )
+        return word
+
+    def section(self, key: str) -> Section:
+        """A mapping below this one; empty where it is not given."""
+        item = self._items[key] if self.has(key) else Item({}, self.line)
+        return Section(item, self.document, self._name(key))
+
+    def required_section(self, key: str) -> Section:
+        """A mapping that has to be there."""
+        if not self.has(key):
+            raise self.error(key, "missing-key", "this key has to be given")
+        return self.section(key)
+
+    def sections(self, key: str) -> list[Section]:
+        """A list of mappings."""
+        return [Section(item, self.document, f"{self._name(key)}[{at}]") for at, item in enumerate(self._list(key))]
+
+    def texts(self, key: str) -> list[tuple[str, int]]:
+        """A list of words, taken literally, each with its line."""
+        for at, item in enumerate(self._list(key)):
+            if isinstance(item.value, dict | list) or item.value is None:
+                what = f"{self._name(key)}[{at}]: expected text, not {_described(item)}"
+                raise self.document.error(item.line, "wrong-type", what)
+        return [(item.text, item.line) for item in self._list(key)]
+
+    def literal(self, key: str) -> str:
+        """Text in which `$` means itself: a pattern."""
+        if not self.has(key):
+            raise self.error(key, "missing-key", "this key has to be given")
+        return self._scalar(key, self._items[key])
+
+    def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
+        """Account for the keys that nobody asked for."""
+        others = others or {}
+        for key, item in self._items.items():
+            if key in self._asked:
+                continue
+            if key not in others:
+                raise self.document.error(
+                    item.line,
+                    "unknown-key",
+                    f"{key!r} is not a key of {self.path or 'a task file'}",
+                    meant(key, [*self._asked, *others]),
+                )
+            other = others[key]
+            value = _plain(item)
+            if value in ("", None, [], {}) or any(value == same and type(value) is type(same) for same in other.as_is):
+                continue
+            if other.refusal:
+                raise self.error(
+                    key,
+                    "not-supported",
+                    f"known DM key, not supported yet: {other.refusal}",
+                    "Remove it, or set it to its default.",
+                )
+            self.note(key, other.note)
+
+    def _name(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def _list(self, key: str) -> list[Item]:
+        if not self.has(key):
+            return []
+        item = self._items[key]
+        if not isinstance(item.value, list):
+            raise self.error(key, "wrong-type", f"expected a list, not {_described(item)}")
+        return item.value
+
+    def _scalar(self, key: str, item: Item) -> str:
+        if isinstance(item.value, dict | list):
+            raise self.error(key, "wrong-type", f"expected text, not {_described(item)}")
+        return item.text
+
+    def _expanded(self, key: str, item: Item) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[1]:
+                return found[0][1:]
+            if found[2] not in self.document.environ:
+                raise self.error(
+                    key, "missing-variable", f"the environment variable {found[2]} is not set", f"export {found[2]}=..."
+                )
+            return self.document.environ[found[2]]
+
+        return _VARIABLE.sub(value, self._scalar(key, item))
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """A suggestion for a word that nobody knows, or nothing."""
+    like = {name.lower().replace("_", "-"): name for name in known}
+    close = [like[name] for name in difflib.get_close_matches(word.lower().replace("_", "-"), like, n=1)]
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def _described(item: Item) -> str:
+    """The kind of a value, without the value: it may be a secret at the wrong place."""
+    kinds: list[tuple[type, str]] = [
+        (dict, "keys and values"),
+        (list, "a list"),
+        (bool, "true or false"),
+        (int, "a whole number"),
+    ]
+    for kind, name in [*kinds, (float, "a number"), (str, "text"), (type(None), "nothing")]:
+        if isinstance(item.value, kind):
+            return name
+    return f"a {type(item.value).__name__}"
+
+
+def _plain(item: Item) -> object:
+    if isinstance(item.value, dict):
+        return {key: _plain(child) for key, child in item.value.items()}
+    return [_plain(child) for child in item.value] if isinstance(item.value, list) else item.value

@@ -1,0 +1,182 @@
+"""The servers of a task: its source, written in place or in a source file of DM's, and its target."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from pidts.model import ConfigError, Position, parse_gtid_set
+from pidts.task import config_dm
+from pidts.task.config_section import Document, Section
+from pidts.task.yaml_lines import Item, read_yaml
+
+TargetType = Literal["mysql", "postgresql"]
+
+_PORTS = {"mysql": 3306, "postgresql": 5432}
+_DIRECTORY = re.compile(r"\w[\w.@ -]*")
+_FIRST_EVENT = 4
+"""Where a log file's first event begins, behind its magic number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """A source server, and where its log is to be read from."""
+
+    source_id: str
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    start: Position | str | None
+    """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
+    use_gtid: bool
+    """Reconnect by GTID instead of by position."""
+    server_id: int | None
+    """The number to register with as a replica; None: one is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """A target server."""
+
+    type: TargetType
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
+
+
+def read_target(section: Section) -> TargetSpec:
+    """`target-database`."""
+    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"))
+    database = section.text("database", "")
+    if kind == "postgresql" and not database:
+        raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")
+    if kind == "mysql" and database:
+        raise section.error(
+            "database", "bad-value", "a MySQL target keeps the names of the source's databases", "Remove it."
+        )
+    host, port, user, password = _login(section, _PORTS[kind])
+    section.finish(config_dm.SERVER)
+    return TargetSpec(
+        type="postgresql" if kind == "postgresql" else "mysql",
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        database=database,
+    )
+
+
+def read_source(instance: Section) -> tuple[SourceSpec, bool]:
+    """The source of an instance, and whether names are compared with case there."""
+    source_id = directory_name(instance, "source-id", longest=32)
+    inline = instance.has("from")
+    server = instance if inline else _source_file(instance, source_id)
+    use_gtid = server.flag("enable-gtid", default=False)
+    server_id = server.integer("server-id", 0, maximum=2**32 - 1)
+    case_sensitive = server.flag("case-sensitive", default=False)
+    login = server.required_section("from")
+    host, port, user, password = _login(login, _PORTS["mysql"])
+    login.finish(config_dm.SERVER)
+    if not inline:
+        server.finish(config_dm.SOURCE)
+    spec = SourceSpec(
+        source_id=source_id,
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        start=_start(instance.section("meta"), use_gtid=use_gtid),
+        use_gtid=use_gtid,
+        server_id=server_id or None,
+    )
+    return spec, case_sensitive
+
+
+def directory_name(section: Section, key: str, longest: int = 100) -> str:
+    """A name of the user's choice that also names a directory of the relay."""
+    name = section.text(key)
+    if len(name) > longest or not _DIRECTORY.fullmatch(name):
+        raise section.error(
+            key, "bad-value", f"expected at most {longest} letters, digits, '.', '_', '-', '@' or spaces, not {name!r}"
+        )
+    return name
+
+
+def _login(section: Section, port: int) -> tuple[str, int, str, str]:
+    host = section.text("host")
+    port = section.integer("port", port, minimum=1, maximum=65535)
+    return host, port, section.text("user"), _password(section)
+
+
+def _password(section: Section) -> str:
+    if not section.has("password-file"):
+        return section.text("password", "")
+    if section.has("password"):
+        raise section.error("password-file", "duplicate-key", "password is given too", "Keep one of them.")
+    path = section.document.file.absolute().parent / section.text("password-file")
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise section.error("password-file", "unreadable-file", f"{path} cannot be read: {reason}") from None
+
+
+def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:
+    file = meta.text("binlog-name", "")
+    offset = meta.integer("binlog-pos", 0)
+    gtid = meta.text("binlog-gtid", "")
+    meta.finish()
+    if gtid and (use_gtid or not file):
+        try:
+            return str(parse_gtid_set(gtid))
+        except ValueError as error:
+            raise meta.error("binlog-gtid", "bad-value", str(error)) from None
+    if not file:
+        if offset:
+            raise meta.error("binlog-pos", "missing-key", "a position needs binlog-name, too")
+        return None
+    try:
+        return Position(file, max(offset, _FIRST_EVENT))
+    except ValueError as error:
+        raise meta.error("binlog-name", "bad-value", str(error)) from None
+
+
+def _source_file(instance: Section, source_id: str) -> Section:
+    """The DM source file beside the task file that has this `source-id`."""
+    document = instance.document
+    directory = document.file.absolute().parent
+    found: list[tuple[Path, Item]] = []
+    broken: list[str] = []
+    for path in sorted(file for file in directory.iterdir() if file.suffix in {".yaml", ".yml"}):
+        if path == document.file.absolute():
+            continue
+        try:
+            root = read_yaml(path.read_text(encoding="utf-8"), path)
+        except (ConfigError, OSError, UnicodeDecodeError):
+            broken.append(path.name)
+            continue
+        if isinstance(root.value, dict) and "source-id" in root.value and root.value["source-id"].text == source_id:
+            found.append((path, root))
+    if len(found) > 1:
+        names = ", ".join(path.name for path, _ in found)
+        raise instance.error(
+            "source-id", "ambiguous-name", f"several files beside the task file describe {source_id!r}: {names}"
+        )
+    if not found:
+        hint = f" (not readable as YAML: {', '.join(broken)})" if broken else ""
+        raise instance.error(
+            "source-id",
+            "unknown-name",
+            f"no YAML file in {directory} has the source-id {source_id!r}{hint}",
+            "Put DM's source file beside the task file, or write 'from: {host, port, user, password}' here.",
+        )
+    path, root = found[0]
+    section = Section(root, Document(path, document.environ, document.notes), f"source {source_id}")
+    section.text("source-id")
+    return section

@@ -1,0 +1,85 @@
+"""Values that differ between two servers by agreement, brought to one form before they count as different.
+
+A *normal* maps the values of one kind of column to that form, on both sides. Without one, values are compared as they
+are: floats without tolerance, NULL equal to NULL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Kind
+from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
+
+Normal: TypeAlias = Callable[[pa.ChunkedArray], pa.ChunkedArray]
+Normals: TypeAlias = Mapping[Kind, Normal]
+
+
+def without_padding(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """CHAR(n): MySQL takes trailing spaces off when it reads, PostgreSQL puts them on."""
+    return pc.ascii_rtrim(values, characters=" ")
+
+
+def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates that no calendar has become NULL on a target that cannot hold them."""
+    is_date = pa.types.is_date(values.type)
+    number = values.cast(pa.int32()).cast(pa.int64()) if is_date else values.cast(pa.int64())
+    real = pc.greater_equal(number, FIRST_REAL_DAY if is_date else FIRST_REAL_MICROSECOND)
+    return pc.if_else(real, values, pa.scalar(None, values.type))
+
+
+def parsed_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Documents without their spelling: order of keys, spaces, escapes, `1.0` or `1`."""
+    texts = [None if text is None else _document(text) for text in values.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _document(text: str) -> str:
+    try:
+        return _canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal, parse_constant=_refuse))
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"not JSON: {constant}")
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_canonical, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(name)}:{_canonical(value[name])}' for name in sorted(value))}}}"
+    return json.dumps(value)
+
+
+def _number(value: Decimal) -> str:
+    """Exact at any length, where `Decimal.normalize` would round to the context's precision."""
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    stripped = text.rstrip("0")
+    return f"{'-' if sign else ''}{stripped}e{int(exponent) + len(text) - len(stripped)}" if stripped else "0"
+
+
+EXACT: Normals = MappingProxyType({})
+"""Both sides keep every value as it is."""
+
+POSTGRES: Normals = MappingProxyType(
+    {
+        Kind.CHAR: without_padding,
+        Kind.DATE: real_dates_only,
+        Kind.DATETIME: real_dates_only,
+        Kind.TIMESTAMP: real_dates_only,
+        Kind.JSON: parsed_json,
+    }
+)
+"""What `char(n)`, `jsonb` and the NULL policy for unreal dates change on their way to PostgreSQL."""

@@ -1,0 +1,81 @@
+"""A stream of batches through many crashes leaves what it leaves without any."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import Committer, Outcome, Retry
+from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Lsn, Table, TableName, Transient
+from pidts.reduce import Counts, NetChange
+from pidts.target import ValuesTarget
+
+TABLE = Table(
+    TableName("d", "t"),
+    (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.INT))),
+    (Key("PRIMARY", ("id",), unique=True, primary=True),),
+)
+POINTS = ("connect", "begin", "lock", "write", "save", "commit:before", "commit:after")
+
+
+class Crash(BaseException):
+    pass
+
+
+def net(batch: int, ids: list[int]) -> NetChange:
+    keys = pa.array(ids, pa.int32())
+    deletes = pa.table({"id": pa.array([ids[0]], pa.int32())})
+    return NetChange(
+        TABLE, deletes, pa.table({"id": keys, "v": pa.array([batch] * len(ids), pa.int32())}), Counts(updated=len(ids))
+    )
+
+
+def start() -> Checkpoint:
+    return Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0))
+
+
+BATCHES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1, max_size=6)
+FAULTS = st.lists(st.tuples(st.sampled_from(POINTS), st.sampled_from([Crash, Transient])), max_size=8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(BATCHES, FAULTS)
+def test_crashes_change_nothing(batches, faults):
+    target = ValuesTarget("exactly-once")
+    target.forget()
+    left = list(faults)
+    moves: list[Lsn] = []
+
+    def hook(point):
+        if left and left[0][0] == point:
+            _, kind = left.pop(0)
+            raise kind("gone", "gone") if kind is Transient else kind
+
+    session = target.connect()
+    for sql in session.create_statements(TABLE).statements:
+        session.execute(sql)
+    target.store.hook = hook
+    finished = False
+    while not finished:
+        try:
+            session = target.connect()
+            (row,) = session.claim("t", "s", 1, start())
+            session.close()
+            with Committer(target, "t", "s", row.epoch, retry=Retry(attempts=20), sleep=lambda _: None) as writer:
+                for number in range(row.lsn.offset, len(batches)):
+                    new = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, number + 1), batch=number)
+                    outcome = writer.commit(0, Lsn(0, 1, number), new, [net(number, batches[number])])
+                    assert outcome is Outcome.APPLIED
+                    moves.append(new.lsn)
+            finished = True
+        except (Crash, Transient):
+            continue
+    target.store.hook = None
+    wanted: dict[int, int] = {}
+    for number, ids in enumerate(batches):
+        wanted |= dict.fromkeys(ids, number)
+    assert {key[0]: row["v"] for key, row in target.store.content(TABLE.name).items()} == wanted
+    assert target.store.commits == len(batches)
+    assert moves == sorted(set(moves))
+    target.forget()

@@ -1,0 +1,184 @@
+"""A command line ends with the exit code and the message that its failure deserves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pidts.cli import errors
+from pidts.cli.app import app, run_command
+from pidts.model import Halted, PidtsError, Where
+
+BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Usage: pidts"),
+        (["rnu"], "Did you mean 'run'?"),
+        (["run"], "See: pidts run --help"),
+        (["run", "--frobnicate", "x.yaml"], "--frobnicate"),
+        (["run", "absent.yaml"], "[unreadable-file] the task file cannot be read: No such file or directory"),
+        (["check", "absent.yaml"], "where absent.yaml"),
+        (["replicate", "absent.yaml"], "absent.yaml"),
+        (["demo", "--seconds", "0"], "--seconds"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_says_why(arguments: list[str], said: str, capsys: Output) -> None:
+    assert run_command(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+
+
+def test_a_wrong_task_file_is_shown_with_its_line_and_the_way_out(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "[red]task.yaml"
+    path.write_text(BAD_TASK.replace("task-mode: all\n", ""))
+    assert run_command(["check", str(path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error [missing-key] task-mode: this key has to be given",
+        f"  where {path}:1",
+    ]
+
+
+def test_with_json_the_error_is_the_last_line_of_stdout(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "task.yaml"
+    path.write_text("name: shop\nname: shop\n")
+    assert run_command(["run", str(path), "--json"]) == 2
+    shown = capsys.readouterr()
+    assert "[duplicate-key]" in shown.err
+    assert json.loads(shown.out.splitlines()[-1]) == {
+        "error": {
+            "code": "duplicate-key",
+            "what": "'name' was already given in line 1",
+            "where": {"file": str(path), "line": 2},
+            "todo": "",
+        }
+    }
+
+
+def test_a_usage_error_is_told_to_machines_too(capsys: Output) -> None:
+    assert run_command(["run", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+def test_help_lists_every_command(capsys: Output) -> None:
+    assert run_command(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert [
+        name for name in ("run", "check", "events", "demo", "replicate", "version") if f"\n  {name} " not in listed
+    ] == []
+
+
+def test_an_error_tells_code_what_where_and_what_to_do(capsys: Output) -> None:
+    where = Where(source="shop-1", position="bin.000001:4", table="a.b")
+    errors.show_error(Halted("bad-row", "a [bold]row[/bold]", where=where, todo="Look at it"), as_json=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "error [bad-row] a [bold]row[/bold]",
+        "  where source shop-1, at bin.000001:4, table a.b",
+        "  do    Look at it",
+    ]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(("kind", "code"), [(PidtsError, 1), (Halted, 5)])
+def test_an_errors_kind_is_the_exit_code(
+    kind: type[PidtsError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(kind("x", "y")))
+    assert run_command(["check", "t.yaml"]) == code
+    assert "error [x] y" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(ZeroDivisionError("over\nthere")))
+    assert run_command(["check", "t.yaml"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "error [unexpected] ZeroDivisionError: over"
+    log = Path(second.rpartition(" ")[2])
+    assert "ZeroDivisionError" in log.read_text()
+    log.unlink()
+
+
+def test_with_debug_the_traceback_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(ZeroDivisionError("x")))
+    assert run_command(["check", "t.yaml", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["events", "--help"], ["events", "absent.000001"], ["check", "absent.yaml"]]
+)
+def test_no_command_loads_spark_without_need(arguments: list[str]) -> None:
+    program = (
+        "import sys, contextlib; from pidts.cli.app import main; "
+        f"sys.argv[1:] = {arguments!r}\nwith contextlib.suppress(SystemExit): main()\n"
+        "print(sorted({'pandas', 'pyspark', 'psycopg'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+WORKER = """
+import sys, time
+from pidts.cli.signals import run_until_stopped
+
+def work(stop):
+    print("ready", flush=True)
+    stop.wait(30)
+    print("stopping", flush=True)
+    time.sleep({linger})
+    return 7
+
+sys.exit(run_until_stopped(work))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "linger", "code"),
+    [
+        ([signal.SIGINT], 0, 7),
+        ([signal.SIGTERM], 0, 7),
+        ([signal.SIGINT, signal.SIGINT], 30, 1),
+        ([signal.SIGTERM, signal.SIGINT], 30, 1),
+    ],
+)
+def test_the_first_signal_asks_and_a_second_ctrl_c_does_not_wait(
+    sent: list[signal.Signals], linger: int, code: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER.format(linger=linger)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        began = time.monotonic()
+        for expected, number in zip(("ready", "stopping"), sent, strict=False):
+            assert process.stdout.readline().strip() == expected
+            os.kill(process.pid, number)
+        assert process.wait(10) == code
+    assert time.monotonic() - began < 10
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    from pidts.cli.signals import run_until_stopped
+
+    with pytest.raises(ZeroDivisionError):
+        run_until_stopped(lambda _: 1 // 0)
+
+
+def test_every_command_says_what_it_does() -> None:
+    assert [
+        command.name for command in app.registered_commands if not (command.callback and command.callback.__doc__)
+    ] == []

@@ -1,0 +1,64 @@
+"""The demo brings its own servers, ends with equal sides, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = "from pidts.cli.app import main; main()"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the demo finds its temporary folder; PostgreSQL's own user must be able to enter it."""
+    with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        start_new_session=True,
+    )
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Its files, and processes that still use them. Java keeps a file a process in /tmp whatever it is told."""
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return [entry.name for entry in folder.iterdir()] + [str(line) for line in commands if str(folder).encode() in line]
+
+
+@pytest.mark.spark
+def test_both_sides_are_equal_in_the_end(folder: Path) -> None:
+    with start(folder, "--seconds", "4", "--json") as demo:
+        out, err = demo.communicate(timeout=240)
+    assert demo.returncode == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert (result["stage"], result["differences"], result["examples"]) == ("stopped", 0, [])
+    assert result["rows"]["copied"] >= 20_000
+    assert result["rows"]["inserted"] > 0
+    assert left_behind(folder) == []
+
+
+def test_ctrl_c_takes_everything_away(folder: Path) -> None:
+    with start(folder) as demo:
+        assert demo.stderr is not None
+        assert any("filling the shop" in line for line in demo.stderr)
+        demo.send_signal(signal.SIGINT)
+        _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 0, err
+    assert "stopped before the copy was complete" in err
+    assert left_behind(folder) == []

@@ -1,0 +1,332 @@
+"""`pidts events` prints the changes of a log as JSON lines, from a server and from files, exactly and without Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.cli.event_json import event_line, json_value
+from pidts.cli.event_range import EventRange, missed, parse_point, parse_tables
+from pidts.model import (
+    ConfigError,
+    DataChange,
+    Lsn,
+    Position,
+    SchemaEvent,
+    TableName,
+    Transaction,
+    parse_gtid_set,
+)
+from pidts.sandbox import Server
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+Output = pytest.CaptureFixture[str]
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def transaction(offset: int, gtid: str = "") -> Transaction:
+    return Transaction(lsn=Lsn(0, 1, offset), prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, offset - 50), gtid=gtid)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, None),
+        (2**64 - 1, 2**64 - 1),
+        (1.5, 1.5),
+        ("tëxt", "tëxt"),
+        (Decimal("1E+5"), "100000"),
+        (Decimal("-0.00010"), "-0.00010"),
+        (date(2024, 1, 2), "2024-01-02"),
+        (datetime(2024, 1, 2, 3, 4, 5), "2024-01-02T03:04:05"),
+        (datetime(2024, 1, 2, 3, 4, 5, 60), "2024-01-02T03:04:05.000060"),
+        (datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), "2024-01-02T03:04:05Z"),
+        (timedelta(hours=838, minutes=59, seconds=59), "838:59:59"),
+        (-timedelta(hours=1, microseconds=5), "-01:00:00.000005"),
+        (b"\x00\xff", "AP8="),
+        ("0000-00-00", "0000-00-00"),
+    ],
+)
+def test_every_value_has_one_form(value: Any, shown: Any) -> None:
+    assert json_value(value) == shown
+
+
+def test_a_change_is_an_object_with_all_of_its_parts() -> None:
+    change = DataChange(
+        lsn=Lsn(0, 1, 42),
+        prev_lsn=Lsn(0, 1, 4),
+        source_zone_id=7,
+        timestamp=0,
+        gtid="0-1-1",
+        table=TableName("a", "t"),
+        old_data=None,
+        new_data={"id": 1},
+    )
+    assert json.loads(event_line(change, "shop")) == {
+        "lsn": "0000.0000000001.000000000042.0000000000",
+        "prev_lsn": "0000.0000000001.000000000004.0000000000",
+        "zone": 7,
+        "source": "shop",
+        "database": "a",
+        "table": "t",
+        "op": "insert",
+        "ts": "1970-01-01T00:00:00Z",
+        "gtid": "0-1-1",
+        "old": None,
+        "new": {"id": 1},
+        "is_retry": False,
+    }
+
+
+def test_a_statement_is_an_event_of_its_own_kind() -> None:
+    event = SchemaEvent(lsn=Lsn(0, 1, 9), prev_lsn=Lsn(0, 1, 4), source_zone_id=1, schema="a", statement="DROP TABLE t")
+    shown = json.loads(event_line(event, ""))
+    assert (shown["op"], shown["database"], shown["table"], shown["statement"]) == ("ddl", "a", None, "DROP TABLE t")
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        ("0000.0000000001.000000000042.0000000003", Lsn(0, 1, 42, 3)),
+        ("bin.000042:1337", Position("bin.000042", 1337)),
+        ("my.host-bin.000042:4", Position("my.host-bin.000042", 4)),
+        ("0-1-42,1-1-2", parse_gtid_set("0-1-42,1-1-2")),
+        (f"{UUID}:1-5", parse_gtid_set(f"{UUID}:1-5")),
+    ],
+)
+def test_a_place_in_the_log_has_three_spellings(text: str, point: object) -> None:
+    assert parse_point(text, "--from") == point
+
+
+def test_anything_else_is_no_place() -> None:
+    with pytest.raises(ConfigError, match="--from: "):
+        parse_point("yesterday", "--from")
+
+
+def test_tables_are_chosen_by_name_pattern_or_whole_schema() -> None:
+    tables = parse_tables("a.t, b.x*,c")
+    chosen = [name for name in ("a.t", "a.u", "b.x1", "b.y", "c.any", "d.t") if tables(TableName(*name.split(".")))]
+    assert chosen == ["a.t", "b.x1", "c.any"]
+    assert parse_tables("")(TableName("any", "table"))
+
+
+@pytest.mark.parametrize(
+    ("start", "skipped"),
+    [
+        (None, [False, False]),
+        (Position("b.000001", 100), [True, False]),
+        (Lsn(0, 1, 100), [True, False]),
+        (Lsn(0, 1, 99), [False, False]),
+        (parse_gtid_set("0-1-1"), [True, False]),
+    ],
+)
+def test_a_range_begins_behind_its_start(start: Any, skipped: list[bool]) -> None:
+    both = [transaction(100, "0-1-1"), transaction(200, "0-1-2")]
+    assert [EventRange(start).begins_before(one) for one in both] == skipped
+
+
+def test_a_range_ends_with_its_end() -> None:
+    both = [transaction(100, "0-1-1"), transaction(200, "0-1-2")]
+    assert [EventRange(end=Position("b.000001", 100)).ends_before(one) for one in both] == [False, True]
+    assert [EventRange(end=Lsn(0, 1, 100)).ends_before(one) for one in both] == [False, True]
+    assert [EventRange(end=parse_gtid_set("0-1-1")).lacks(one) for one in both] == [False, True]
+
+
+def test_a_row_may_be_the_start_and_the_end() -> None:
+    wanted = EventRange(Lsn(0, 1, 50, 1), Lsn(0, 1, 50, 3))
+    assert [row for row in range(6) if wanted.shows(Lsn(0, 1, 50, row))] == [2, 3]
+
+
+def test_a_set_of_gtids_is_done_with_the_last_of_each_source() -> None:
+    goals = EventRange(end=parse_gtid_set("0-1-5,1-1-2")).goals()
+    assert missed(goals, "0-1-4") == goals
+    assert missed(missed(goals, "0-2-6"), "1-1-2") == frozenset()
+    mysql = EventRange(end=parse_gtid_set(f"{UUID}:1-3:7-9")).goals()
+    assert missed(mysql, f"{UUID}:3") == mysql
+    assert missed(mysql, f"{UUID}:9") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["absent.000001"], 2, "[unreadable-file] the log file cannot be read"),
+        (["mysql://x:y/"], 2, "[bad-source-url]"),
+        (["mysql://root:${NOT_SET_AT_ALL}@127.0.0.1/"], 2, "NOT_SET_AT_ALL is not set"),
+        (["mysql://a/", "mysql://b/"], 2, "one server"),
+        (["absent.000001", "--follow"], 2, "--follow needs a server"),
+        (["mysql://a/", "--from", "x"], 2, "--from"),
+        (["mysql://127.0.0.1:1/"], 1, "[source-unreachable]"),
+    ],
+)
+def test_what_cannot_be_read_is_told(arguments: list[str], code: int, said: str, capsys: Output) -> None:
+    assert run_command(["events", *arguments]) == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "no binary log"), (b"text", "no binary log"), (b"\xfdbin", "encrypted")]
+)
+def test_a_file_that_is_no_log_is_told(content: bytes, said: str, tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "bin.000001"
+    path.write_bytes(content)
+    assert run_command(["events", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def url(server: Server) -> str:
+    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/"
+
+
+@pytest.fixture
+def shown(capsys: Output) -> Callable[..., list[dict[str, Any]]]:
+    def run(*arguments: str) -> list[dict[str, Any]]:
+        assert run_command(["events", *arguments]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+CREATE = (
+    "CREATE TABLE t (id INT PRIMARY KEY, big BIGINT UNSIGNED, d DECIMAL(10,3), name VARCHAR(20), raw VARBINARY(8), "
+    "at DATETIME(3), e ENUM('x','y')) CHARSET utf8mb4"
+)
+
+
+@pytest.fixture
+def log(mysql_like: Server, database: str, run_sql: RunSql) -> Path:
+    """A log with one table's life in it, and the server's file of it."""
+    for statement in (
+        CREATE,
+        "INSERT INTO t VALUES (1, 18446744073709551615, 1.5, 'héy', x'00ff', '2024-01-02 03:04:05.678', 'y')",
+        "UPDATE t SET name = 'q'",
+        "ALTER TABLE t ADD COLUMN n INT",
+        "INSERT INTO t (id, n) VALUES (2, 7), (3, 8)",
+        "DELETE FROM t WHERE id = 2",
+    ):
+        run_sql(mysql_like, statement, database=database)
+    names = [row[0] for row in run_sql(mysql_like, "SHOW BINARY LOGS")]
+    return mysql_like.directory / "binlog" / str(names[-1])
+
+
+FIRST = {
+    "id": 1,
+    "big": 2**64 - 1,
+    "d": "1.500",
+    "name": "héy",
+    "raw": "AP8=",
+    "at": "2024-01-02T03:04:05.678000",
+    "e": "y",
+}
+
+
+@pytest.mark.usefixtures("log")
+def test_a_servers_log_is_shown_with_the_structure_of_each_moment(
+    mysql_like: Server, database: str, shown: Callable[..., list[dict[str, Any]]]
+) -> None:
+    events = shown(url(mysql_like), "--tables", f"{database}.t", "--zone", "3")
+    assert [event["op"] for event in events] == ["ddl", "insert", "update", "ddl", "insert", "insert", "delete"]
+    assert events[1]["new"] == FIRST
+    assert (events[2]["old"], events[2]["new"]) == (FIRST, {**FIRST, "name": "q"})
+    assert [event["new"] and (event["new"]["id"], event["new"]["n"]) for event in events[4:]] == [(2, 7), (3, 8), None]
+    assert {(event["zone"], event["database"]) for event in events} == {(3, database)}
+    lsns = [event["lsn"] for event in events]
+    assert lsns == sorted(set(lsns))
+    assert events[5]["prev_lsn"] == events[4]["lsn"]
+
+
+def test_files_tell_the_same_as_their_server(
+    log: Path, mysql_like: Server, database: str, shown: Callable[..., list[dict[str, Any]]]
+) -> None:
+    tables = ["--tables", f"{database}.*"]
+    live = shown(url(mysql_like), *tables)
+    pattern = str(log.parent / "bin.0*[0-9]")
+    stored = shown(pattern, *tables, "--schema-from", url(mysql_like))
+    assert [{**event, "source": ""} for event in live] == stored
+    alone = shown(str(log), *tables)
+    assert [event["lsn"] for event in alone] == [event["lsn"] for event in live]
+    assert next(iter(alone[1]["new"].values())) == 1
+
+
+def test_a_range_cuts_out_its_part(
+    log: Path, mysql_like: Server, database: str, shown: Callable[..., list[dict[str, Any]]]
+) -> None:
+    where = url(mysql_like)
+    everything = shown(where, "--tables", f"{database}.*")
+    start, end = everything[1]["lsn"], everything[4]["lsn"]
+    expected = [event["lsn"] for event in everything[2:5]]
+    assert [
+        event["lsn"] for event in shown(where, "--tables", f"{database}.*", "--from", start, "--to", end)
+    ] == expected
+    assert [
+        event["lsn"] for event in shown(str(log), "--tables", f"{database}.*", "--from", start, "--to", end)
+    ] == expected
+    gtid = everything[2]["gtid"]
+    if gtid:
+        sets = gtid if ":" not in gtid else f"{gtid.rpartition(':')[0]}:1-{gtid.rpartition(':')[2]}"
+        after = [event["lsn"] for event in shown(where, "--tables", f"{database}.*", "--from", sets)]
+        assert after == [event["lsn"] for event in everything[3:]]
+        before = [event["lsn"] for event in shown(where, "--tables", f"{database}.*", "--to", sets)]
+        assert before == [event["lsn"] for event in everything[:3]]
+
+
+def test_following_shows_what_happens_from_now_on_and_ends_with_ctrl_c(
+    mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    program = "from pidts.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "events", url(mariadb), "--follow", "--tables", f"{database}.*"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            # It takes a moment to start; what is written before that is not its business.
+            first = ThreadPoolExecutor(1).submit(process.stdout.readline)
+            for number in range(1000):
+                if first.done():
+                    break
+                run_sql(mariadb, "INSERT INTO t VALUES (%s)", number, database=database)
+                time.sleep(0.02)
+            assert json.loads(first.result(10))["op"] == "insert"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def test_reading_a_log_loads_neither_spark_nor_pandas(mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (1)", database=database)
+    program = (
+        "import contextlib, sys\nfrom pidts.cli.app import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "print(sorted({'pandas', 'pyspark', 'psycopg'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, "events", url(mariadb), "--tables", f"{database}.*"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert (len(lines), lines[-1]) == (3, "[]")
+
+
+def test_a_reader_that_leaves_early_is_no_error(mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(200))", database=database)
+    rows = ", ".join(f"({number}, REPEAT('x', 200))" for number in range(2000))
+    run_sql(mariadb, f"INSERT INTO t VALUES {rows}", database=database)
+    program = "from pidts.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "events", url(mariadb), "--tables", f"{database}.*"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(30) == 0

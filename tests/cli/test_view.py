@@ -1,0 +1,77 @@
+"""A running task is shown as a picture on a terminal, and as a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from pidts.cli import view
+from pidts.model import Lsn, Position
+from pidts.task.progress import Progress, TableProgress
+
+COPYING = Progress(
+    stage="copy",
+    task="shop",
+    applied_lsn=Lsn(0, 3, 42),
+    gtid="0-1-7",
+    position=Position("bin.000003", 42),
+    rows={"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000},
+    batches=9,
+    seconds=12.0,
+    lag_seconds=0.25,
+    rate=1234.5,
+    tables=(
+        TableProgress(name="a.waiting"),
+        TableProgress(name="a.open", copied=500, estimate=1000),
+        TableProgress(name="a.ready", copied=44_500, done=True),
+    ),
+    message="[red]hello",
+)
+
+
+def test_a_line_tells_everything() -> None:
+    assert view.line(COPYING) == (
+        "shop: copy; rows 1 inserted, 2 updated, 3 deleted, 45000 copied; 1234 rows/s; lag 0.2 s; "
+        "at bin.000003:42; 1 of 3 tables copied; [red]hello"
+    )
+
+
+def test_nothing_is_said_about_what_is_not_known() -> None:
+    assert view.line(Progress(stage="starting", task="t")).endswith("0 rows/s; lag -")
+
+
+def test_lines_come_seldom_unless_there_is_news(capsys: pytest.CaptureFixture[str]) -> None:
+    show = view.LineView()
+    for _ in range(3):
+        show(COPYING)
+    show(Progress(stage="sync", task="shop"))
+    assert [text.split(";")[0] for text in capsys.readouterr().err.splitlines()] == ["shop: copy", "shop: sync"]
+
+
+def test_a_picture_shows_open_tables_first_and_takes_no_name_for_markup() -> None:
+    console = Console(width=100, record=True, file=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(view.picture(COPYING))
+    shown = captured.get()
+    assert "[red]hello" in shown
+    assert shown.index("a.open") < shown.index("a.waiting")
+    assert "500 of about 1,000" in shown
+    assert "1 copied" in shown
+    assert "a.ready" not in shown
+
+
+def test_the_object_for_machines_is_the_documented_one() -> None:
+    assert COPYING.to_json() == {
+        "task": "shop",
+        "stage": "copy",
+        "applied": {
+            "lsn": "0000.0000000003.000000000042.0000000000",
+            "gtid": "0-1-7",
+            "file": "bin.000003",
+            "position": 42,
+        },
+        "rows": {"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000},
+        "batches": 9,
+        "seconds": 12.0,
+        "locked_rows": 0,
+    }

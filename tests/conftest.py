@@ -1,0 +1,138 @@
+"""What every test may ask for: private servers, shared by the tests of one worker, and a database of one's own in them.
+
+A server starts when the first test asks for it and stops with the session. Tests share it, so a test works in databases of
+its own (`database`), and a test that changes a server's settings, or kills it, starts one for itself with `pidts.sandbox`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+
+from pidts import sandbox
+from pidts.model.errors import PidtsError
+from pidts.sandbox import Server
+
+SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+_numbers = itertools.count(1)
+
+
+def pytest_report_header() -> str:
+    versions = sandbox.installed()
+    return "servers: " + ", ".join(f"{kind} {version or 'MISSING'}" for kind, version in versions.items())
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if set(SERVER_FIXTURES) & set(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+
+
+def _serve(start: Callable[[], Server]) -> Iterator[Server]:
+    try:
+        server = start()
+    except PidtsError as error:
+        if error.code != "sandbox-missing" or os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    yield from _serve(sandbox.start_mariadb)
+
+
+@pytest.fixture(scope="session")
+def mysql97() -> Iterator[Server]:
+    yield from _serve(sandbox.start_mysql97)
+
+
+@pytest.fixture(scope="session")
+def mysql56() -> Iterator[Server]:
+    yield from _serve(sandbox.start_mysql56)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    yield from _serve(sandbox.start_postgres)
+
+
+@pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
+def mysql_like(request: pytest.FixtureRequest) -> Server:
+    """A test that asks for this runs on each of the MySQL family."""
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+def _run_sql(server: Server, statement: str, *args: Any, database: str | None = None) -> list[tuple[Any, ...]]:
+    if server.kind == "postgres":
+        with psycopg.connect(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            dbname=database or "postgres",
+            autocommit=True,
+        ) as session:
+            cursor = session.execute(statement.encode(), args or None)
+            return cursor.fetchall() if cursor.description else []
+    connection = pymysql.connect(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        database=database,
+        charset="utf8mb4",
+        autocommit=True,
+    )
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, args or None)
+            return list(cursor.fetchall())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="session")
+def run_sql() -> RunSql:
+    """`run_sql(server, statement, *args, database=None)` gives the rows. One statement a call, on a connection of its own,
+    committed. `%s` stands for an argument; without arguments a `%` is only itself."""
+    return _run_sql
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name that no other test has; on the servers that the test asks for, a database of this name is made, and dropped after it."""
+    servers = [
+        request.getfixturevalue(name) for name in (*SERVER_FIXTURES, "mysql_like") if name in request.fixturenames
+    ]
+    words = re.sub(r"[^a-z0-9]+", "_", request.node.name.lower()).strip("_")[:40].strip("_")
+    name = f"{words}_{next(_numbers)}"
+    unique = {server.port: server for server in servers}.values()
+    for server in unique:
+        _run_sql(server, _create(server, name))
+    yield name
+    for server in unique:
+        if server.pid is not None:
+            _run_sql(server, _drop(server, name))
+
+
+def _create(server: Server, name: str) -> str:
+    return f'CREATE DATABASE "{name}"' if server.kind == "postgres" else f"CREATE DATABASE `{name}`"
+
+
+def _drop(server: Server, name: str) -> str:
+    if server.kind == "postgres":
+        return f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
+    return f"DROP DATABASE IF EXISTS `{name}`"

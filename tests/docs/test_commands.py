@@ -1,0 +1,139 @@
+"""Every command in the documentation is run here, as it stands there; only port numbers are made to fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.sandbox import Server, start_mariadb, start_postgres
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        return [
+            line.removeprefix("$ ").split(" #")[0].strip() for line in self.text.splitlines() if line.startswith("$ ")
+        ]
+
+
+def blocks(name: str) -> list[Block]:
+    return [Block(*found) for found in BLOCK.findall((ROOT / name).read_text("utf-8"))]
+
+
+def commands(name: str) -> list[str]:
+    return [command for block in blocks(name) if block.language == "console" for command in block.commands]
+
+
+def test_every_document_with_commands_has_its_test() -> None:
+    documents = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    assert {name for name in documents if commands(name)} == {"README.md", "CONTRIBUTING.md", "docs/quick-start.md"}
+
+
+def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_readme() -> None:
+    assert commands("README.md") == ["./demo", "./test"]
+    shown = run("./demo --seconds 5 --json", 240)
+    assert shown.returncode == 0, shown.stderr
+    assert (
+        "0 differences" in shown.stdout + shown.stderr or json.loads(shown.stdout.splitlines()[-1])["differences"] == 0
+    )
+    tested = run("./test --collect-only -q tests/plan", 240)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_contributing() -> None:
+    assert commands("CONTRIBUTING.md") == ["./test", "./test tests/plan", ".venv/bin/pytest tests/plan"]
+    tested = run(".venv/bin/pytest tests/plan", 120)
+    assert tested.returncode == 0, tested.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_quick_start(tmp_path: Path, run_sql: RunSql) -> None:
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    with start_mariadb() as source, start_postgres() as target:
+        fill(source, target, run_sql)
+        exports: list[str] = []
+        ran = []
+        for block in blocks("docs/quick-start.md"):
+            text = block.text.replace("3306", str(source.port)).replace("5432", str(target.port))
+            if block.language == "sql":
+                for statement in text.split(";\n"):
+                    if statement.strip():
+                        run_sql(source, statement)
+            if block.language == "yaml":
+                (tmp_path / "shop.yaml").write_text(text)
+            if block.language != "console":
+                continue
+            for command in Block("console", text).commands:
+                if command.startswith("export "):
+                    exports.append(command)
+                elif command != "./demo --seconds 30":
+                    ran.append(command)
+                    quick_start_command("; ".join([*exports, command]), tmp_path, source, target, run_sql)
+        assert len(ran) == 4
+
+
+def fill(source: Server, target: Server, run_sql: RunSql) -> None:
+    run_sql(source, "CREATE DATABASE shop")
+    run_sql(source, "CREATE TABLE shop.orders (id INT PRIMARY KEY, state VARCHAR(10))")
+    run_sql(source, "INSERT INTO shop.orders VALUES (1, 'new'), (2, 'new')")
+    run_sql(target, "CREATE ROLE app LOGIN PASSWORD 'secret'")
+    run_sql(target, "CREATE DATABASE shop OWNER app")
+
+
+def quick_start_command(command: str, folder: Path, source: Server, target: Server, run_sql: RunSql) -> None:
+    states = "SELECT id, state FROM shop.orders ORDER BY id"
+    if command.endswith("pidts run shop.yaml"):
+        run_sql(source, "UPDATE shop.orders SET state = 'paid' WHERE id = 2")
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec 2>log; {command.replace('; .venv', '; exec .venv')}"], cwd=folder
+        )
+        deadline = time.monotonic() + 120
+        while run_sql(target, states, database="shop") != [(1, "new"), (2, "paid")]:
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            assert process.poll() is None, (folder / "log").read_text()
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        return
+    done = run(command, 200, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "--until-synced" in command:
+        assert run_sql(target, states, database="shop") == [(1, "new"), (2, "new")]
+    if " events " in command:
+        events = [event for event in map(json.loads, done.stdout.splitlines()) if event["op"] != "ddl"]
+        assert [event["op"] for event in events] == ["insert", "insert", "update"]
+        assert {event["table"] for event in events} == {"orders"}

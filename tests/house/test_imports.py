@@ -1,0 +1,78 @@
+"""The import rules hold, and they do catch an offender."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINT_IMPORTS = Path(sysconfig.get_path("scripts")) / "lint-imports"
+
+
+def _lint(root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(LINT_IMPORTS), "--no-logo", "--no-cache", "--config", str(root / "pyproject.toml")],
+        cwd=root / "src",
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+    )
+
+
+def test_imports_go_one_way() -> None:
+    done = _lint(ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def small_tree(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in ("model", "binlog", "schema", "source", "relay", "replicate", "apply", "target", "spark", "sandbox"):
+        (tmp_path / "src" / "pidts" / package).mkdir(parents=True)
+        (tmp_path / "src" / "pidts" / package / "__init__.py").write_text("")
+    (tmp_path / "src" / "pidts" / "__init__.py").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("replicate", "import pidts.source"),
+        ("replicate", "import pidts.relay"),
+        ("source", "import pidts.binlog"),
+        ("spark", "import pyspark.sql"),
+        ("source", "import pymysql.cursors"),
+        ("target", "import psycopg"),
+    ],
+)
+def test_what_is_allowed_passes(small_tree: Path, importer: str, line: str) -> None:
+    (small_tree / "src" / "pidts" / importer / "work.py").write_text(line + "\n")
+    done = _lint(small_tree)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("model", "import pidts.binlog"),
+        ("binlog", "import pidts.schema"),
+        ("binlog", "import pidts.source"),
+        ("source", "import pidts.relay"),
+        ("source", "import pidts.replicate"),
+        ("apply", "import pidts.spark"),
+        ("sandbox", "import pidts.source"),
+        ("target", "from pyspark.sql import Row"),
+        ("relay", "import pymysql"),
+        ("source", "import psycopg"),
+    ],
+)
+def test_what_is_not_allowed_is_caught(small_tree: Path, importer: str, line: str) -> None:
+    (small_tree / "src" / "pidts" / importer / "work.py").write_text(line + "\n")
+    done = _lint(small_tree)
+    assert done.returncode == 1, done.stdout
+    assert f"pidts.{importer}.work" in done.stdout

@@ -1,0 +1,245 @@
+"""The planner's four rules, over a log made of numbers."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pidts.model import Extent, Halted, LogEntry, Lsn, TableName, Transaction
+from pidts.plan import (
+    BatchKind,
+    ChunkRequest,
+    CopyState,
+    Limits,
+    PlanState,
+    StagedChunk,
+    Work,
+    WorkKind,
+    next_state,
+    plan_between,
+)
+
+ORDERS = TableName("shop", "orders")
+OTHER = TableName("other", "noise")
+START = Lsn(0, 1, 4)
+LIMITS = Limits(transactions=3, row_events=100, bytes=10_000, chunk_rows=10, chunks=2, idle_entries=5)
+
+
+def log(kinds: str, start: Lsn = START) -> list[LogEntry]:
+    """One entry a letter: `r`ows of ours, `d`dl of ours, `n`oise of other tables, a `m`ark."""
+    entries, previous = [], start
+    for number, kind in enumerate(kinds):
+        lsn = Lsn(start.change_no, start.log_index, previous.offset + 100)
+        transaction = Transaction(
+            lsn=lsn,
+            prev_lsn=previous,
+            begin=previous,
+            gtid=f"0-1-{number + 1}",
+            timestamp=1000 + number,
+            row_events=1 if kind in "rn" else 0,
+            tables=({"r": ORDERS, "n": OTHER}[kind],) if kind in "rn" else (),
+            ddl="ALTER TABLE shop.orders ADD COLUMN x INT" if kind == "d" else None,
+        )
+        entries.append(LogEntry(transaction, Extent(1, previous.offset, 100)))
+        previous = lsn
+    return entries
+
+
+def work_of(entry: LogEntry) -> Work:
+    if entry.transaction.ddl:
+        return Work(WorkKind.DDL)
+    return Work(WorkKind.ROWS if ORDERS in entry.transaction.tables else WorkKind.NOTHING)
+
+
+def behind(entries: list[LogEntry], lsn: Lsn) -> list[LogEntry]:
+    return [entry for entry in entries if entry.transaction.lsn > lsn]
+
+
+def plan(state, entries, staged=None, limits=LIMITS, goal=None):
+    return next_state(state, behind(entries, state.lsn), staged or {}, limits, work_of, goal)
+
+
+def offset(lsn: Lsn) -> int:
+    return (lsn.offset - START.offset) // 100
+
+
+def test_an_empty_log_is_no_batch():
+    assert plan(PlanState(START), []) is None
+
+
+def test_a_batch_takes_what_is_there():
+    assert offset(plan(PlanState(START), log("rr")).lsn) == 2
+
+
+def test_a_batch_is_no_larger_than_its_limit():
+    assert offset(plan(PlanState(START), log("rrrrrr")).lsn) == 3
+
+
+def test_a_ddl_is_a_batch_of_its_own():
+    entries = log("rdr")
+    first = plan(PlanState(START), entries)
+    second = plan(first, entries)
+    third = plan(second, entries)
+    assert [(offset(state.lsn), state.kind) for state in (first, second, third)] == [
+        (1, BatchKind.ROWS),
+        (2, BatchKind.DDL),
+        (3, BatchKind.ROWS),
+    ]
+
+
+def test_other_tables_alone_are_no_batch_until_there_are_many():
+    assert plan(PlanState(START), log("nn")) is None
+    many = replace(LIMITS, transactions=100)
+    assert offset(plan(PlanState(START), log("nnnnnn"), limits=many).lsn) == 6
+
+
+def test_a_ddl_behind_other_tables_is_reached():
+    entries = log("nmdr")
+    state, kinds = PlanState(START), []
+    while (state := plan(state, entries)) is not None:
+        kinds.append((offset(state.lsn), state.kind))
+    assert kinds == [(2, BatchKind.ROWS), (3, BatchKind.DDL), (4, BatchKind.ROWS)]
+
+
+def test_a_goal_behind_other_tables_is_reached():
+    entries = log("nm")
+    state = plan(PlanState(START), entries, goal=entries[-1].transaction.lsn)
+    assert offset(state.lsn) == 2
+
+
+def copying(after=None) -> PlanState:
+    return PlanState(START, {ORDERS: CopyState(after=after)})
+
+
+def staged(state: PlanState, high: int, *, is_last=False, stale=False) -> dict[TableName, StagedChunk]:
+    (request,) = state.reading
+    return {ORDERS: StagedChunk(request, Lsn(0, 1, START.offset + high * 100), 10, (10,), (99,), is_last, stale)}
+
+
+def test_a_copy_begins_by_reading_without_any_log():
+    state = plan(copying(), [])
+    assert state.lsn == START
+    assert state.reading == (ChunkRequest(ORDERS, 0, None, None, 10),)
+
+
+def test_a_chunk_waits_until_the_log_has_passed_its_window():
+    reading = plan(copying(), [])
+    chunk = staged(reading, high=2)
+    assert plan(reading, log("r"), chunk) is None
+    after = plan(reading, log("rr"), chunk)
+    assert offset(after.lsn) == 2
+    assert after.written == reading.reading
+    assert after.copy[ORDERS].after == (10,)
+    assert after.reading == (ChunkRequest(ORDERS, 1, (10,), (99,), 10),)
+
+
+def test_a_window_longer_than_the_limits_is_not_cut():
+    reading = plan(copying(), [])
+    assert offset(plan(reading, log("rrrrrrr"), staged(reading, high=5)).lsn) == 5
+
+
+def test_a_chunk_whose_window_holds_a_ddl_is_read_again():
+    entries = log("rdr")
+    reading = plan(copying(), [])
+    chunk = staged(reading, high=3)
+    first = plan(reading, entries, chunk)
+    assert (offset(first.lsn), first.written, first.reading) == (1, (), ())
+    ddl = plan(first, entries)
+    assert ddl.kind is BatchKind.DDL
+    again = plan(ddl, entries)
+    assert again.reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
+
+
+def test_a_chunk_that_the_source_refused_is_read_again_behind_the_ddl():
+    entries = log("rd")
+    reading = plan(copying(), [])
+    first = plan(reading, entries, staged(reading, high=2, stale=True))
+    ddl = plan(first, entries)
+    assert (first.written, ddl.kind) == ((), BatchKind.DDL)
+    assert plan(ddl, entries).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
+
+
+def test_a_refusal_that_no_ddl_explains_halts():
+    reading = plan(copying(), [])
+    with pytest.raises(Halted, match="changed-outside-log"):
+        plan(reading, log("r"), staged(reading, high=1, stale=True))
+
+
+def test_a_chunk_whose_file_is_gone_is_read_again():
+    reading = plan(copying(), [])
+    assert plan(reading, []).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
+
+
+def test_a_table_with_another_key_is_copied_from_its_beginning():
+    work = Work(WorkKind.DDL, recopied=(ORDERS,))
+    again = next_state(copying((5,)), log("d"), {}, LIMITS, lambda _: work)
+    assert again.copy == {ORDERS: CopyState()}
+    done = PlanState(START, {ORDERS: CopyState(after=(5,), done=True)})
+    assert next_state(done, log("d"), {}, LIMITS, lambda _: work).copy == done.copy
+
+
+def test_the_last_chunk_ends_the_copy():
+    reading = plan(copying(), [])
+    assert not plan(reading, [], staged(reading, high=0, is_last=True)).copying
+
+
+def test_a_dropped_table_is_copied_no_further():
+    entries = log("d")
+    gone = next_state(copying(), entries, {}, LIMITS, lambda _: Work(WorkKind.DDL, gone=(ORDERS,)))
+    assert gone.copy == {}
+
+
+def test_a_renamed_table_keeps_its_progress():
+    other = TableName("shop", "sales")
+    state = next_state(copying((5,)), log("d"), {}, LIMITS, lambda _: Work(WorkKind.DDL, renamed=((ORDERS, other),)))
+    assert state.copy == {other: CopyState(after=(5,))}
+
+
+def test_a_state_survives_spark_s_offset_log():
+    reading = plan(copying(("ä", 1)), log("r"))
+    assert PlanState.from_json(reading.to_json()) == reading
+
+
+def test_a_restart_forgets_what_was_read_and_keeps_what_was_written():
+    reading = plan(copying(), [])
+    written = plan(reading, log("r"), staged(reading, high=1))
+    restarted = PlanState.from_checkpoint(written.lsn, written.copy_json())
+    assert restarted.reading == ()
+    assert restarted.copy[ORDERS].after == (10,)
+
+
+def test_slices_join_neighbours_and_leave_out_others():
+    entries = log("rrnr")
+    end = PlanState(entries[-1].transaction.lsn)
+    batch = plan_between(PlanState(START), end, entries, work_of)
+    assert [(piece.extent.offset, piece.extent.size) for piece in batch.log] == [(START.offset, 400)]
+    assert batch.row_events == 3
+    assert batch.gtids == ("0-1-1", "0-1-2", "0-1-3", "0-1-4")
+
+
+@given(st.text("rdnm", max_size=40), st.integers(1, 5), st.sampled_from([1, 3, 10_000]), st.data())
+def test_batches_cover_the_log_once_end_at_transactions_and_never_cross_a_ddl(kinds, size, idle, data):
+    """Whatever of the log is there when the planner is asked: no gap, no overlap, each DDL alone."""
+    entries = log(kinds)
+    limits = Limits(transactions=size, row_events=size, idle_entries=idle)
+    state, seen = PlanState(START), []
+    while True:
+        rest = behind(entries, state.lsn)
+        shown = rest[: data.draw(st.integers(1, max(len(rest), 1)))]
+        after = next_state(state, shown, {}, limits, work_of)
+        if after is None:
+            # Only other tables' transactions may be left waiting, and only while nothing of ours is behind them.
+            assert all(work_of(entry).kind is WorkKind.NOTHING for entry in shown)
+            if len(shown) < len(rest):
+                continue
+            seen += rest
+            break
+        assert next_state(state, shown, {}, limits, work_of) == after
+        covered = [entry for entry in rest if entry.transaction.lsn <= after.lsn]
+        assert covered[-1].transaction.lsn == after.lsn
+        ddls = [entry for entry in covered if entry.transaction.ddl]
+        assert len(covered) == 1 if ddls else after.kind is BatchKind.ROWS
+        seen += covered
+        state = after
+    assert seen == entries

@@ -1,0 +1,151 @@
+"""Where rows go: by key, alike in every process, and never apart from a row they may collide with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
+from pidts.reduce import buckets
+from pidts.reduce.key_hash import _of_bytes
+
+INT = ColumnType(Kind.INT)
+BIN = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_bin")
+FOLDING = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
+
+
+def table(*key: ColumnType, secondary: bool = False) -> Table:
+    names = [f"k{number}" for number in range(len(key))]
+    columns = (*(Column(name, kind, nullable=False) for name, kind in zip(names, key, strict=True)), Column("v", INT))
+    keys = [Key("PRIMARY", tuple(names), unique=True, primary=True)] if key else []
+    return Table(TableName("d", "t"), columns, (*keys, *([Key("u", ("v",), unique=True)] if secondary else [])))
+
+
+def batch(table: Table, changes: Sequence[tuple[Op, Any, Any]]) -> ChangeBatch:
+    def images(side: int) -> list[Any]:
+        return [None if c[side] is None else dict(zip(table.arrow.names, (*c[side], 0), strict=True)) for c in changes]
+
+    lsn = [Lsn(0, 1, 100, row).to_bytes() for row in range(len(changes))]
+    schema = change_schema(table)
+    columns = [lsn, [int(change[0]) for change in changes], images(1), images(2)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def place(table: Table, key: tuple[Any, ...], count: int = 1000) -> int:
+    parts = buckets(batch(table, [(Op.INSERT, None, key)]), count)
+    (number,) = [number for number, part in enumerate(parts) if part is not None]
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kinds", "key", "number"),
+    [
+        ((INT,), (7,), 73),
+        ((INT,), (-7,), 910),
+        ((ColumnType(Kind.BIGINT, unsigned=True),), (2**64 - 1,), 349),
+        ((BIN,), ("naïve",), 693),
+        ((ColumnType(Kind.VARBINARY, length=9),), (b"\x00\xff",), 564),
+        ((ColumnType(Kind.DECIMAL, precision=65, scale=2),), (Decimal("-1.10"),), 403),
+        ((ColumnType(Kind.DATETIME, fsp=6),), (datetime(2024, 1, 1, 0, 0, 0, 1),), 904),
+        ((ColumnType(Kind.DATE),), (date(2024, 1, 1),), 265),
+        ((ColumnType(Kind.DOUBLE),), (1.5,), 375),
+        ((INT, BIN), (7, "a"), 656),
+        ((FOLDING,), ("a",), 383),
+    ],
+)
+def test_a_key_has_the_same_bucket_for_ever(kinds: tuple[ColumnType, ...], key: tuple[Any, ...], number: int) -> None:
+    assert place(table(*kinds), key) == number
+
+
+def test_the_hash_of_bytes_is_the_polynomial_it_says() -> None:
+    words = ["abc", "", "é" * 50, "x"]
+    plain = [sum((byte + 1) * 0x100000001B3**n for n, byte in enumerate(word.encode())) % 2**64 for word in words]
+    assert _of_bytes(pa.array(["before", *words]).slice(1)).to_pylist() == plain
+
+
+def test_keys_spread_evenly() -> None:
+    for kind, keys in ((INT, [(n,) for n in range(8000)]), (BIN, [(f"user-{n}",) for n in range(8000)])):
+        sizes = [len(part) for part in buckets(batch(table(kind), [(Op.INSERT, None, key) for key in keys]), 4) if part]
+        assert len(sizes) == 4
+        assert all(1800 < size < 2200 for size in sizes)
+
+
+def test_a_value_has_its_bucket_whatever_stands_around_it() -> None:
+    keys = ["", "a", "b" * 300, "é", "aa", "\x00"]
+    whole = batch(table(BIN), [(Op.INSERT, None, (key,)) for key in keys])
+    for part in (whole, ChangeBatch(whole.table, whole.rows.slice(2))):
+        for number, mine in enumerate(buckets(part, 1000)):
+            for row in [] if mine is None else mine.rows.column("after").to_pylist():
+                assert place(table(BIN), (row["k0"],)) == number
+    assert len({place(table(BIN), (key,)) for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "two"),
+    [
+        (FOLDING, "a", "A"),
+        (FOLDING, "ss", "ß"),
+        (FOLDING, "e", "é"),
+        (BIN, "a", "a  "),
+        (ColumnType(Kind.DOUBLE), 0.0, -0.0),
+        (ColumnType(Kind.CHAR, length=3), "a", "A"),
+    ],
+)
+def test_keys_that_some_server_holds_equal_stay_together(kind: ColumnType, one: Any, two: Any) -> None:
+    assert place(table(kind), (one,)) == place(table(kind), (two,))
+
+
+def test_columns_besides_folding_text_spread_a_key() -> None:
+    assert place(table(INT, FOLDING), (1, "a")) == place(table(INT, FOLDING), (1, "b"))
+    assert place(table(INT, FOLDING), (1, "a")) != place(table(INT, FOLDING), (2, "a"))
+
+
+def test_a_table_with_secondary_unique_keys_stays_whole() -> None:
+    changes = batch(table(INT, secondary=True), [(Op.INSERT, None, (n,)) for n in range(100)])
+    assert [part for part in buckets(changes, 8) if part is not None] == [changes]
+
+
+def test_an_update_across_buckets_becomes_a_delete_and_an_insert_in_log_order() -> None:
+    two = table(INT)
+    here, there = next(
+        (a, b) for a in range(9) for b in range(9) if place(two, (a,), 2) == 0 and place(two, (b,), 2) == 1
+    )
+    changes = [
+        (Op.UPDATE, (here,), (here,)),
+        (Op.UPDATE, (here,), (there,)),
+        (Op.INSERT, None, (here,)),
+        (Op.UPDATE, (there,), (there,)),
+    ]
+    left, right = buckets(batch(two, changes), 2)
+    assert left is not None
+    assert right is not None
+    said = [
+        [
+            (Op(row["op"]).name, row["before"] and row["before"]["k0"], row["after"] and row["after"]["k0"])
+            for row in part.rows.to_pylist()
+        ]
+        for part in (left, right)
+    ]
+    assert said == [
+        [("UPDATE", here, here), ("DELETE", here, None), ("INSERT", None, here)],
+        [("INSERT", None, there), ("UPDATE", there, there)],
+    ]
+    assert left.rows.schema == change_schema(two)
+    assert left.rows.column("lsn")[1] == right.rows.column("lsn")[0]
+
+
+def test_an_update_within_one_bucket_stays_an_update() -> None:
+    changes = batch(table(INT), [(Op.UPDATE, (1,), (2,))])
+    assert buckets(changes, 1) == [changes]
+
+
+def test_an_empty_batch_has_no_parts_and_a_table_without_a_key_halts() -> None:
+    assert buckets(batch(table(INT), []), 3) == [None, None, None]
+    with pytest.raises(Halted, match="no-key"):
+        buckets(batch(table(), [(Op.INSERT, None, ())]), 3)

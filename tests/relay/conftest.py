@@ -1,0 +1,35 @@
+"""A folder for a relay, and a writer in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pidts.relay import RelayWriter
+
+from .made_up import FORMAT_EVENT, ORIGIN, START
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Path:
+    return tmp_path / "relay"
+
+
+@pytest.fixture
+def make_writer(relay: Path) -> Iterator[Callable[..., RelayWriter]]:
+    """Opens a writer of source `s`, begun if the relay is empty; closed at the end of the test."""
+    opened = []
+
+    def make(segment_bytes: int = 1 << 20, gtid_set: str | None = "", directory: Path = relay) -> RelayWriter:
+        writer = RelayWriter.open(directory, "s", segment_bytes=segment_bytes)
+        opened.append(writer)
+        if writer.state is None:
+            writer.begin(ORIGIN, START, gtid_set)
+            writer.start_segment(FORMAT_EVENT)
+        return writer
+
+    yield make
+    for writer in opened:
+        writer.close()

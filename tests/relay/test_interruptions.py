@@ -1,0 +1,299 @@
+"""Whatever ends a writer, wherever: readers see a whole part of the log, and the next writer completes it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pidts.model import Halted
+from pidts.model.errors import Transient
+from pidts.relay import RelayReader, RelayWriter
+from pidts.relay import writer as writer_module
+
+from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, made_up_log, store
+
+MakeWriter = Callable[..., RelayWriter]
+LOG = made_up_log(5, largest=60)
+HEAD = 4 + len(FORMAT_EVENT)
+
+
+def files(relay: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((relay / "s").glob("0*"))}
+
+
+def what_is_read(relay: Path) -> list[bytes]:
+    reader = RelayReader(relay, "s")
+    try:
+        return [reader.read(entry.extent) for entry in reader.entries()]
+    finally:
+        reader.close()
+
+
+def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
+    """Open again, append what the state says is missing."""
+    writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
+    try:
+        if writer.state is None:
+            writer.begin(ORIGIN, START, "")
+            writer.start_segment(FORMAT_EVENT)
+        at = writer.lsn
+        assert at is not None
+        store(writer, [piece for piece in log if piece.transaction.lsn > at])
+        assert writer.state is not None
+        assert writer.state.gtid_set == f"{UUID}:1-{len(log)}"
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
+@pytest.mark.parametrize("kind", ["index", "log"])
+def test_cut_at_every_byte(relay: Path, make_writer: MakeWriter, kind: str, segment_bytes: int) -> None:
+    """A prefix of what was written, cut anywhere in the last segment."""
+    writer = make_writer(segment_bytes=segment_bytes)
+    store(writer, LOG)
+    writer.close()
+    whole = files(relay)
+    raw = [piece.raw for piece in LOG]
+    last = max(name for name in whole if name.endswith(kind))
+    shown = []
+    # The head of the events file is durable before its index exists.
+    everything = range(0 if kind == "index" else HEAD, len(whole[last]))
+    for size in sorted({*everything[::7], *everything[-300:]}):
+        shutil.rmtree(relay)
+        (relay / "s").mkdir(parents=True)
+        for name, data in whole.items():
+            (relay / "s" / name).write_bytes(data[:size] if name == last else data)
+        if kind == "index":
+            seen = what_is_read(relay)
+            assert seen == raw[: len(seen)]
+            shown.append(len(seen))
+        completed(relay, LOG, segment_bytes)
+        assert what_is_read(relay) == raw
+        assert files(relay) == whole
+    assert shown == sorted(shown)
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
+def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, filler: bytes) -> None:
+    """A power loss may keep a file's size and lose its last bytes: zeros, or what stood on the disk before."""
+    writer = make_writer()
+    store(writer, LOG)
+    writer.close()
+    whole = files(relay)
+    index = relay / "s" / "000000001.index"
+    data = whole[index.name]
+    for size in range(300, len(data), 3):
+        for name, content in whole.items():
+            (relay / "s" / name).write_bytes(content)
+        index.write_bytes(data[:size] + filler * (len(data) - size))
+        if filler == b"\0":
+            seen = what_is_read(relay)
+            assert seen == [piece.raw for piece in LOG][: len(seen)]
+        completed(relay, LOG, 1 << 20)
+        assert files(relay) == whole
+
+
+def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_writer: MakeWriter) -> None:
+    writer = make_writer()
+    store(writer, LOG)
+    index = relay / "s" / "000000001.index"
+    data = index.read_bytes()
+    entries = list(RelayReader(relay, "s").entries())
+    writer.close()
+    last = data.rindex(UUID.encode()) - 120  # somewhere before the last entry
+    for at in range(0, last, 3):
+        index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        reader = RelayReader(relay, "s")
+        if reader.first is None:  # its header is gone: not a segment
+            with pytest.raises(Halted):
+                RelayWriter.open(relay, "s")
+            continue
+        with pytest.raises(Halted) as caught:
+            list(reader.entries())
+        assert caught.value.code == "relay-corrupt"
+    index.write_bytes(data)
+    assert list(RelayReader(relay, "s").entries()) == entries
+
+
+def test_damage_in_an_older_segment_is_never_taken_for_an_end(relay: Path, make_writer: MakeWriter) -> None:
+    writer = make_writer(segment_bytes=300)
+    store(writer, LOG)
+    writer.close()
+    index = relay / "s" / "000000001.index"
+    index.write_bytes(index.read_bytes()[:-1])
+    with pytest.raises(Halted) as caught:
+        list(RelayReader(relay, "s").entries())
+    assert caught.value.code == "relay-corrupt"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000),
+    segment_bytes=st.integers(200, 3_000),
+    every=st.integers(1, 5),
+    cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 900)), max_size=4),
+)
+def test_any_number_of_interruptions(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, segment_bytes: int, every: int, cuts: list[tuple[int, int]]
+) -> None:
+    relay = tmp_path_factory.mktemp("relay")
+    log = made_up_log(12, seed=seed)
+    for number, (index_cut, log_cut) in enumerate(cuts):
+        writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
+        if writer.state is None:
+            writer.begin(ORIGIN, START, "")
+            writer.start_segment(FORMAT_EVENT)
+        at = writer.lsn
+        assert at is not None
+        todo = [piece for piece in log if piece.transaction.lsn > at][: 3 * (number + 1)]
+        store(writer, todo, every)
+        writer.append(b"half")
+        writer.close()
+        newest = max((relay / "s").glob("*.index"))
+        for path, cut, least in ((newest, index_cut, 0), (newest.with_suffix(".log"), log_cut, HEAD)):
+            os.truncate(path, max(path.stat().st_size - cut, least))
+    completed(relay, log, segment_bytes)
+    assert what_is_read(relay) == [piece.raw for piece in log]
+
+
+WRITE_FOR_EVER = """
+import sys
+from tests_made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store
+from pidts.relay import RelayWriter
+writer = RelayWriter.open(sys.argv[1], "s", segment_bytes=30_000)
+if writer.state is None:
+    writer.begin(ORIGIN, START, "")
+    writer.start_segment(FORMAT_EVENT)
+log = made_up_log(1_000)
+print("ready", flush=True)
+store(writer, [piece for piece in log if piece.transaction.lsn > writer.lsn], every=1)
+"""
+
+
+def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("made_up.py"), tmp_path / "tests_made_up.py")
+    (tmp_path / "write.py").write_text(WRITE_FOR_EVER)
+    log = made_up_log(1_000)
+    raw = [piece.raw for piece in log]
+    seen: list[bytes] = []
+    kills = 0
+    while True:
+        with subprocess.Popen([sys.executable, tmp_path / "write.py", relay], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert any(line == b"ready\n" for line in process.stdout)
+            time.sleep(0.02 * 2**kills)
+            finished = process.poll() is not None
+            process.send_signal(signal.SIGKILL)
+        now = what_is_read(relay)
+        assert now == raw[: len(now)]
+        assert len(now) >= len(seen)
+        seen = now
+        if finished or now == raw:
+            break
+        kills += 1
+    assert seen == raw
+    assert kills >= 2
+
+
+class FullDisk:
+    """Lets so many bytes through, then says that the disk is full, as a write does: the part that fits is written."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, handle: int, data: memoryview) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = real_write(handle, data[: self.room])
+        self.room -= count
+        return count
+
+
+real_write = os.write
+
+
+def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was synced stays, and the same writer goes on when there is room."""
+    writer = make_writer(segment_bytes=400)
+    store(writer, LOG[:2])
+    raw = [piece.raw for piece in LOG]
+    for room in range(0, 1_300, 13):
+        shutil.rmtree(relay / "s")
+        writer.close()
+        writer = make_writer(segment_bytes=400)
+        disk = FullDisk(1 << 30)
+        monkeypatch.setattr(writer_module.os, "write", disk.write)
+        store(writer, LOG[:2])
+        disk.room = room
+        with suppress(Transient):  # where it was room enough
+            store(writer, LOG[2:])
+            assert disk.room > 0
+        disk.room = 1 << 30
+        seen = what_is_read(relay)
+        assert seen == raw[: len(seen)]
+        assert len(seen) >= 2
+        at = writer.lsn
+        assert at is not None
+        store(writer, [piece for piece in LOG if piece.transaction.lsn > at])
+        assert what_is_read(relay) == raw
+        monkeypatch.undo()
+
+
+def test_another_error_of_the_disk_halts(make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = make_writer()
+
+    def broken(handle: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(writer_module.os, "fdatasync", broken)
+    with pytest.raises(Halted) as caught:
+        store(writer, LOG)
+    assert caught.value.code == "relay-unwritable"
+
+
+def test_a_place_that_a_power_loss_took_back_is_good_to_go_on_from(relay: Path, make_writer: MakeWriter) -> None:
+    """Readers may see an entry before it is flushed; when its events come again, marks may end elsewhere."""
+    writer = make_writer()
+    store(writer, LOG[:2])
+    index = relay / "s" / "000000001.index"
+    before = index.stat().st_size
+    store(writer, LOG[2:4])
+    after = list(RelayReader(relay, "s").entries())[2].transaction.lsn
+    writer.close()
+    os.truncate(index, before)
+    writer = make_writer()
+    joined = replace(LOG[3].transaction, prev_lsn=LOG[1].transaction.lsn)
+    store(writer, [Piece(joined, [LOG[2].raw, LOG[3].raw]), *LOG[4:]])
+    entries = list(RelayReader(relay, "s").entries(after))
+    assert [entry.transaction for entry in entries] == [piece.transaction for piece in LOG[3:]]
+
+
+def test_entries_that_a_reader_saw_are_not_taken_back_by_a_full_disk(
+    relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = make_writer(), RelayReader(relay, "s")
+    for piece in LOG[:4]:
+        writer.append(piece.raw)
+        writer.commit(piece.transaction)
+    disk = FullDisk(sum(len(piece.raw) for piece in LOG[:4]) + 400)
+    monkeypatch.setattr(writer_module.os, "write", disk.write)
+    with pytest.raises(Transient, match=r"relay-full.*Make room"):
+        writer.sync()
+    assert writer.lsn == reader.received == LOG[1].transaction.lsn
+    disk.room = 1 << 20
+    store(writer, LOG[2:])
+    assert reader.received == LOG[-1].transaction.lsn
+    assert what_is_read(relay) == [piece.raw for piece in LOG]

@@ -1,0 +1,329 @@
+"""What is written to a relay is read from it: in order, from anywhere, while it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from time import sleep
+
+import pytest
+
+from pidts.model import ConfigError, Halted, LogEntry, Lsn, Position, Transaction
+from pidts.relay import Origin, RelayReader, RelayWriter, purge, segments
+
+from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, event, made_up_log, store
+
+MakeWriter = Callable[..., RelayWriter]
+
+
+def transactions(entries: list[LogEntry]) -> list[Transaction]:
+    return [entry.transaction for entry in entries]
+
+
+def expected(pieces: list[Piece]) -> list[Transaction]:
+    return [piece.transaction for piece in pieces]
+
+
+def test_entries_come_back_with_their_events(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(50)
+    store(make_writer(), log, every=7)
+    reader = RelayReader(relay, "s")
+    entries = list(reader.entries())
+    assert transactions(entries) == expected(log)
+    assert [reader.read(entry.extent) for entry in entries] == [piece.raw for piece in log]
+    assert reader.received == log[-1].transaction.lsn
+    assert reader.format(1) == FORMAT_EVENT
+    assert reader.first == START
+    assert reader.log_base == "bin"
+    assert reader.position(log[3].transaction.lsn) == Position("bin.000001", log[3].transaction.lsn.offset)
+
+
+def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(20)
+    store(make_writer(), log)
+    raw = b"".join(piece.raw for piece in log)
+    assert (relay / "s" / "000000001.log").read_bytes() == b"\xfebin" + FORMAT_EVENT + raw
+    extents = [entry.extent for entry in RelayReader(relay, "s").entries()]
+    assert all(one.end == two.offset for one, two in pairwise(extents))
+
+
+def test_reading_starts_anywhere_across_segments(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(200)
+    store(make_writer(segment_bytes=2_000), log)
+    assert len(segments(relay, "s")) > 5
+    reader = RelayReader(relay, "s")
+    for at in (*range(0, 200, 13), 199):
+        entries = list(reader.entries(log[at].transaction.lsn))
+        assert transactions(entries) == expected(log)[at + 1 :]
+    assert transactions(list(RelayReader(relay, "s").entries(START))) == expected(log)
+
+
+def test_neighbouring_entries_of_a_segment_are_read_at_once(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(10)
+    store(make_writer(), log)
+    reader = RelayReader(relay, "s")
+    first, *_, last = [entry.extent for entry in reader.entries()]
+    assert reader.read(replace(first, size=last.end - first.offset)) == b"".join(piece.raw for piece in log)
+
+
+def test_nothing_is_visible_before_sync(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(3)
+    writer, reader = make_writer(), RelayReader(relay, "s")
+    writer.append(log[0].raw)
+    writer.commit(log[0].transaction)
+    assert list(reader.entries()) == []
+    writer.append(log[1].events[0])
+    writer.sync()
+    assert transactions(list(reader.entries())) == expected(log[:1])
+    assert reader.received == log[0].transaction.lsn
+
+
+def test_a_reader_follows_the_writer_across_segments(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(300)
+    writer, reader = make_writer(segment_bytes=3_000), RelayReader(relay, "s")
+    seen: list[Transaction] = []
+    for piece in log:
+        store(writer, [piece])
+        assert reader.received == piece.transaction.lsn
+        seen += transactions(list(reader.entries(seen[-1].lsn if seen else None)))
+    assert seen == expected(log)
+
+
+def test_waiting_ends_when_something_was_received(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(1)
+    writer, reader = make_writer(), RelayReader(relay, "s")
+    assert not reader.wait(START, 0.02)
+
+    def later() -> None:
+        sleep(0.05)
+        store(writer, log)
+
+    thread = Thread(target=later)
+    thread.start()
+    assert reader.wait(START, 10)
+    thread.join()
+    assert not reader.wait(log[0].transaction.lsn, 0)
+
+
+def test_a_reader_of_an_empty_relay_sees_nothing(relay: Path) -> None:
+    reader = RelayReader(relay, "s")
+    assert (reader.received, reader.first, list(reader.entries()), reader.log_base) == (None, None, [], "")
+    assert not reader.wait(None, 0)
+    assert segments(relay, "s") == []
+
+
+def test_the_state_survives(make_writer: MakeWriter) -> None:
+    log = made_up_log(30)
+    writer = make_writer(segment_bytes=2_000)
+    store(writer, log)
+    state = writer.state
+    assert state is not None
+    assert (state.lsn, state.origin, state.format_event) == (log[-1].transaction.lsn, ORIGIN, FORMAT_EVENT)
+    assert state.gtid_set == f"{UUID}:1-30"
+    assert state.position == Position("bin.000001", state.lsn.offset)
+    writer.close()
+    assert make_writer(segment_bytes=2_000).state == state
+
+
+def test_a_writer_goes_on_where_the_last_one_ended(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(40)
+    for at in range(0, 40, 10):
+        writer = make_writer()
+        store(writer, log[at : at + 10])
+        writer.append(b"half a transaction")
+        writer.close()
+    assert transactions(list(RelayReader(relay, "s").entries())) == expected(log)
+
+
+def test_another_server_takes_over(relay: Path, make_writer: MakeWriter) -> None:
+    writer = make_writer()
+    log = made_up_log(3)
+    store(writer, log)
+    last = log[-1].transaction.lsn
+    second = Origin("server-b", "mysql-bin", 1)
+    writer.begin(second, last, f"{UUID}:1-3")
+    writer.start_segment(FORMAT_EVENT)
+    assert writer.state is not None
+    assert writer.state.position is None
+    first = made_up_log(1, after=Lsn(1, 1, 500))[0]
+    store(writer, [Piece(replace(first.transaction, prev_lsn=last), first.events)])
+    reader = RelayReader(relay, "s")
+    assert [entry.transaction.lsn.change_no for entry in reader.entries()] == [0, 0, 0, 1]
+    assert reader.position(last) == Position("bin.000001", last.offset)
+    assert str(reader.position(first.transaction.lsn)).startswith("mysql-bin.000001:")
+    assert writer.state.origin == second
+    with pytest.raises(ValueError):
+        writer.begin(second, writer.state.lsn, "")
+
+
+def test_the_second_writer_is_told_who_the_first_is(make_writer: MakeWriter) -> None:
+    import os
+
+    writer = make_writer()
+    with pytest.raises(Halted, match=f"process {os.getpid()}") as caught:
+        make_writer()
+    assert caught.value.code == "relay-in-use"
+    writer.close()
+    make_writer()
+
+
+def test_an_unknown_executed_set_stays_unknown_until_the_log_tells(make_writer: MakeWriter) -> None:
+    log = made_up_log(6)
+    writer = make_writer(gtid_set=None)
+    store(writer, log[:2])
+    assert writer.state is not None
+    assert writer.state.gtid_set is None
+    writer.learn_gtids(f"{UUID}:1-2")
+    store(writer, log[2:4])
+    writer.learn_gtids(f"{UUID}:1-999")
+    store(writer, log[4:])
+    assert writer.state.gtid_set == f"{UUID}:1-6"
+    writer.close()
+    assert make_writer().state == writer.state
+
+
+def test_the_executed_set_is_known_at_every_entry(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(25)
+    store(make_writer(segment_bytes=1_000), log)
+    reader = RelayReader(relay, "s")
+    assert reader.gtid_set(START) == ""
+    for number, piece in enumerate(log, 1):
+        assert reader.gtid_set(piece.transaction.lsn) == (f"{UUID}:1-{number}" if number > 1 else f"{UUID}:1")
+
+
+def test_mariadb_gtids_keep_the_last_of_each_domain(make_writer: MakeWriter) -> None:
+    gtids = ["0-1-5", "7-1-1", "0-1-6", "7-2-2"]
+    log = [
+        Piece(replace(piece.transaction, gtid=gtid), piece.events)
+        for piece, gtid in zip(made_up_log(4), gtids, strict=True)
+    ]
+    writer = make_writer(gtid_set="0-1-4,3-3-3")
+    store(writer, log)
+    assert writer.state is not None
+    assert writer.state.gtid_set == "0-1-6,3-3-3,7-2-2"
+
+
+def test_purging_keeps_what_comes_after(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(100)
+    writer = make_writer(segment_bytes=2_000)
+    store(writer, log)
+    before = log[60].transaction.lsn
+    (relay / "s" / "000000000.log").write_bytes(b"left by a purge that was interrupted")
+    gone = purge(relay, "s", before)
+    left = segments(relay, "s")
+    assert gone
+    assert left[0].start <= before < left[1].start
+    assert not (relay / "s" / "000000000.log").exists()
+    reader = RelayReader(relay, "s")
+    assert transactions(list(reader.entries(before))) == expected(log)[61:]
+    with pytest.raises(Halted) as caught:
+        list(reader.entries(log[0].transaction.lsn))
+    assert caught.value.code == "relay-purged"
+    purge(relay, "s", log[-1].transaction.lsn)
+    assert segments(relay, "s") == left[-1:]
+    more = made_up_log(5, after=log[-1].transaction.lsn)
+    store(writer, more)
+    assert transactions(list(reader.entries(log[-1].transaction.lsn))) == expected(more)
+
+
+def test_a_reader_overtaken_by_a_purge_says_so(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(100)
+    store(make_writer(segment_bytes=2_000), log)
+    reader = RelayReader(relay, "s")
+    entries = reader.entries()
+    first = next(entries)
+    purge(relay, "s", log[-1].transaction.lsn)
+    with pytest.raises(Halted) as caught:
+        list(entries)
+    assert caught.value.code == "relay-purged"
+    with pytest.raises(Halted) as caught:
+        reader.read(first.extent)
+    assert caught.value.code == "relay-purged"
+
+
+def test_a_missing_entry_is_a_gap(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(10)
+    store(make_writer(), log[:4] + log[5:])
+    with pytest.raises(Halted) as caught:
+        list(RelayReader(relay, "s").entries())
+    assert caught.value.code == "relay-gap"
+    assert str(log[3].transaction.lsn) in str(caught.value)
+    assert str(log[4].transaction.lsn) in str(caught.value)
+
+
+def test_a_missing_segment_is_noticed(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(100)
+    store(make_writer(segment_bytes=2_000), log)
+    (relay / "s" / "000000003.index").unlink()
+    with pytest.raises(Halted) as caught:
+        list(RelayReader(relay, "s").entries())
+    assert caught.value.code == "relay-corrupt"
+
+
+def test_a_place_between_two_transactions_is_good_to_start_from(relay: Path, make_writer: MakeWriter) -> None:
+    """A mark that a reader saw may have been taken back by a power loss and be part of a longer stretch now."""
+    log = made_up_log(3)
+    second = log[1].transaction
+    inside = Lsn(second.begin.change_no, second.begin.log_index, second.begin.offset - 1)
+    store(make_writer(), log)
+    entries = list(RelayReader(relay, "s").entries(second.begin))
+    assert transactions(entries) == expected(log)[1:]
+    shorter = replace(log[0].transaction, begin=inside)
+    entries = list(RelayReader(relay, "s").entries(inside))
+    assert entries[0].transaction.lsn == shorter.lsn
+    assert entries[0].transaction.prev_lsn == START
+
+
+def test_reading_may_start_at_a_row(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(5)
+    store(make_writer(), log)
+    third = log[2].transaction
+    row = replace(third.begin, offset=third.begin.offset + 1, row=2)
+    assert transactions(list(RelayReader(relay, "s").entries(row))) == expected(log)[2:]
+
+
+def test_an_lsn_finds_its_entry(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(60)
+    store(make_writer(segment_bytes=2_000), log)
+    reader = RelayReader(relay, "s")
+    for piece in log:
+        for lsn in (piece.transaction.lsn, replace(piece.transaction.begin, row=3)):
+            found = reader.find(lsn)
+            assert found is not None
+            assert found.transaction == piece.transaction
+    beyond = log[-1].transaction.lsn
+    assert reader.find(replace(beyond, offset=beyond.offset + 1)) is None
+
+
+def test_a_segment_cannot_end_within_a_transaction(make_writer: MakeWriter) -> None:
+    writer = make_writer()
+    writer.append(event(19, b"x"))
+    with pytest.raises(ValueError):
+        writer.start_segment(FORMAT_EVENT)
+    writer.rollback()
+    writer.start_segment(FORMAT_EVENT)
+
+
+def test_a_transaction_larger_than_a_segment_is_one_entry(relay: Path, make_writer: MakeWriter) -> None:
+    log = made_up_log(3, largest=400_000)
+    writer = make_writer(segment_bytes=1_000)
+    store(writer, log)
+    reader = RelayReader(relay, "s")
+    assert [reader.read(entry.extent) for entry in reader.entries()] == [piece.raw for piece in log]
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
+def test_a_source_id_that_is_no_folder_name_is_refused(relay: Path, name: str) -> None:
+    with pytest.raises(ConfigError):
+        RelayWriter.open(relay, name)
+
+
+def test_a_relay_of_another_source_is_refused(relay: Path, make_writer: MakeWriter) -> None:
+    store(make_writer(), made_up_log(1))
+    (relay / "s").rename(relay / "t")
+    with pytest.raises(Halted) as caught:
+        list(RelayReader(relay, "t").entries())
+    assert caught.value.code == "relay-of-other-source"

@@ -1,0 +1,86 @@
+"""The block-allow-list keeps and drops what DM's keeps and drops."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pidts.model import ConfigError, TableName
+from pidts.rules import SYSTEM_SCHEMAS, AllowList
+
+
+def table(name: str) -> TableName:
+    return TableName(*name.split("."))
+
+
+@pytest.mark.parametrize(
+    ("allow", "kept", "dropped"),
+    [
+        (AllowList(), "a.t z.t", ""),
+        (AllowList(do_dbs=("a",)), "a.t A.t", "b.t ab.t"),
+        (AllowList(do_dbs=("a*",)), "a.t ab.t", "b.t ba.t"),
+        (AllowList(do_dbs=("a?",)), "ab.t", "a.t abc.t"),
+        (AllowList(do_dbs=("a[0-9]",)), "a1.t", "a.t ax.t a12.t"),
+        (AllowList(do_dbs=("a[!0-9]",)), "ax.t", "a1.t a.t"),
+        (AllowList(do_dbs=("a[!]",)), "a!.t", "ax.t a.t"),
+        (AllowList(do_dbs=("a[xz]*",)), "ax.t azz.t", "ay.t"),
+        (AllowList(do_dbs=("a[",)), "a[.t", "a.t"),
+        (AllowList(do_dbs=("a.c",)), "", "abc.t"),
+        (AllowList(do_dbs=("~^shop_",)), "shop_1.t SHOP_2.t", "myshop_1.t"),
+        (AllowList(do_dbs=("~op",)), "shop.t", "sho.t"),
+        (AllowList(do_dbs=(r"~^\D+$",)), "shop.t", "shop1.t"),
+        (AllowList(ignore_dbs=("a",)), "b.t", "a.t"),
+        # do-dbs given: ignore-dbs is not asked.
+        (AllowList(do_dbs=("a*",), ignore_dbs=("ab",)), "ab.t a.t", "b.t"),
+        (AllowList(do_tables=(("a", "t"),)), "a.t", "a.u b.t"),
+        (AllowList(do_tables=(("a", "t*"),)), "a.t a.tt", "a.u"),
+        (AllowList(do_tables=(("~^a", "~^t"),)), "a.t aa.tt", "a.u b.t"),
+        (AllowList(do_tables=(("~^a", "t"),)), "ab.t", "ab.u"),
+        (AllowList(do_tables=(("a", "~t$"),)), "a.xt", "a.tx"),
+        # The two patterns of an entry belong together.
+        (AllowList(do_tables=(("~^a", "t"), ("~^b", "u"))), "a.t b.u", "a.u b.t"),
+        (AllowList(ignore_tables=(("a", "log*"),)), "a.t b.log", "a.log a.logs"),
+        # do-tables given: a match keeps whatever ignore-tables says, and what matches neither is dropped.
+        (AllowList(do_tables=(("a", "t*"),), ignore_tables=(("a", "t1"),)), "a.t1 a.t2", "a.u"),
+        # The schema step comes first.
+        (AllowList(do_dbs=("b",), do_tables=(("a", "t"),)), "", "a.t b.t b.u"),
+        (AllowList(ignore_dbs=("a",), do_tables=(("a", "t"),)), "", "a.t"),
+        (AllowList(do_dbs=("a",), ignore_tables=(("a", "t"),)), "a.u", "a.t b.u"),
+        (AllowList(do_dbs=("A",), case_sensitive=True), "A.t", "a.t"),
+        (AllowList(do_dbs=("~A",), case_sensitive=True), "xA.t", "xa.t"),
+    ],
+    ids=str,
+)
+def test_tables_are_kept_and_dropped_as_dm_does(allow: AllowList, kept: str, dropped: str) -> None:
+    assert [name for name in kept.split() if not allow(table(name))] == []
+    assert [name for name in dropped.split() if allow(table(name))] == []
+
+
+def test_a_statement_on_a_schema_is_decided_by_the_schema_step_alone() -> None:
+    allow = AllowList(do_dbs=("a",), do_tables=(("a", "t"),))
+    assert allow.takes_schema("a")
+    assert not allow.takes_schema("b")
+
+
+@pytest.mark.parametrize("schema", sorted(SYSTEM_SCHEMAS))
+def test_system_schemas_are_never_taken(schema: str) -> None:
+    allow = AllowList(do_dbs=("*",), do_tables=((schema, "*"),))
+    assert not allow(TableName(schema, "t"))
+    assert not allow(TableName(schema.upper(), "t"))
+    assert not allow.takes_schema(schema)
+
+
+@pytest.mark.parametrize("pattern", ["", "a*b", "**", "~(", "~[[:alpha:]]", "a[z-a]"])
+def test_a_pattern_that_cannot_mean_anything_is_an_error(pattern: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AllowList(do_tables=(("a", pattern),))
+    assert caught.value.code == "bad-pattern"
+
+
+def test_a_list_travels_to_other_processes() -> None:
+    allow = AllowList(do_dbs=("~^a",), ignore_tables=(("a", "x*"),))
+    again = pickle.loads(pickle.dumps(allow))
+    assert again == allow
+    assert again(table("a.t"))
+    assert not again(table("a.xx"))

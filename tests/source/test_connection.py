@@ -1,0 +1,72 @@
+"""How a source is named, reached, and recognised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pidts.model import ConfigError, PrecheckFailed
+from pidts.model.errors import Transient
+from pidts.source import SourceConfig, connect, query, server_info
+
+
+def test_a_url_names_everything():
+    config = SourceConfig.from_url("mysql://re%40pl:p%2Fw@db.example:3307/?server-id=77&source-id=shop")
+    assert (config.host, config.port, config.user, config.password) == ("db.example", 3307, "re@pl", "p/w")
+    assert (config.server_id, config.source_id) == (77, "shop")
+
+
+def test_a_url_may_leave_out_what_is_usual():
+    assert SourceConfig.from_url("mariadb://h") == SourceConfig("h", 3306, "root", "", "h-3306")
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://h/", "mysql:///", "mysql://h:port/", "mysql://h/?colour=red", "mysql://h/?server-id=0"]
+)
+def test_what_is_no_source_url_is_refused(url):
+    with pytest.raises(ConfigError) as refused:
+        SourceConfig.from_url(url)
+    assert refused.value.code == "bad-source-url"
+
+
+def test_a_refused_url_does_not_show_its_password():
+    with pytest.raises(ConfigError) as refused:
+        SourceConfig.from_url("mysql://u:hunter2@h/?x=1")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_password_is_never_shown():
+    assert "hunter2" not in repr(SourceConfig("h", password="hunter2"))
+
+
+def test_a_server_that_is_not_there_may_come_back():
+    with pytest.raises(Transient) as refused:
+        connect(SourceConfig("127.0.0.1", 1, source_id="s1"))
+    assert refused.value.code == "source-unreachable"
+    assert "s1" in str(refused.value)
+
+
+def test_a_wrong_password_is_a_failed_precheck(mysql_like, config_of):
+    with pytest.raises(PrecheckFailed) as refused:
+        connect(replace(config_of(mysql_like), user="nobody", password="wrong"))
+    assert refused.value.code == "access-denied"
+    assert "wrong" not in str(refused.value)
+
+
+def test_a_session_reads_in_utc_and_says_whom_it_reads(mysql_like, open_session):
+    session = open_session(mysql_like)
+    assert query(session, "SELECT @@session.time_zone, @@session.autocommit") == [("+00:00", 1)]
+    server = server_info(session)
+    assert server.flavor == ("mariadb" if mysql_like.kind == "mariadb" else "mysql")
+    assert server.number[0] in {5, 9, 10}
+    assert server.server_id > 0
+    assert server.server_uuid
+    assert server.gtid_mode
+
+
+def test_a_login_by_caching_sha2_needs_no_tls(mysql97, config_of, run_sql):
+    run_sql(mysql97, "CREATE USER IF NOT EXISTS sha IDENTIFIED WITH caching_sha2_password BY 'secret'")
+    session = connect(replace(config_of(mysql97), user="sha", password="secret"))
+    assert query(session, "SELECT 1") == [(1,)]
+    session.close()

@@ -1,0 +1,142 @@
+"""What a real server says of its tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.model import ColumnType, Key, Kind, TableName
+from pidts.schema.dialect import Dialect
+from pidts.source import query, read_structure, read_structures, schema_charsets
+from pidts.source.structures import default_text, quoted
+
+OF_ALL = """CREATE TABLE {}.t (
+  id INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'the key',
+  a VARCHAR(10) NOT NULL DEFAULT 'it''s \\\\ x', b VARCHAR(10) DEFAULT '', c VARCHAR(4) DEFAULT 'NULL', d INT DEFAULT 5,
+  e DECIMAL(10,2) DEFAULT 1.50, f BIT(4) DEFAULT b'101', g DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3),
+  h TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, i DATE DEFAULT '2020-01-02', j ENUM('a','b''c') DEFAULT 'b''c',
+  k CHAR(3) CHARACTER SET latin1 DEFAULT 'e', l TEXT, m VARCHAR(9), n YEAR DEFAULT 2020, o DOUBLE,
+  PRIMARY KEY (id), UNIQUE KEY uf (a), UNIQUE KEY up (a(3)), UNIQUE KEY un (m), KEY kd (d, e)
+) COMMENT 'all sorts' DEFAULT CHARSET utf8mb4"""
+
+
+def test_columns_keys_and_defaults(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    query(session, OF_ALL.format(database))
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert (table.charset, table.comment, table.identity) == ("utf8mb4", "all sorts", ("id",))
+    assert {column.name: column.default for column in table.columns if column.default is not None} == {
+        "a": "'it''s \\\\ x'",
+        "b": "''",
+        "c": "'NULL'",
+        "d": "5",
+        "e": "1.50",
+        "f": "b'101'",
+        "g": "current_timestamp(3)",
+        "h": "current_timestamp",
+        "i": "'2020-01-02'",
+        "j": "'b''c'",
+        "k": "'e'",
+        "n": "2020",
+    }
+    assert [column.name for column in table.columns if not column.nullable] == ["id", "a", "h"]
+    key = table.column("id")
+    assert (key.auto_increment, key.type.unsigned, key.comment) == (True, True, "the key")
+    assert table.column("j").type.labels == ("a", "b'c")
+    assert table.column("k").type == ColumnType(Kind.CHAR, length=3, charset="latin1", collation="latin1_swedish_ci")
+
+
+def test_a_unique_key_on_a_prefix_names_no_row(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    query(session, OF_ALL.format(database))
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert table.keys == (
+        Key("PRIMARY", ("id",), unique=True, primary=True),
+        Key("uf", ("a",), unique=True),
+        Key("up", ("a",)),
+        Key("un", ("m",), unique=True),
+        Key("kd", ("d", "e")),
+    )
+
+
+def test_the_first_unique_key_without_null_is_the_identity(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    query(
+        session,
+        f"CREATE TABLE {database}.t (a INT, b INT NOT NULL, c INT NOT NULL, UNIQUE z (a), UNIQUE y (c), UNIQUE x (b))",
+    )
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert table.identity == ("c",)
+
+
+def test_generated_columns_and_expression_defaults(mysql97, open_session, database):
+    session = open_session(mysql97)
+    query(
+        session,
+        f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b VARCHAR(36) DEFAULT (UUID()), c JSON DEFAULT (JSON_ARRAY('x')), "
+        "d INT GENERATED ALWAYS AS (a + 1) VIRTUAL, e INT AS (a * 2) STORED, f INT INVISIBLE, UNIQUE KEY fx ((a + f)))",
+    )
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert [column.generated for column in table.columns] == [False, False, False, True, True, False]
+    assert table.column("b").default == "(uuid())"
+    assert table.column("c").default == "(json_array(_utf8mb4'x'))"
+    assert table.column("d").default is None
+    assert table.keys == (Key("PRIMARY", ("a",), unique=True, primary=True),)
+
+
+def test_mariadb_tells_generated_columns_and_expressions_too(mariadb, open_session, database):
+    session = open_session(mariadb)
+    query(
+        session,
+        f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b VARCHAR(36) DEFAULT (UUID()), c JSON, "
+        "d INT GENERATED ALWAYS AS (a + 1) VIRTUAL, e INT AS (a * 2) STORED, f TEXT DEFAULT 'x')",
+    )
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert [column.generated for column in table.columns] == [False, False, False, True, True, False]
+    assert [column.default for column in table.columns] == [None, "uuid()", None, None, None, "'x'"]
+    assert table.column("c").type.kind is Kind.LONGTEXT
+
+
+def test_only_selected_tables_are_read_and_never_views_or_the_servers_own(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    for name in ("t1", "t2", "weird`name"):
+        query(session, f"CREATE TABLE {database}.{quoted(name)} (a INT PRIMARY KEY)")
+    query(session, f"CREATE VIEW {database}.v AS SELECT 1 AS a")
+    asked = []
+
+    def select(name: TableName) -> bool:
+        asked.append(name.schema)
+        return name.schema == database and name.name != "t2"
+
+    assert [name.name for name in read_structures(session, select)] == ["t1", "weird`name"]
+    assert not {"mysql", "information_schema", "performance_schema", "sys"} & set(asked)
+    assert read_structure(session, TableName(database, "v")) is None
+
+
+def test_schemas_have_charsets(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    query(session, f"ALTER DATABASE {database} CHARACTER SET latin1 COLLATE latin1_german1_ci")
+    found = schema_charsets(session)
+    assert found[database] == ("latin1", "latin1_german1_ci")
+    assert "mysql" not in found
+
+
+@pytest.mark.parametrize(
+    ("default", "kind", "extra", "mariadb", "expected"),
+    [
+        ("CURRENT_TIMESTAMP(6)", Kind.TIMESTAMP, "DEFAULT_GENERATED", False, "current_timestamp(6)"),
+        ("current_timestamp()", Kind.DATETIME, "", True, "current_timestamp"),
+        ("CURRENT_TIMESTAMP", Kind.VARCHAR, "", False, "'CURRENT_TIMESTAMP'"),
+        ("NULL", Kind.INT, "", True, None),
+        ("concat(_utf8mb4\\'a\\\\\\'b\\')", Kind.VARCHAR, "DEFAULT_GENERATED", False, "(concat(_utf8mb4'a\\'b'))"),
+        ("-1.5", Kind.FLOAT, "", False, "-1.5"),
+        ("0x61", Kind.BINARY, "", False, None),
+    ],
+)
+def test_defaults_become_sql(default, kind, extra, mariadb, expected):
+    dialect = Dialect(mariadb=mariadb, version=(10, 11, 6) if mariadb else (9, 7, 0))
+    assert default_text(default, ColumnType(kind), extra, dialect) == expected

@@ -1,0 +1,45 @@
+"""An error of ours crosses Spark as text in a traceback, and is itself again on the other side."""
+
+import traceback
+
+from pyspark.errors import PythonException
+
+from pidts.model import Halted, Transient, Where
+from pidts.spark.failures import restored, structured
+
+
+def through_spark(error: Exception) -> Exception:
+    """As a Python worker reports it: the whole traceback, with the source lines that raised."""
+
+    def task():
+        raise error
+        yield
+
+    try:
+        list(structured(task()) if isinstance(error, Halted | Transient) else task())
+    except Exception:  # noqa: BLE001 - whatever was thrown is what is looked at
+        text = traceback.format_exc()
+    jvm = "\n\n\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1)"
+    return restored(PythonException(f"\n  An exception was thrown from the Python worker:\n{text}{jvm}"))
+
+
+def test_ours_comes_out_as_it_went_in():
+    error = Halted("nul-in-text", "column v holds NUL", where=Where(table="a.b", key="1"), todo="Choose a policy")
+    found = through_spark(error)
+    assert isinstance(found, Halted)
+    assert found.to_json() == error.to_json()
+
+
+def test_what_may_be_tried_again_stays_so():
+    assert isinstance(through_spark(Transient("target-lost", "gone")), Transient)
+
+
+def test_a_fault_names_itself():
+    found = through_spark(KeyError("the key"))
+    assert isinstance(found, Transient)
+    assert "KeyError: 'the key'" in found.what
+
+
+def test_what_is_not_spark_s_stays_what_it_is():
+    fault = ValueError("x")
+    assert restored(fault) is fault

@@ -1,0 +1,69 @@
+"""The same claims over every target: each test that asks for `target` runs once for each kind."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pidts.apply import Target
+from pidts.model import TableName
+from pidts.target import MySqlTarget, PostgresTarget, ValuesTarget
+from pidts.target.mysql import session as mysql_session
+from pidts.target.postgres import session as postgres_session
+
+KINDS = ("values", "values-journaled", "postgres", "mariadb", "mysql97", "mysql56")
+
+_numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which target this run is about."""
+    return str(request.param)
+
+
+@pytest.fixture
+def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
+    """With its meta tables made."""
+    made: Target
+    if kind.startswith("values"):
+        made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")
+    else:
+        server = request.getfixturevalue(kind)
+        settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        made = PostgresTarget(**settings) if kind == "postgres" else MySqlTarget(**settings)
+    session = made.connect()
+    session.prepare_meta()
+    session.close()
+    yield made
+    if isinstance(made, ValuesTarget):
+        made.forget()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> TableName:
+    """A table that no other test has."""
+    return TableName("conformance", f"{request.node.originalname[:40]}_{next(_numbers)}")
+
+
+@pytest.fixture
+def task(request: pytest.FixtureRequest) -> str:
+    """A task that no other test has."""
+    return f"{request.node.name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions connected from now on wait a second for a lock."""
+    monkeypatch.setattr(
+        "pidts.target.postgres.session._SETTINGS",
+        tuple(sql.replace("lock_timeout = '30s'", "lock_timeout = '1s'") for sql in postgres_session._SETTINGS),
+    )
+    monkeypatch.setattr(
+        "pidts.target.mysql.session._SETTINGS",
+        tuple(sql.replace("lock_wait_timeout = 30", "lock_wait_timeout = 1") for sql in mysql_session._SETTINGS),
+    )
+    monkeypatch.setattr("pidts.target.mysql.session._LOCK_WAIT", 1)

@@ -1,0 +1,138 @@
+"""Checkpoints are locked, saved with the rows, and taken over by the next run."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.apply import Target
+from pidts.model import Checkpoint, Fenced, Halted, TableName, Transient
+
+from .samples import INT, checkpoint, lsn, table
+
+
+def claim(target: Target, task: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+    session = target.connect()
+    try:
+        return session.claim(task, "s", workers, start)
+    finally:
+        session.close()
+
+
+def test_a_first_claim_begins_at_the_start_given(target: Target, task: str) -> None:
+    start = checkpoint(100, gtid="0-1-2,1-1-5", position="bin.000001:100", copy='{"done": ["ä"]}', batch=7)
+    rows = claim(target, task, 2, start)
+    assert [(row.worker, row.lsn, row.gtid, row.position, row.copy, row.batch, row.epoch) for row in rows] == [
+        (worker, lsn(100), "0-1-2,1-1-5", "bin.000001:100", '{"done": ["ä"]}', 7, 1) for worker in (0, 1)
+    ]
+    session = target.connect()
+    assert session.checkpoints(task, "s") == rows
+    assert session.checkpoints(task, "other source") == []
+    session.close()
+
+
+def test_each_claim_raises_the_epoch_and_keeps_the_place(target: Target, task: str) -> None:
+    claim(target, task, 2, checkpoint(100))
+    rows = claim(target, task, 2, checkpoint(999))
+    assert [(row.lsn, row.epoch) for row in rows] == [(lsn(100), 2)] * 2
+
+
+def test_the_number_of_workers_may_change_where_all_stand_together(target: Target, task: str) -> None:
+    claim(target, task, 2, checkpoint(100))
+    assert [(row.worker, row.lsn, row.epoch) for row in claim(target, task, 3, checkpoint(0))] == [
+        (0, lsn(100), 2),
+        (1, lsn(100), 2),
+        (2, lsn(100), 2),
+    ]
+    assert len(claim(target, task, 1, checkpoint(0))) == 1
+    session = target.connect()
+    session.begin()
+    with pytest.raises(Fenced):
+        session.lock_checkpoint(task, "s", 2)
+    session.rollback()
+    session.close()
+
+
+def test_the_number_of_workers_may_not_change_in_the_middle_of_a_batch(target: Target, task: str) -> None:
+    (first, _) = claim(target, task, 2, checkpoint(100))
+    session = target.connect()
+    session.begin()
+    session.lock_checkpoint(task, "s", 0)
+    session.save_checkpoint(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=first.epoch))
+    session.commit()
+    with pytest.raises(Halted, match="worker-count-changed"):
+        session.claim(task, "s", 3, checkpoint(0))
+    session.close()
+    assert [row.lsn for row in claim(target, task, 2, checkpoint(0))] == [lsn(200), lsn(100)]
+
+
+def test_what_is_saved_is_read_back(target: Target, task: str) -> None:
+    (row,) = claim(target, task, 1, checkpoint(100))
+    new = Checkpoint(
+        task=task,
+        source="s",
+        worker=0,
+        batch=2**40,
+        lsn=lsn(10**11),
+        gtid="x" * 5000,
+        position="bin.000002:5",
+        epoch=row.epoch,
+        copy="{}",
+    )
+    session = target.connect()
+    session.begin()
+    session.lock_checkpoint(task, "s", 0)
+    session.save_checkpoint(new)
+    session.commit()
+    session.begin()
+    assert session.lock_checkpoint(task, "s", 0) == new
+    session.rollback()
+    session.close()
+
+
+def test_a_locked_row_keeps_a_second_session_out(target: Target, task: str, impatient: None) -> None:
+    claim(target, task, 1, checkpoint(100))
+    first, second = target.connect(), target.connect()
+    first.begin()
+    first.lock_checkpoint(task, "s", 0)
+    second.begin()
+    with pytest.raises(Transient):
+        second.lock_checkpoint(task, "s", 0)
+    second.close()
+    first.rollback()
+    third = target.connect()
+    third.begin()
+    assert third.lock_checkpoint(task, "s", 0).lsn == lsn(100)
+    third.close()
+    first.close()
+
+
+def test_a_session_that_dies_leaves_neither_rows_nor_locks(target: Target, task: str, name: TableName) -> None:
+    claim(target, task, 1, checkpoint(100))
+    structure = table(name, {"id": INT})
+    first = target.connect()
+    for sql in first.create_statements(structure).statements:
+        first.execute(sql)
+    first.begin()
+    row = first.lock_checkpoint(task, "s", 0)
+    first.save_checkpoint(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=row.epoch))
+    first.close()
+    second = target.connect()
+    second.begin()
+    assert second.lock_checkpoint(task, "s", 0).lsn == lsn(100)
+    second.close()
+
+
+def test_structures_are_remembered_and_forgotten(target: Target, task: str) -> None:
+    one, two = TableName("Shop", "ä'`\""), TableName("shop", "b")
+    structure = table(one, {"id": INT})
+    session = target.connect()
+    session.begin()
+    session.save_structures(task, "s", lsn(1), {one: structure, two: structure.renamed(two)})
+    session.commit()
+    assert session.load_structures(task, "s") == {one: structure, two: structure.renamed(two)}
+    session.begin()
+    session.save_structures(task, "s", lsn(2), {two: None})
+    session.commit()
+    assert session.load_structures(task, "s") == {one: structure}
+    assert session.load_structures(task, "t") == {}
+    session.close()

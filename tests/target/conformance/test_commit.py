@@ -1,0 +1,175 @@
+"""A batch is in once, whatever happens to the connection and whoever else tries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pidts.apply import Committer, Outcome, Retry, Target
+from pidts.model import Checkpoint, Fenced, Halted, Table, TableName, Transient
+from pidts.target import ValuesTarget
+
+from .breaking import Breaking, Died
+from .proxy import Wire
+from .samples import INT, change, checkpoint, lsn, table
+
+
+@pytest.fixture
+def structure(target: Target, name: TableName) -> Table:
+    made = table(name, {"id": INT, "v": INT})
+    session = target.connect()
+    for sql in session.create_statements(made).statements:
+        session.execute(sql)
+    session.close()
+    return made
+
+
+def claimed(target: Target, task: str, workers: int = 1) -> int:
+    session = target.connect()
+    rows = session.claim(task, "s", workers, checkpoint(100))
+    session.close()
+    return rows[0].epoch
+
+
+def committer(target: Any, task: str, epoch: int, attempts: int = 8) -> Committer:
+    return Committer(target, task, "s", epoch, retry=Retry(attempts=attempts), sleep=lambda _: None)
+
+
+def state(target: Target, task: str, structure: Table) -> tuple[list[Checkpoint], list[dict[str, Any]]]:
+    session = target.connect()
+    found = session.checkpoints(task, "s"), session.read_rows(structure).to_pylist()
+    session.close()
+    return found
+
+
+def test_rows_and_checkpoint_arrive_together_and_once(target: Target, task: str, structure: Table) -> None:
+    with committer(target, task, claimed(target, task)) as writer:
+        first = writer.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+        again = writer.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 666)])])
+        late = writer.commit(0, lsn(50), checkpoint(100), [change(structure, upserts=[(1, 666)])])
+    assert (first, again, late) == (Outcome.APPLIED, Outcome.ALREADY, Outcome.ALREADY)
+    (row,), rows = state(target, task, structure)
+    assert (row.lsn, rows) == (lsn(200), [{"id": 1, "v": 1}])
+
+
+def test_a_gap_halts(target: Target, task: str, structure: Table) -> None:
+    with committer(target, task, claimed(target, task)) as writer, pytest.raises(Halted, match="checkpoint-mismatch"):
+        writer.commit(0, lsn(150), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+    assert state(target, task, structure)[1] == []
+
+
+def test_an_older_run_is_refused_after_a_take_over(target: Target, task: str, structure: Table) -> None:
+    old = committer(target, task, claimed(target, task))
+    old.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+    with committer(target, task, claimed(target, task)) as new:
+        new.commit(0, lsn(200), checkpoint(300), [change(structure, upserts=[(1, 2)])])
+    with pytest.raises(Fenced):
+        old.commit(0, lsn(300), checkpoint(400), [change(structure, upserts=[(1, 666)])])
+    assert state(target, task, structure)[1] == [{"id": 1, "v": 2}]
+
+
+@pytest.mark.parametrize(
+    "error", [Died, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
+)
+def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
+    target: Target, task: str, structure: Table, error: Callable[[], BaseException]
+) -> None:
+    place, broken = 100, 0
+    while True:
+        watched = Breaking(target, broken, error)
+        arguments = (
+            0,
+            lsn(place),
+            checkpoint(place + 10),
+            [change(structure, deletes=[(place - 10,)], upserts=[(place, broken)])],
+        )
+        epoch = claimed(target, task)
+        try:
+            with committer(watched, task, epoch) as writer:
+                outcome = writer.commit(*arguments)
+            assert outcome is Outcome.APPLIED
+        except Died:
+            with committer(target, task, claimed(target, task)) as writer:
+                done = watched.points[broken] == "commit:after"
+                assert writer.commit(*arguments) is (Outcome.ALREADY if done else Outcome.APPLIED)
+        (row,), rows = state(target, task, structure)
+        assert (row.lsn, rows) == (lsn(place + 10), [{"id": place, "v": broken}])
+        if broken >= len(watched.points):
+            break
+        place, broken = place + 10, broken + 1
+    assert broken == 10  # begin, lock, write, save, commit: before and after each
+
+
+@pytest.mark.parametrize(("cut", "writes"), [("request", 2), ("answer", 1)])
+def test_a_commit_whose_answer_is_lost_is_looked_up(
+    target: Target, task: str, structure: Table, cut: str, writes: int
+) -> None:
+    epoch = claimed(target, task)
+    wire = None if isinstance(target, ValuesTarget) else Wire(target.host, target.port)
+    watched = Breaking(target if wire is None else replace(target, host="127.0.0.1", port=wire.port))
+
+    def cut_once(point: str) -> None:
+        if point == "commit:before":
+            watched.watch = lambda _: None
+            if wire is None:
+                target.store.hook = hook
+            else:
+                wire.cut = cut
+
+    def hook(point: str) -> None:
+        if point == {"request": "commit:before", "answer": "commit:after"}[cut]:
+            target.store.hook = None
+            raise Transient("target-lost", "cut")
+
+    with committer(watched, task, epoch) as writer:
+        writer.commit(0, lsn(100), checkpoint(200), [])
+        watched.points.clear()
+        watched.watch = cut_once
+        assert writer.commit(0, lsn(200), checkpoint(300), [change(structure, upserts=[(1, 1)])]) is Outcome.APPLIED
+    if wire:
+        assert wire.connections == 2
+        wire.close()
+    assert watched.points.count("write:after") == writes
+    (row,), rows = state(target, task, structure)
+    assert (row.lsn, rows) == (lsn(300), [{"id": 1, "v": 1}])
+
+
+def test_a_copy_batch_moves_by_its_progress(target: Target, task: str, structure: Table) -> None:
+    with committer(target, task, claimed(target, task)) as writer:
+        chunk = [change(structure, upserts=[(1, 1)])]
+        first = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), chunk)
+        again = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), chunk)
+        second = writer.commit(0, lsn(100), checkpoint(100, batch=2, copy="two"), [change(structure, upserts=[(2, 2)])])
+        assert (first, again, second) == (Outcome.APPLIED, Outcome.ALREADY, Outcome.APPLIED)
+        with pytest.raises(Halted, match="neither"):
+            writer.commit(0, lsn(100), checkpoint(100, batch=3, copy="two"), chunk)
+    assert len(state(target, task, structure)[1]) == 2
+
+
+def test_two_tables_and_two_workers_move_alone(target: Target, task: str, structure: Table) -> None:
+    epoch = claimed(target, task, workers=2)
+    with committer(target, task, epoch) as one, committer(target, task, epoch) as two:
+        one.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+        two.commit(1, lsn(100), checkpoint(200), [change(structure, upserts=[(2, 2)])])
+        one.commit(0, lsn(200), checkpoint(300), [])
+    rows, found = state(target, task, structure)
+    assert [row.lsn for row in rows] == [lsn(300), lsn(200)]
+    assert len(found) == 2
+
+
+def test_it_gives_up_after_so_many_attempts_and_says_what_is_open(target: Target, task: str, structure: Table) -> None:
+    class Unreachable:
+        def connect(self) -> Any:
+            raise Transient("target-unreachable", "no answer")
+
+    pauses: list[float] = []
+    with (
+        Committer(Unreachable(), task, "s", 1, retry=Retry(attempts=4), sleep=pauses.append) as writer,
+        pytest.raises(Transient, match="4 attempts"),
+    ):
+        writer.commit(0, lsn(100), checkpoint(200), [])
+    assert len(pauses) == 3
+    assert pauses == sorted(pauses) or max(pauses) <= 0.4

@@ -1,0 +1,301 @@
+"""Schema changes happen once, together with every worker's checkpoint, wherever they are broken off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
+from pidts.model import Column, ColumnType, Fenced, Halted, Kind, Table, TableName, Transient
+from pidts.schema import apply, classify
+from pidts.target import PostgresTarget, ValuesTarget
+
+from .breaking import Breaking, Died
+from .samples import INT, change, checkpoint, lsn, table, text
+
+Structures = dict[TableName, Table]
+
+
+def runner(target: Any, task: str, epoch: int) -> DdlRunner:
+    return DdlRunner(target, task, "s", epoch, retry=Retry(attempts=4), sleep=lambda _: None)
+
+
+def claimed(target: Target, task: str, workers: int = 2) -> int:
+    session = target.connect()
+    rows = session.claim(task, "s", workers, checkpoint(100))
+    session.close()
+    return rows[0].epoch
+
+
+def schema_change(sql: str, known: Structures, name: TableName, executed_at: int = 1_700_000_000) -> SchemaChange:
+    """As the planner makes it: the statement, and the structures around it."""
+    statement = classify(sql, name.schema)
+    changed = apply(statement, known, {name.schema: ("utf8mb4", "utf8mb4_bin")})
+    before = {each: known.get(each) for each in {*changed, *statement.tables}}
+    after: Mapping[TableName, Table | None] = {each: changed.get(each, known.get(each)) for each in before}
+    return SchemaChange(
+        statement=statement, text=sql, before=before, after=after, structures=changed, executed_at=executed_at
+    )
+
+
+class World:
+    """A target and what the source would look like, moved one statement at a time."""
+
+    def __init__(self, target: Target, task: str, name: TableName, *tables: Table) -> None:
+        self.target, self.task, self.name = target, task, name
+        self.known: Structures = {}
+        self.place = 100
+        self.epoch = claimed(target, task)
+        session = target.connect()
+        for structure in tables:
+            for sql in session.create_statements(structure).statements:
+                session.execute(sql)
+            self.known[structure.name] = structure
+        session.close()
+
+    def ddl(self, sql: str, through: Any = None, **more: Any) -> Outcome:
+        made = schema_change(sql, self.known, self.name, **more)
+        news = [checkpoint(self.place + 10, worker=worker) for worker in (0, 1)]
+        outcome = runner(through or self.target, self.task, self.epoch).run(made, lsn(self.place), news)
+        for each, structure in made.structures.items():
+            self.known.pop(each, None)
+            if structure is not None:
+                self.known[each] = structure
+        self.place += 10
+        return outcome
+
+    def write(self, structure: Table, *rows: tuple[Any, ...], worker: int = 0) -> None:
+        """Rows that do not move the checkpoints, which all workers share here."""
+        session = self.target.connect()
+        session.begin()
+        session.write(change(structure, upserts=rows))
+        session.commit()
+        session.close()
+
+    def rows(self, name: TableName | None = None) -> list[dict[str, Any]]:
+        session = self.target.connect()
+        found = session.read_rows(self.known[name or self.name]).to_pylist()
+        session.close()
+        return found
+
+    def check(self) -> None:
+        """Target, its record and its checkpoints say what the source says."""
+        session = self.target.connect()
+        for structure in self.known.values():
+            assert session.misfits(structure) == [], structure.name
+            found = session.structure(structure.name)
+            assert found is not None
+            assert {c.name for c in found.columns} == {c.name for c in structure.columns}
+        assert [row.lsn for row in session.checkpoints(self.task, "s")] == [lsn(self.place)] * 2
+        session.close()
+
+
+@pytest.fixture
+def world(target: Target, task: str, name: TableName) -> World:
+    return World(target, task, name, table(name, {"id": INT, "v": INT, "w": text()}))
+
+
+def test_columns_come_change_and_go(world: World) -> None:
+    name = world.name
+    world.write(world.known[name], (1, 10, "a"), (2, 20, None))
+    for sql in (
+        "ALTER TABLE {t} ADD COLUMN a INT NOT NULL DEFAULT 7 AFTER id, ADD COLUMN b VARCHAR(20) NOT NULL COMMENT 'it''s'",
+        "ALTER TABLE {t} MODIFY v BIGINT UNSIGNED NULL, DROP COLUMN w",
+        "ALTER TABLE {t} CHANGE v amount DECIMAL(30,2) NULL DEFAULT 1.50",
+        "ALTER TABLE {t} ADD COLUMN e ENUM('x','y') NOT NULL, ADD COLUMN s SET('p','q') NOT NULL DEFAULT 'p,q'",
+        "ALTER TABLE {t} MODIFY e ENUM('x','y','z') NOT NULL",
+        "ALTER TABLE {t} ADD COLUMN d DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, ADD UNIQUE KEY ua (amount), ADD KEY kb (b, a)",
+        "ALTER TABLE {t} DROP KEY ua, DROP KEY kb, COMMENT = 'new'",
+    ):
+        assert world.ddl(sql.format(t=f"`{name.name}`")) is Outcome.APPLIED
+        world.check()
+    rows = world.rows()
+    for row in rows:
+        row["amount"], row["d"] = str(row["amount"]), str(row["d"])
+    fixed = {"a": 7, "b": "", "e": "x", "s": "p,q", "d": "2023-11-14 22:13:20"}
+    if not isinstance(world.target, ValuesTarget):
+        assert rows == [{"id": 1, "amount": "10.00", **fixed}, {"id": 2, "amount": "20.00", **fixed}]
+    world.write(
+        world.known[name],
+        *[tuple({**row, "id": 3, "amount": None, "e": "z", "d": 0}.values()) for row in rows[:1]],
+    )
+
+
+def test_names_may_be_swapped(world: World) -> None:
+    t = world.name.name
+    world.write(world.known[world.name], (1, 10, "a"))
+    world.ddl(f"ALTER TABLE `{t}` CHANGE v w INT NULL, CHANGE w v VARCHAR(40) NULL")
+    world.check()
+    row = world.rows()[0]
+    assert (row["v"], row["w"]) == ("a", 10)
+
+
+def test_tables_are_created_renamed_emptied_and_dropped(world: World) -> None:
+    t = world.name.name
+    one, two = TableName(world.name.schema, t + "_1"), TableName(world.name.schema, t + "_2")
+    world.ddl(
+        f"CREATE TABLE `{one.name}` (id INT AUTO_INCREMENT PRIMARY KEY, u VARCHAR(20) UNIQUE, t TEXT, KEY (u, id), "
+        "j JSON, dt DATE NOT NULL, ts TIMESTAMP NULL) COMMENT='a ''table'''"
+    )
+    world.check()
+    world.ddl(f"CREATE TABLE `{two.name}` LIKE `{world.name.name}`")
+    world.write(world.known[two], (5, 5, "five"))
+    world.ddl(f"RENAME TABLE `{one.name}` TO `{t}_3`, `{two.name}` TO `{one.name}`")
+    world.check()
+    assert [row["id"] for row in world.rows(one)] == [5]
+    world.ddl(f"TRUNCATE TABLE `{one.name}`")
+    assert world.rows(one) == []
+    world.ddl(f"DROP TABLE `{one.name}`, `{t}_3`")
+    session = world.target.connect()
+    assert session.structure(one) is None
+    session.close()
+    world.check()
+
+
+def test_primary_keys_change(world: World) -> None:
+    t = world.name.name
+    world.write(world.known[world.name], (1, 10, "a"), (2, 20, "b"))
+    world.ddl(f"ALTER TABLE `{t}` MODIFY v INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
+    world.check()
+    world.ddl(f"ALTER TABLE `{t}` CHANGE id number INT NOT NULL")
+    world.check()
+    world.write(world.known[world.name], (1, 10, "c"), (1, 11, "d"))
+    assert len(world.rows()) == 3
+
+
+STATEMENTS = {
+    "alter": "ALTER TABLE `{t}` ADD COLUMN late{n} INT NOT NULL DEFAULT 4",
+    "rename": "RENAME TABLE `{t}` TO `{t}_x{n}`, `{t}_x{n}` TO `{t}`",
+    "create": "CREATE TABLE `{t}_{n}` (id INT PRIMARY KEY)",
+    "truncate": "TRUNCATE TABLE `{t}`",
+}
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "process": Died,
+    "connection": lambda: Transient("target-lost", "gone"),
+}
+# In memory every point of everything; on servers, where a schema change takes its time, what commits and what runs.
+CASES = [
+    *((kind, verb, error) for kind in ("values", "values-journaled") for verb in STATEMENTS for error in ERRORS),
+    *((kind, "rename", "process") for kind in ("postgres", "mariadb", "mysql97")),
+    ("mysql97", "alter", "connection"),
+    ("postgres", "alter", "connection"),
+]
+
+
+@pytest.mark.parametrize(("kind", "verb", "error"), CASES)
+def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
+    target: Target, task: str, name: TableName, verb: str, error: str
+) -> None:
+    world = World(target, task, name, table(name, {"id": INT}))
+    dry = Breaking(target)
+    world.ddl(STATEMENTS[verb].format(t=name.name, n="dry"), dry)
+    everywhere = isinstance(target, ValuesTarget)
+    chosen = [n for n, point in enumerate(dry.points) if everywhere or point.split(":")[0] in ("commit", "execute")]
+    assert len(chosen) >= 4
+    for broken in chosen:
+        watched = Breaking(target, broken, ERRORS[error])
+        statement = STATEMENTS[verb].format(t=name.name, n=broken)
+        try:
+            assert world.ddl(statement, watched) is Outcome.APPLIED
+        except Died:
+            world.epoch = claimed(target, task)
+            finished = broken == len(dry.points) - 1
+            assert world.ddl(statement) is (Outcome.ALREADY if finished else Outcome.APPLIED)
+        assert len(watched.points) > broken
+        world.check()
+
+
+def test_an_older_run_changes_nothing_any_more(world: World) -> None:
+    t = world.name.name
+    old = world.epoch
+    world.epoch = claimed(world.target, world.task)
+    world.ddl(f"ALTER TABLE `{t}` ADD COLUMN fresh INT")
+    late = schema_change(f"TRUNCATE TABLE `{t}`", world.known, world.name)
+    world.write(world.known[world.name], (1, 1, "a", 1))
+    with pytest.raises(Fenced):
+        runner(world.target, world.task, old).run(
+            late, lsn(world.place), [checkpoint(world.place + 10, worker=w) for w in (0, 1)]
+        )
+    assert len(world.rows()) == 1
+
+
+def test_a_take_over_waits_for_a_running_change(world: World, impatient: None) -> None:
+    session, other = world.target.connect(), world.target.connect()
+    with session.ddl_lock(world.task, "s"):
+        if not isinstance(world.target, PostgresTarget):
+            with pytest.raises(Transient):
+                other.claim(world.task, "s", 2, checkpoint(0))
+    assert other.claim(world.task, "s", 2, checkpoint(0))[0].epoch > world.epoch
+    session.close()
+    other.close()
+
+
+def test_workers_that_are_not_together_stop_it(world: World) -> None:
+    with Committer(world.target, world.task, "s", world.epoch) as writer:
+        writer.commit(0, lsn(100), checkpoint(105), [])
+    with pytest.raises(Halted, match="checkpoint-mismatch"):
+        world.ddl(f"TRUNCATE TABLE `{world.name.name}`")
+
+
+def test_a_table_that_exists_already_must_be_the_same(world: World, name: TableName) -> None:
+    other = TableName(name.schema, name.name + "_e")
+    session = world.target.connect()
+    for sql in session.create_statements(table(other, {"id": INT})).statements:
+        session.execute(sql)
+    session.close()
+    assert world.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY)") is Outcome.APPLIED
+    del world.known[other]
+    with pytest.raises(Halted, match="lacks column v"):
+        world.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY, v INT)")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_values_that_only_the_source_knows_halt_it(world: World) -> None:
+    t = world.name.name
+    world.ddl(f"ALTER TABLE `{t}` ADD COLUMN empty_is_fine TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
+    world.write(world.known[world.name], (1, 1, "a", None))
+    with pytest.raises(Halted, match="ddl-not-translatable"):
+        world.ddl(f"ALTER TABLE `{t}` ADD COLUMN moment TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target, task: str, name: TableName) -> None:
+    world = World(target, task, name, table(name, {"id": INT}))
+    holder = target.connect()
+    done = threading.Event()
+
+    def release() -> None:
+        done.wait(0.5)
+        holder.close()
+
+    with_lock = holder.ddl_lock(task, "s")
+    with_lock.__enter__()
+    thread = threading.Thread(target=release)
+    thread.start()
+    assert world.ddl(f"ALTER TABLE `{name.name}` ADD COLUMN x INT") is Outcome.APPLIED
+    thread.join()
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_columns_are_named_in_what_is_left_out(target: Target, name: TableName) -> None:
+    structure = table(name, {"id": INT, "g": ColumnType(Kind.INT), "e": text(5)})
+    columns = (
+        structure.columns[0],
+        Column("g", INT, generated=True),
+        Column("e", ColumnType(Kind.VARCHAR, length=5), default="(uuid())"),
+    )
+    session = target.connect()
+    rendered = session.create_statements(Table(name, columns, structure.keys))
+    session.close()
+    assert [note.split(":")[0] for note in rendered.notes] == ["column g", "column e"]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97"])
+def test_a_key_over_a_part_of_a_text_is_no_obstacle(world: World) -> None:
+    one = TableName(world.name.schema, world.name.name + "_p")
+    world.ddl(f"CREATE TABLE `{one.name}` (id INT PRIMARY KEY, t TEXT, KEY (t(10)))")
+    world.write(world.known[one], (1, "x" * 20_000), (2, "x" * 20_000))
+    world.check()

@@ -1,0 +1,102 @@
+"""The checks before a run: every one is told, nothing is written, and what is ignored does not stop anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.model import PrecheckFailed
+from pidts.sandbox import Server
+from pidts.task.check import check_task, require_fit
+from pidts.task.config import TaskConfig, load_task
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+Write = Callable[..., TaskConfig]
+
+
+@pytest.fixture
+def write(tmp_path: Path, mariadb: Server, postgres: Server, database: str) -> Write:
+    def task(*, source_port: int = 0, target_port: int = 0, extra: str = "", mode: str = "all") -> TaskConfig:
+        path = tmp_path / "task.yaml"
+        path.write_text(f"""\
+name: {database}
+task-mode: {mode}
+target-database: {{type: postgresql, host: {postgres.host}, port: {target_port or postgres.port}, user: {postgres.user},
+  password: "{postgres.password}", database: {database}}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {mariadb.host}, port: {source_port or mariadb.port}, user: {mariadb.user}, password: "{mariadb.password}"}}
+    block-allow-list: one
+block-allow-list: {{one: {{do-dbs: [{database}]}}}}
+{extra}
+""")
+        return load_task(path)
+
+    return task
+
+
+def failed(config: TaskConfig) -> dict[str, str]:
+    return {finding.item: finding.message for finding in check_task(config) if not finding.ok}
+
+
+def test_a_fit_task_passes_and_nothing_is_written(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    assert failed(config) == {}
+    require_fit(config)
+    assert not config.relay.exists()
+    schemas = "SELECT count(*) FROM information_schema.schemata WHERE schema_name IN ('pidts_meta', %s)"
+    assert run_sql(postgres, schemas, database, database=database) == [(0,)]
+
+
+def test_servers_that_are_not_there_are_both_told(write: Write) -> None:
+    found = failed(write(source_port=1, target_port=2))
+    assert set(found) == {"source_connection", "target_connection"}
+    assert "[source-unreachable]" in found["source_connection"]
+
+
+def test_a_list_that_lets_nothing_pass_is_told(write: Write) -> None:
+    assert set(failed(write())) == {"table_list"}
+
+
+def test_a_relay_that_cannot_be_written_is_told(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "is no directory" in failed(write(extra="pidts: {relay: file/relay}"))["relay_directory"]
+
+
+def test_tables_that_do_not_fit_are_told_until_they_are_ignored(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=database)
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    assert "a" in failed(write())["target_tables"]
+    with pytest.raises(PrecheckFailed, match="target_tables"):
+        require_fit(write())
+    require_fit(write(extra="ignore-checking-items: [target_tables]"))
+
+
+def test_an_incremental_task_needs_its_tables(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    assert "does not exist" in failed(write(mode="incremental"))["target_tables"]
+
+
+def test_the_command_shows_each_check_and_the_fix(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
+    path = str(write().path)
+    assert run_command(["check", path]) == 3
+    shown = capsys.readouterr().out
+    assert "failed  primary_key" in shown
+    assert f"fix: ALTER TABLE `{database}`.`t` ADD PRIMARY KEY" in shown
+    assert run_command(["check", path, "--json"]) == 3
+    result = json.loads(capsys.readouterr().out)
+    assert [finding["item"] for finding in result["findings"] if not finding["ok"]] == ["primary_key"]

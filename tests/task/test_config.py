@@ -1,0 +1,389 @@
+"""A task file is read strictly: each key is honoured, noted or refused with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from pidts.model import ConfigError, Position, TableName
+from pidts.task.config import TaskConfig, load_task
+
+TASK = """\
+name: shop
+task-mode: all
+target-database: {type: postgresql, host: 127.0.0.1, port: 5433, user: app, password: "${PGPASSWORD}", database: shop}
+mysql-instances:
+  - source-id: shop-1
+    from: {host: 127.0.0.1, port: 3307, user: repl, password: "${MYSQL_PWD}"}
+    block-allow-list: shop
+    syncer-config-name: global
+block-allow-list: {shop: {do-dbs: ["~^shop_"]}}
+syncers: {global: {worker-count: 4}}
+"""
+SECRETS = {"PGPASSWORD": "pg-secret", "MYSQL_PWD": "my-secret"}
+
+Load = Callable[..., TaskConfig]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def from_text(text: str, **files: str) -> TaskConfig:
+        for name, content in files.items():
+            (tmp_path / name.replace("_", ".")).write_text(dedent(content))
+        path = tmp_path / "task.yaml"
+        path.write_text(text)
+        return load_task(path, SECRETS)
+
+    return from_text
+
+
+def replaced(old: str, new: str) -> str:
+    assert old in TASK
+    return TASK.replace(old, new)
+
+
+def refused(load: Load, text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert caught.value.where.file.endswith("task.yaml")
+    return caught.value
+
+
+def test_the_documented_example_is_understood(load: Load, tmp_path: Path) -> None:
+    config = load(TASK)
+    assert (config.name, config.mode, config.workers, config.zone) == ("shop", "all", 4, 1)
+    source, target = config.source, config.target
+    assert (source.source_id, source.host, source.port, source.user, source.password) == (
+        "shop-1", "127.0.0.1", 3307, "repl", "my-secret",
+    )  # fmt: skip
+    assert (source.start, source.use_gtid, source.server_id) == (None, False, None)
+    assert (target.type, target.host, target.port, target.user, target.password, target.database) == (
+        "postgresql", "127.0.0.1", 5433, "app", "pg-secret", "shop",
+    )  # fmt: skip
+    assert config.allow(TableName("shop_1", "t"))
+    assert not config.allow(TableName("other", "t"))
+    assert (config.relay, config.path) == (tmp_path / "relay" / "shop", tmp_path / "task.yaml")
+    assert (config.spark_master, config.spark_conf, config.direct_rows, config.chunk_rows) == (
+        "local[*,4]",
+        {},
+        20_000,
+        20_000,
+    )
+    assert config.notes == ()
+
+
+def test_passwords_are_in_no_representation(load: Load) -> None:
+    assert "secret" not in repr(load(TASK))
+
+
+def test_our_own_block_is_read(load: Load, tmp_path: Path) -> None:
+    config = load(
+        TASK
+        + dedent("""\
+        pidts:
+          zone: 7
+          relay: ../r
+          on-divergence: overwrite
+          chunk-rows: 500
+          spark: {master: "local[2,4]", direct-rows: 0, conf: {spark.driver.memory: 2g, spark.cores.max: 2}}
+        """)
+    )
+    assert (config.zone, config.relay, config.chunk_rows) == (7, tmp_path.parent / "r", 500)
+    assert (config.spark_master, config.direct_rows) == ("local[2,4]", 0)
+    assert config.spark_conf == {"spark.driver.memory": "2g", "spark.cores.max": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name", "hint"),
+    [
+        (TASK + "task_mode: all\n", 11, "task_mode", "task-mode"),
+        (TASK + "block-alow-list: {}\n", 11, "block-alow-list", "block-allow-list"),
+        (replaced("port: 5433", "prot: 5433"), 3, "prot", "port"),
+        (
+            replaced("    block-allow", "    block-allw-list: x\n    block-allow"),
+            7,
+            "block-allw-list",
+            "block-allow-list",
+        ),
+        (replaced("worker-count", "worker-cont"), 10, "worker-cont", "worker-count"),
+        (replaced("do-dbs", "do-db"), 9, "do-db", "do-dbs"),
+        (TASK + "pidts:\n  zoen: 1\n", 12, "zoen", "zone"),
+        (TASK + "pidts:\n  spark: {direct_rows: 1}\n", 12, "direct_rows", "direct-rows"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
+    load: Load, text: str, line: int, name: str, hint: str
+) -> None:
+    error = refused(load, text)
+    assert (error.code, error.where.line, error.todo) == ("unknown-key", line, f"Did you mean {hint!r}?")
+    assert repr(name) in error.what
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "said"),
+    [
+        (replaced("name: shop\n", ""), "missing-key", 1, "name"),
+        (replaced("name: shop\n", "name: ../shop\n"), "bad-value", 1, "letters, digits"),
+        (replaced("task-mode: all", "task-mode: everything"), "bad-value", 2, "full, incremental, all"),
+        (replaced("task-mode: all", "task-mode: dump"), "not-supported", 2, "dump"),
+        (replaced("port: 5433", "port: many"), "wrong-type", 3, "a whole number, not text"),
+        (replaced("port: 5433", "port: 70000"), "bad-value", 3, "at most 65535"),
+        (replaced(", database: shop", ""), "missing-key", 3, "database"),
+        (replaced("type: postgresql", "type: hive"), "not-supported", 3, "hive"),
+        (replaced("type: postgresql", "type: oracle"), "bad-value", 3, "mysql, postgresql"),
+        (replaced("type: postgresql, ", ""), "bad-value", 3, "keeps the names"),
+        (replaced("host: 127.0.0.1, port: 5433, ", ""), "missing-key", 3, "target-database.host"),
+        (replaced("${PGPASSWORD}", "${NOT_SET}"), "missing-variable", 3, "NOT_SET"),
+        (replaced('password: "${PGPASSWORD}"', "password-file: absent.txt"), "unreadable-file", 3, "absent.txt"),
+        (replaced("user: app", "user: app, password-file: x"), "duplicate-key", 3, "password is given too"),
+        (replaced("user: app", "user: [app]"), "wrong-type", 3, "expected text, not a list"),
+        (replaced("block-allow-list: shop", "block-allow-list: shopp"), "unknown-name", 7, "'shopp'"),
+        (replaced("syncer-config-name: global", "syncer-config-name: globl"), "unknown-name", 8, "'globl'"),
+        (replaced('["~^shop_"]', '["~("]'), "bad-pattern", 9, "~("),
+        (replaced('["~^shop_"]', "shop"), "wrong-type", 9, "a list, not text"),
+        (replaced('["~^shop_"]', "[[a]]"), "wrong-type", 9, "expected text"),
+        (replaced('{do-dbs: ["~^shop_"]}', "{do-tables: [{db-name: a}]}"), "missing-key", 9, "tbl-name"),
+        (replaced("worker-count: 4", "worker-count: 0"), "bad-value", 10, "at least 1"),
+        (replaced("worker-count: 4", "worker-count: true"), "wrong-type", 10, "true or false"),
+        (replaced("worker-count: 4", "compact: 1"), "wrong-type", 10, "true or false, not a whole number"),
+        (TASK + "name: again\n", "duplicate-key", 11, "line 1"),
+        (TASK + "black-white-list: {}\n", "duplicate-key", 11, "block-allow-list"),
+        (TASK + "pidts: [1]\n", "wrong-type", 11, "keys and values"),
+        (TASK + "pidts: {relay: 's3://bucket/x'}\n", "not-supported", 11, "directory"),
+        (TASK + "pidts: {version-column: v}\n", "not-supported", 11, "not built"),
+        (TASK + "pidts: {on-divergence: lock}\n", "not-supported", 11, "lock"),
+        ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
+        ("", "missing-key", 1, "name"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_line(load: Load, text: str, code: str, line: int, said: str) -> None:
+    error = refused(load, text)
+    assert (error.code, error.where.line) == (code, line)
+    assert said in f"{error.what} {error.todo}"
+    assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "is-sharding: true",
+        "shard-mode: optimistic",
+        "routes: {r: {schema-pattern: a}}",
+        "filters: {f: {}}",
+        "expression-filter: {e: {}}",
+        "column-mappings: {m: {}}",
+        "remove-meta: true",
+        "collation_compatible: strict",
+        "shadow-table-rules: [x]",
+    ],
+)
+def test_a_dm_key_that_would_change_the_rows_is_refused(load: Load, line: str) -> None:
+    error = refused(load, TASK + line + "\n")
+    assert (error.code, error.where.line, error.exit_code) == ("not-supported", 11, 2)
+    assert error.what.startswith(f"{line.partition(':')[0]}: known DM key, not supported yet: ")
+
+
+@pytest.mark.parametrize("rules", ["route-rules: [r]", "filter-rules: [f]", "expression-filters: [e]"])
+def test_a_rule_that_an_instance_names_is_refused(load: Load, rules: str) -> None:
+    error = refused(load, replaced("    syncer-config-name", f"    {rules}\n    syncer-config-name"))
+    assert (error.code, error.where.line) == ("not-supported", 8)
+
+
+@pytest.mark.parametrize("where", ["host: 127.0.0.1, port: 5433", "host: 127.0.0.1, port: 3307"])
+def test_encryption_is_not_dropped_without_a_word(load: Load, where: str) -> None:
+    error = refused(load, replaced(where, f"{where}, security: {{ssl-ca: x}}"))
+    assert (error.code, "encrypted" in error.what) == ("not-supported", True)
+
+
+def test_values_that_ask_for_what_happens_anyway_pass_without_a_note(load: Load) -> None:
+    config = load(
+        TASK
+        + dedent("""\
+        is-sharding: false
+        shard-mode: ""
+        routes: {}
+        filters:
+        expression-filter: {}
+        timezone: '+00:00'
+        online-ddl: false
+        remove-meta: false
+        """)
+    )
+    assert config.notes == ()
+
+
+def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
+    text = replaced(
+        "{worker-count: 4}",
+        "{worker-count: 4, batch: 100, queue-size: 1024, checkpoint-flush-interval: 30, compact: false, "
+        "multiple-rows: false, safe-mode: true}",
+    )
+    text += dedent("""\
+    timezone: Asia/Shanghai
+    meta-schema: dm_meta
+    clean-dump-file: true
+    """)
+    noted = [re.match(r"task\.yaml:(\d+): ([\w.-]+): \S", note) for note in load(text).notes]
+    assert [(match[1], match[2].rpartition(".")[2]) for match in noted if match] == [
+        ("10", "compact"),
+        ("10", "multiple-rows"),
+        ("10", "safe-mode"),
+        ("10", "batch"),
+        ("10", "queue-size"),
+        ("10", "checkpoint-flush-interval"),
+        ("11", "timezone"),
+        ("12", "meta-schema"),
+        ("13", "clean-dump-file"),
+    ]
+
+
+def test_checks_may_be_ignored_by_name(load: Load) -> None:
+    assert load(TASK + "ignore-checking-items: [foreign_key, table_schema]\n").ignored_checks == (
+        "foreign_key",
+        "table_schema",
+    )
+    error = refused(load, TASK + "ignore-checking-items:\n  - foreign_keys\n")
+    assert (error.where.line, error.todo) == (12, "Did you mean 'foreign_key'?")
+
+
+def test_a_named_block_that_nobody_uses_is_noted(load: Load) -> None:
+    notes = load(replaced("{global:", "{spare: {worker-count: 2}, global:")).notes
+    assert notes == ("task.yaml:10: syncers.spare: no effect: no instance uses it",)
+
+
+def test_an_instances_own_values_go_before_the_named_ones(load: Load) -> None:
+    own = replaced("    syncer-config-name: global", "    syncer-config-name: global\n    syncer: {worker-count: 2}")
+    assert load(own).workers == 2
+    assert load(replaced("    syncer-config-name: global", "    syncer-thread: 8")).workers == 8
+    assert load(replaced("    syncer-config-name: global\n", "")).workers == 1
+
+
+def test_options_of_the_dump_that_may_choose_rows_are_refused(load: Load) -> None:
+    used = replaced("    syncer-config-name", "    mydumper-config-name: d\n    syncer-config-name")
+    assert load(used + "mydumpers: {d: {threads: 4, extra-args: '--consistency none'}}\n").notes
+    error = refused(load, used + "mydumpers:\n  d:\n    extra-args: '--where id>5'\n")
+    assert (error.code, error.where.line) == ("not-supported", 14)
+
+
+def test_a_validator_is_refused_unless_it_does_nothing(load: Load) -> None:
+    used = replaced("    syncer-config-name", "    validator-config-name: v\n    syncer-config-name")
+    assert load(used + "validators: {v: {mode: none}}\n").notes == ()
+    assert refused(load, used + "validators: {v: {mode: full}}\n").code == "not-supported"
+
+
+@pytest.mark.parametrize(
+    ("meta", "start"),
+    [
+        ("{binlog-name: bin.000042, binlog-pos: 1337}", Position("bin.000042", 1337)),
+        ("{binlog-name: bin.000042}", Position("bin.000042", 4)),
+        ("{binlog-gtid: 0-1-42}", "0-1-42"),
+        ("{binlog-name: bin.000042, binlog-pos: 4, binlog-gtid: 0-1-42}", Position("bin.000042", 4)),
+        ("{}", None),
+    ],
+)
+def test_meta_says_where_an_incremental_task_begins(load: Load, meta: str, start: Position | str | None) -> None:
+    text = replaced("    block-allow-list: shop", f"    meta: {meta}\n    block-allow-list: shop")
+    config = load(text.replace("task-mode: all", "task-mode: incremental"))
+    assert (config.source.start, config.notes) == (start, ())
+
+
+def test_meta_prefers_the_gtid_of_a_source_that_uses_them(load: Load) -> None:
+    text = replaced(
+        "    block-allow-list: shop", "    meta: {binlog-name: b.1, binlog-gtid: 0-1-42}\n    enable-gtid: true"
+    )
+    source = load(text.replace("task-mode: all", "task-mode: incremental")).source
+    assert (source.start, source.use_gtid) == ("0-1-42", True)
+
+
+@pytest.mark.parametrize("meta", ["{binlog-pos: 4}", "{binlog-name: bin}", "{binlog-gtid: x}", "{binlog-nam: x}"])
+def test_meta_that_names_no_place_is_refused(load: Load, meta: str) -> None:
+    assert refused(load, replaced("    block-allow-list: shop", f"    meta: {meta}")).where.line == 7
+
+
+def test_meta_of_a_full_copy_is_noted(load: Load) -> None:
+    notes = load(
+        replaced("    block-allow-list: shop", "    meta: {binlog-name: bin.000042}\n    block-allow-list: shop")
+    ).notes
+    assert notes == (
+        "task.yaml:7: mysql-instances[0].meta: no effect: with task-mode 'all' the log is read from where the copy begins",
+    )
+
+
+def test_several_sources_are_refused(load: Load) -> None:
+    error = refused(load, replaced("block-allow-list: {shop", "  - source-id: shop-2\nblock-allow-list: {shop"))
+    assert (error.code, error.where.line) == ("not-supported", 9)
+    assert "merging" in error.what
+
+
+def test_a_password_may_stand_in_a_file_or_look_like_a_number(load: Load) -> None:
+    assert (
+        load(replaced('password: "${PGPASSWORD}"', "password-file: pw.txt"), pw_txt="two words\n").target.password
+        == "two words"
+    )
+    assert load(replaced('password: "${PGPASSWORD}"', "password: 0123")).target.password == "0123"
+    assert load(replaced('password: "${PGPASSWORD}"', 'password: "a$${b}$c"')).target.password == "a${b}$c"
+
+
+def test_a_port_may_come_from_the_environment(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SECRETS, "PORT", "5499")
+    assert load(replaced("port: 5433", 'port: "${PORT}"')).target.port == 5499
+    monkeypatch.setitem(SECRETS, "PORT", "x")
+    assert refused(load, replaced("port: 5433", 'port: "${PORT}"')).code == "wrong-type"
+
+
+BY_FILE = re.sub(r"    from: .*\n", "", TASK)
+SOURCE_FILE = """\
+    source-id: shop-1
+    enable-gtid: true
+    case-sensitive: true
+    server-id: 4242
+    from:
+      host: db.example
+      user: repl
+      password: "${MYSQL_PWD}"
+    """
+
+
+def test_a_source_may_stand_in_dms_source_file_beside_the_task(load: Load) -> None:
+    config = load(BY_FILE, shop_yaml=SOURCE_FILE, other_yml="source-id: shop-2\n", broken_yaml="a: [")
+    source = config.source
+    assert (source.host, source.port, source.password) == ("db.example", 3306, "my-secret")
+    assert (source.use_gtid, source.server_id, config.allow.case_sensitive) == (True, 4242, True)
+
+
+def test_a_source_file_is_read_as_strictly(load: Load) -> None:
+    for line, code in (
+        ("enable-relay: false", None),
+        ("filters: [x]", "not-supported"),
+        ("enable-gtdi: true", "unknown-key"),
+    ):
+        files = {"shop_yaml": dedent(SOURCE_FILE) + line}
+        if code is None:
+            assert load(BY_FILE, **files).notes[0].startswith("shop.yaml:9: source shop-1.enable-relay: no effect")
+            continue
+        with pytest.raises(ConfigError) as caught:
+            load(BY_FILE, **files)
+        assert (caught.value.code, caught.value.where.line) == (code, 9)
+        assert caught.value.where.file.endswith("shop.yaml")
+
+
+def test_a_source_that_no_file_describes_is_told_with_the_way_out(load: Load) -> None:
+    error = refused(load, BY_FILE)
+    assert (error.code, error.where.line) == ("unknown-name", 5)
+    assert "from:" in error.todo
+
+
+def test_two_files_for_one_source_are_refused(load: Load) -> None:
+    with pytest.raises(ConfigError, match="several files") as caught:
+        load(BY_FILE, a_yaml=SOURCE_FILE, b_yaml=SOURCE_FILE)
+    assert caught.value.code == "ambiguous-name"
+
+
+def test_a_task_file_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_task(tmp_path / "absent.yaml")
+    assert (caught.value.code, caught.value.exit_code) == ("unreadable-file", 2)
