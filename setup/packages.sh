@@ -73,6 +73,11 @@ need_mariadb() {
   has_mariadb || stop 'MariaDB is installed, but its programs mariadbd and mariadb-install-db are not there.'
 }
 
+# It reads our relay in a test, and is measured beside our decoder.
+need_mariadb_binlog() {
+  command -v mariadb-binlog >/dev/null || install 'mariadb-binlog' mariadb-client
+}
+
 has_postgres() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
     { command -v initdb >/dev/null && command -v postgres >/dev/null; }

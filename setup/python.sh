@@ -44,6 +44,8 @@ need_environment() {
     pinned --no-build-isolation -r requirements/run.txt
   fi
   pip_install --no-deps --no-build-isolation --editable .
+  say 'compiling what decodes the log'
+  .venv/bin/python -m pidts.replicate.warm || true
   echo "$key" >.venv/ready-for-run
   [ "$1" != test ] || echo "$key" >.venv/ready-for-test
 }

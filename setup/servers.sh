@@ -11,6 +11,14 @@ mysql97() {
   version_of "$loader" --library-path "$(compgen -G "$root/usr/lib/*-linux-gnu" | head -1)" "$root/usr/sbin/mysqld"
 }
 
+# The folder of MariaDB's plugins: the system's own if the whole server is installed, else the one beside.
+mariadb_plugins() {
+  local folder
+  for folder in /usr/lib/mysql/plugin "$1"; do
+    [ ! -e "$folder/file_key_management.so" ] || { echo "$folder"; return 0; }
+  done
+}
+
 mysql56() { LD_LIBRARY_PATH=$1/package/server version_of "$1/package/server/mysqld"; }
 
 # take_place PART ROOT: in one step, so that half a server is never seen; somebody else's that came first is kept.
@@ -52,6 +60,20 @@ unpack_mysql56() {
     return 1
   fi
   chmod -R a+rX "$part/files" && as_root cp -r "$part/files" "$root.part.$$" && take_place "$root.part.$$" "$root"
+}
+
+# The programs alone come without plugins; the package that has them would also start a service.
+unpack_mariadb_plugins() {
+  local root=$1 part
+  command -v apt-get >/dev/null && can_be_root || return 1
+  part=$(mktemp -d) || return 1
+  trap 'rm -rf "$part"; trap - RETURN' RETURN
+  say "unpacking MariaDB's plugins into $root"
+  [ "$lists_are_fresh" = yes ] || as_root apt-get update -qq >&2 || return 1
+  (cd "$part" && apt-get download -qq mariadb-server 2>/dev/null) || return 1
+  dpkg-deb --extract "$part"/*.deb "$part/files" || return 1
+  [ -e "$part/files/usr/lib/mysql/plugin/file_key_management.so" ] || return 1
+  as_root cp -r "$part/files/usr/lib/mysql/plugin" "$root.part.$$" && take_place "$root.part.$$" "$root"
 }
 
 # need_server NAME ROOT: where it cannot be had the tests that need it are skipped, and say so; in CI that is a failure.

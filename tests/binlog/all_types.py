@@ -11,7 +11,9 @@ import pyarrow as pa
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calendar
 
 NAME = TableName("zoo", "animals")
-ALL = ("mariadb", "mysql97", "mysql56")
+ALL = ("mariadb", "mysql97", "mysql56", "mariadb101", "mariadb102", "mariadb114", "mariadb118")
+NEW_MARIADB = ("mariadb", "mariadb114", "mariadb118")
+"""From 10.10 on, with all the types that MariaDB alone has but vectors."""
 
 
 @dataclass(frozen=True)
@@ -178,19 +180,20 @@ EXAMPLES: list[Example] = [
     ),
     Example("json", ColumnType(Kind.JSON), JSONS, ["mysql97"]),
     Example("vector(3)", ColumnType(Kind.VECTOR, length=3), ["string_to_vector('[1,-2.5,0]')"], ["mysql97"]),
+    Example("vector(3)", ColumnType(Kind.VECTOR, length=3), ["vec_fromtext('[1,-2.5,0]')"], ["mariadb118"]),
     Example(
         "longtext character set utf8mb4 check (json_valid(c))",
         ColumnType(Kind.LONGTEXT, charset="utf8mb4"),
         ["'{ \"a\":1 }'"],
-        ["mariadb"],
+        NEW_MARIADB,
     ),
     Example(
         "uuid",
         ColumnType(Kind.UUID),
         ["'123e4567-e89b-12d3-a456-426655440000'", "'00000000-0000-0000-0000-000000000000'", "uuid()"],
-        ["mariadb"],
+        NEW_MARIADB,
     ),
-    Example("inet4", ColumnType(Kind.INET4), ["'1.2.3.4'", "'0.0.0.0'", "'10.0.0.0'"], ["mariadb"]),
+    Example("inet4", ColumnType(Kind.INET4), ["'1.2.3.4'", "'0.0.0.0'", "'10.0.0.0'"], NEW_MARIADB),
     Example(
         "inet6",
         ColumnType(Kind.INET6),
@@ -198,15 +201,15 @@ EXAMPLES: list[Example] = [
             "'::'", "'::1'", "'::1.2.3.4'", "'::1:2345'", "'::ffff:1.2.3.4'", "'1:0:2:3:4:5:6:7'", "'1:0:0:2::3'",
             "'1:2:3:4:5:6::'", "'64:ff9b::1.2.3.4'", "'::ffff:0:1'", "'fe80::1:0:0:1'",
         ],
-        ["mariadb"],
+        NEW_MARIADB,
     ),
     Example(
         "varchar(2000) compressed character set utf8mb4",
         ColumnType(Kind.VARCHAR, length=2000, charset="utf8mb4"),
         ["repeat('ab', 800)", "'short'", "''"],
-        ["mariadb"],
+        NEW_MARIADB,
     ),
-    Example("blob compressed", ColumnType(Kind.BLOB), ["repeat(x'00ff', 2000)", "x'01'", "''"], ["mariadb"]),
+    Example("blob compressed", ColumnType(Kind.BLOB), ["repeat(x'00ff', 2000)", "x'01'", "''"], NEW_MARIADB),
 ]  # fmt: skip
 
 
@@ -279,12 +282,14 @@ def as_server(row: Sequence[Any], kind: str) -> list[Any]:
 
 def as_decoded(images: pa.StructArray, structure: Table) -> list[list[Any]]:
     """Images as `as_server` gives them."""
-    columns = [
-        [_text(value, column.type) for value in _raw(images.field(place), column.type)]
-        for place, column in enumerate(structure.columns)
-    ]
+    columns = [as_text(images.field(place), column.type) for place, column in enumerate(structure.columns)]
     columns[0] = images.field(0).to_pylist()
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def as_text(array: pa.Array, kind: ColumnType) -> list[Any]:
+    """Decoded values so that every bit shows, as the server's own text."""
+    return [_text(value, kind) for value in _raw(array, kind)]
 
 
 def _raw(array: pa.Array, kind: ColumnType) -> list[Any]:

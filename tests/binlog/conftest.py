@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(params=["compiled", "python"])
+def kernel(request, monkeypatch):
+    """The test is run with compiled and with plain code."""
+    monkeypatch.setenv("PIDTS_KERNEL", request.param)
+    return request.param

@@ -1,8 +1,13 @@
-"""Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.make_vectors [kind ...]`."""
+"""Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.make_vectors [kind ...]`.
+
+`KIND@PORT:FOLDER` takes a server that runs already and keeps its log in FOLDER: so are made the vectors of versions that
+the tests do not start (`mariadb118@3306:/var/log/mysql`). Its log files must be called `bin.000001` and so on.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pymysql
 
@@ -16,13 +21,20 @@ STARTS = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97, "m
 def main(kinds: list[str]) -> None:
     VECTORS.mkdir(exist_ok=True)
     for kind in kinds or list(STARTS):
-        with STARTS[kind]() as server:
-            for scenario in scenarios(kind):
-                connection = pymysql.connect(
-                    host=server.host, port=server.port, user=server.user, charset="utf8mb4", autocommit=True
-                )
-                with connection, connection.cursor() as cursor:
-                    keep(play(cursor, kind, scenario, server.directory / "binlog"), f"{kind}-{scenario.name}")
+        name, _, running = kind.partition("@")
+        if running:
+            port, _, folder = running.partition(":")
+            record(name, int(port), Path(folder))
+        else:
+            with STARTS[name]() as server:
+                record(name, server.port, server.directory / "binlog")
+
+
+def record(kind: str, port: int, logs: Path) -> None:
+    for scenario in scenarios(kind):
+        connection = pymysql.connect(host="127.0.0.1", port=port, user="root", charset="utf8mb4", autocommit=True)
+        with connection, connection.cursor() as cursor:
+            keep(play(cursor, kind, scenario, logs), f"{kind}-{scenario.name}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Single changes: in the order of the log, chained, with values that people know."""
+"""Single changes, as `pidts events` tells them: in the order of the log, chained, with values that people know."""
 
 from __future__ import annotations
 
@@ -6,28 +6,44 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
-from pidts.binlog import LogWalker, TransactionScanner, changes, iter_raw
-from pidts.binlog.changes import python_values
-from pidts.model import DataChange, Kind, Lsn, Op, SchemaEvent, calendar
+from pidts.binlog import LogWalker, TransactionScanner, iter_raw
+from pidts.binlog.row_values import python_values
+from pidts.cli.event_reader import read_events
+from pidts.excerpt.blocks import LogBlock
+from pidts.excerpt.range import LogRange
+from pidts.model import DataChange, Kind, Lsn, Op, Position, SchemaEvent, calendar
+from pidts.rules import AllowList
 
 from .scenarios import INNO, load
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+
+class Recorded:
+    """A recording as the log and the structures that `pidts events` reads."""
+
+    name = ""
+
+    def __init__(self, recording):
+        self.recording = recording
+
+    def blocks(self):
+        yield LogBlock(self.recording.events, Position(self.recording.log_file, 4))
+
+    def enter(self, *_):
+        """The structures are those of all times."""
+
+    def of(self, table_map):
+        return self.recording.structures.get(table_map.name)
 
 
 def events_of(name, *, after=None):
     recording = load(name)
-    start = Lsn(0, int(recording.log_file.partition(".")[2]), 4)
-    found = changes(
-        recording.events,
-        format=recording.format,
-        log_file=recording.log_file,
-        change_no=0,
-        structures=recording.structures,
-        prev_lsn=start,
-        zone=7,
-        after=after,
-    )
-    return start, recording, list(found)
+    log = Recorded(recording)
+    found = read_events(log, LogRange(after), AllowList(), log, zone=7, say=str)
+    return Lsn(0, int(recording.log_file.partition(".")[2]), 4), recording, [change.event for change in found]
 
 
 def test_rows_and_statements_come_in_log_order():
@@ -52,6 +68,7 @@ def test_every_change_names_the_one_before():
     ends = {start}
     walker, scanner = LogWalker(recording.log_file), TransactionScanner(0, start)
     for raw in iter_raw(recording.events):
+        ends |= {mark.lsn} if (mark := scanner.mark()) else set()
         done = scanner.feed(walker.feed(raw))
         ends |= {done.lsn} if done else set()
     previous = start

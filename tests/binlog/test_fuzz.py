@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import cache
 
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.binlog import LogWalker, TransactionScanner, changes, decode_slice, iter_raw, json
+from pidts.binlog import LogWalker, TransactionScanner, decode_slice, iter_raw, json
 from pidts.model import Halted, Lsn
 
+from . import fuzz
 from .scenarios import Recording, kept, load
 
 CASES = [name for name in kept() if load(name).tables]
@@ -23,13 +25,14 @@ def unsealed(name: str) -> tuple[Recording, list[bytes]]:
     recording = load(name)
     pieces = [bytes(raw) for raw in iter_raw(recording.events)]
     first, rest = pieces[0], pieces[1:]
+    tail = 4 * first[-5]
     first = first[:-5] + b"\0" + first[-4:]
     plain = [first]
     for raw in rest:
         if raw[4] == 15:
             break
-        size = len(raw) - 4
-        plain.append(raw[:9] + size.to_bytes(4, "little") + bytes(4) + raw[17:-4])
+        size = len(raw) - tail
+        plain.append(raw[:9] + size.to_bytes(4, "little") + bytes(4) + raw[17:size])
     return recording, plain
 
 
@@ -80,18 +83,6 @@ def test_events_cut_short_give_rows_or_an_error(name, data):
     with suppress(Halted):
         for raw in pieces:
             scanner.feed(walker.feed(raw))
-    with suppress(Halted):
-        list(
-            changes(
-                b"".join(pieces),
-                format=recording.format,
-                log_file=recording.log_file,
-                change_no=0,
-                structures=recording.structures,
-                prev_lsn=start,
-                zone=0,
-            )
-        )
 
 
 @settings(max_examples=300, deadline=None)
@@ -108,3 +99,34 @@ def test_any_bytes_as_a_log_give_an_error(raw):
     with suppress(Halted):
         for piece in iter_raw(raw):
             walker.feed(piece)
+
+
+@pytest.fixture
+def separate():
+    compiled = fuzz.Compiled()
+    yield compiled
+    compiled.stop()
+
+
+def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
+    """A few seconds of what `python -m tests.binlog.fuzz` does for as long as it is told."""
+    report = fuzz.run(6, 7, separate)
+    assert not report.findings, str(report)
+    assert report.rows > 0
+    assert report.corpus > len(fuzz.seeds())
+
+
+def test_a_crash_of_compiled_code_is_found():
+    dies = "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGSEGV)"
+    compiled = fuzz.Compiled((sys.executable, "-c", dies))
+    report = fuzz.run(30, 7, compiled, most=1)
+    compiled.stop()
+    assert [finding.what for finding in report.findings] == ["compiled code ended its process with -11"]
+
+
+def test_rows_that_compiled_code_loses_are_found():
+    loses = "from tests.binlog import fuzz; fuzz.Sample.decode = lambda *_: []; fuzz.serve()"
+    compiled = fuzz.Compiled((sys.executable, "-c", loses))
+    report = fuzz.run(30, 7, compiled, most=1)
+    compiled.stop()
+    assert len(report.findings) == 1

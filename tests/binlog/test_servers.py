@@ -20,6 +20,7 @@ def test_the_rows_of_the_log_are_the_rows_of_the_server(mysql_like, name):
                     password=mysql_like.password,
                     charset="utf8mb4",
                     autocommit=True,
+                    ssl_disabled=True,
                 ) as connection,
                 connection.cursor() as cursor,
             ):

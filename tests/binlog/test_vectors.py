@@ -5,10 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pidts.binlog import decode_slice
-from pidts.model import ChangeBatch, DecodeError, Halted, Lsn, Op, Table, TableName
+from pidts.binlog import LogWalker, decode_slice, iter_raw
+from pidts.binlog.events import EventType
+from pidts.binlog.gtid_events import GTID_EVENTS
+from pidts.model import ChangeBatch, DecodeError, Lsn, Op, Table, TableName
 
+from . import all_types
 from .scenarios import INNO, MYISAM, Recording, kept, load, replayed
+
+pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def decode(recording: Recording, *tables: Table, after: Lsn | None = None) -> list[ChangeBatch]:
@@ -29,22 +34,48 @@ def test_the_rows_of_the_log_are_the_rows_of_the_server(name):
 
 
 def test_there_are_recordings_of_every_server():
-    assert {name.partition("-")[0] for name in kept()} == {"mariadb", "mysql97", "mysql56"}
+    assert {name.partition("-")[0] for name in kept()} == set(all_types.ALL)
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
-def test_an_image_that_lacks_columns_stops_the_task(kind):
-    with pytest.raises(Halted, match="binlog_row_image=FULL") as caught:
-        decode(load(f"{kind}-partial"), INNO)
-    assert caught.value.code == "partial-row-image"
-    assert ":" in caught.value.where.position
+def test_an_image_that_lacks_columns_tells_which_it_has(kind):
+    (batch,) = decode(load(f"{kind}-partial"), INNO)
+    assert batch.is_partial
+    assert batch.rows.column("partial").to_pylist() == [None, b"\1\2"]
+    assert batch.rows.column("before").to_pylist()[1] == {"id": 1, "v": None}
+    assert batch.rows.column("after").to_pylist()[1] == {"id": None, "v": "two"}
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
-def test_rows_of_a_prepared_transaction_stop_the_task(kind):
-    with pytest.raises(Halted) as caught:
-        decode(load(f"{kind}-prepared"), INNO)
-    assert caught.value.code == "xa-not-supported"
+def test_rows_of_a_prepared_transaction_wait_for_its_commit(kind):
+    recording = load(f"{kind}-prepared")
+    assert decode(recording, INNO) == []
+    group = prepared_group(recording)
+    commit = Lsn(3, 9, 4711)
+    (batch,) = decode_slice(
+        b"".join(group),
+        format=recording.format,
+        log_file=recording.log_file,
+        change_no=3,
+        structures={INNO.name: INNO},
+        commit=commit,
+    )
+    assert batch.rows.column("after").to_pylist() == [{"id": 1, "v": "xa"}]
+    (lsn,) = (Lsn.from_bytes(lsn) for lsn in batch.rows.column("lsn").to_pylist())
+    assert lsn.at_row(0) == commit
+    assert lsn > commit
+
+
+def prepared_group(recording: Recording) -> list[memoryview]:
+    """The raw events from the group's GTID to its XA_PREPARE."""
+    walker, group = LogWalker(recording.log_file), []
+    for raw in iter_raw(recording.events):
+        event = walker.feed(raw)
+        group = [] if event.type in GTID_EVENTS else group
+        group.append(raw)
+        if event.type == EventType.XA_PREPARE:
+            return group
+    raise AssertionError("nothing was prepared")
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
@@ -94,7 +125,7 @@ def test_rows_of_a_compressed_transaction_lie_at_the_event_around_them():
 def test_rows_that_are_too_many_for_one_batch_go_on_in_the_next(name, monkeypatch):
     recording = load(name)
     whole = {batch.table.name: batch.rows for batch in decode(recording, *recording.tables)}
-    monkeypatch.setattr("pidts.binlog.decode._BATCH_BYTES", 20)
+    monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 20)
     pieces: dict[TableName, list[pa.RecordBatch]] = {}
     for batch in decode(recording, *recording.tables):
         pieces.setdefault(batch.table.name, []).append(batch.rows)
@@ -103,12 +134,13 @@ def test_rows_that_are_too_many_for_one_batch_go_on_in_the_next(name, monkeypatc
         assert pa.Table.from_batches(found).equals(pa.Table.from_batches([whole[table]]))
 
 
-def test_what_has_left_in_a_full_batch_is_not_taken_back_silently(monkeypatch):
+def test_what_has_left_in_a_full_batch_is_taken_back_too(monkeypatch):
     """MariaDB logs some transactions that it rolled back."""
-    monkeypatch.setattr("pidts.binlog.decode._BATCH_BYTES", 1)
-    with pytest.raises(Halted) as caught:
-        decode(load("mariadb-transactions"), INNO)
-    assert caught.value.code == "rollback-too-large"
+    whole = pa.Table.from_batches([batch.rows for batch in decode(load("mariadb-transactions"), INNO)])
+    monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 1)
+    pieces = decode(load("mariadb-transactions"), INNO)
+    assert len(pieces) > 1
+    assert pa.Table.from_batches([batch.rows for batch in pieces]).equals(whole)
 
 
 def test_tables_that_are_not_asked_for_are_passed_over():

@@ -36,13 +36,16 @@ def test_events_lie_one_behind_the_other(name):
     for piece in iter_raw(recording.events):
         event = walker.feed(piece)
         end = 4 if event.type == EventType.FORMAT_DESCRIPTION else end
-        assert (event.offset, event.end) == (end, event.log_pos)
+        # MariaDB 11.4 and later leave the field empty in the middle of a transaction.
+        assert (event.offset, event.end) == (end, event.log_pos or end + event.size)
         end = event.end
     assert walker.format.is_mariadb == name.startswith("mariadb")
-    assert walker.format.checksum
+    assert walker.format.checksum or name.startswith("mariadb101"), "10.1 writes none unless told to"
 
 
-@pytest.mark.parametrize("name", [name for name in kept() if name.endswith("transactions")])
+@pytest.mark.parametrize(
+    "name", [name for name in kept() if name.endswith("transactions") and not name.startswith("mariadb101")]
+)
 def test_one_wrong_bit_is_noticed(name):
     recording = load(name)
     pieces = [bytes(piece) for piece in iter_raw(recording.events)]

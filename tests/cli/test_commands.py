@@ -152,8 +152,8 @@ sys.exit(run_until_stopped(work))
     [
         ([signal.SIGINT], 0, 7),
         ([signal.SIGTERM], 0, 7),
-        ([signal.SIGINT, signal.SIGINT], 30, 1),
-        ([signal.SIGTERM, signal.SIGINT], 30, 1),
+        ([signal.SIGINT, signal.SIGINT], 120, 1),
+        ([signal.SIGTERM, signal.SIGINT], 120, 1),
     ],
 )
 def test_the_first_signal_asks_and_a_second_ctrl_c_does_not_wait(
@@ -167,8 +167,8 @@ def test_the_first_signal_asks_and_a_second_ctrl_c_does_not_wait(
         for expected, number in zip(("ready", "stopping"), sent, strict=False):
             assert process.stdout.readline().strip() == expected
             os.kill(process.pid, number)
-        assert process.wait(10) == code
-    assert time.monotonic() - began < 10
+        assert process.wait(60) == code
+    assert time.monotonic() - began < 100
 
 
 def test_what_the_work_raises_is_raised() -> None:

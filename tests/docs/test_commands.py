@@ -64,7 +64,7 @@ def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subproce
 @pytest.mark.timeout(300)
 def test_the_readme() -> None:
     assert commands("README.md") == ["./demo", "./test"]
-    shown = run("./demo --seconds 5 --json", 240)
+    shown = run("./demo --seconds 1 --json", 240)
     assert shown.returncode == 0, shown.stderr
     assert (
         "0 differences" in shown.stdout + shown.stderr or json.loads(shown.stdout.splitlines()[-1])["differences"] == 0
@@ -121,13 +121,16 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         process = subprocess.Popen(
             ["bash", "-c", f"exec 2>log; {command.replace('; .venv', '; exec .venv')}"], cwd=folder
         )
-        deadline = time.monotonic() + 120
-        while run_sql(target, states, database="shop") != [(1, "new"), (2, "paid")]:
-            assert time.monotonic() < deadline, (folder / "log").read_text()
-            assert process.poll() is None, (folder / "log").read_text()
-            time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        try:
+            deadline = time.monotonic() + 120
+            while run_sql(target, states, database="shop") != [(1, "new"), (2, "paid")]:
+                assert time.monotonic() < deadline, (folder / "log").read_text()
+                assert process.poll() is None, (folder / "log").read_text()
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
         return
     done = run(command, 200, folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
 def test_imports_go_one_way() -> None:
     done = _lint(ROOT)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_task_does_not_load_the_data_source() -> None:
+    """What is wrong with `format("binlog")` must not stop a task that does not use it."""
+    loaded = "[name for name in sys.modules if name.startswith('pidts.spark.binlog')]"
+    code = f"import sys, pidts.spark.stream; print({loaded})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.model import Extent, Halted, LogEntry, Lsn, TableName, Transaction
+from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName, Transaction, Xa, XaStep
 from pidts.plan import (
     BatchKind,
     ChunkRequest,
@@ -216,6 +216,46 @@ def test_slices_join_neighbours_and_leave_out_others():
     assert [(piece.extent.offset, piece.extent.size) for piece in batch.log] == [(START.offset, 400)]
     assert batch.row_events == 3
     assert batch.gtids == ("0-1-1", "0-1-2", "0-1-3", "0-1-4")
+
+
+def committed(entry: LogEntry, prepared: PreparedExtent | None) -> LogEntry:
+    """The entry as the commit of an XA transaction."""
+    begin = entry.transaction.begin
+    xa = Xa(step=XaStep.COMMIT, xid="X'31',X'',1", at=replace(begin, offset=begin.offset + 7))
+    return replace(entry, transaction=replace(entry.transaction, xa=xa), prepared=prepared)
+
+
+def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_commits():
+    entries = log("rmrrr")
+    place = PreparedExtent(1, entries[1].extent.offset, 100, entries[1].transaction.begin)
+    entries[3] = committed(entries[3], place)
+    batch = plan_between(PlanState(START), PlanState(entries[-1].transaction.lsn), entries, work_of)
+    at = entries[3].transaction.xa.at
+    assert [(piece.extent.offset, piece.begin, piece.commit) for piece in batch.log] == [
+        (entries[0].extent.offset, START, None),
+        (place.offset, place.begin, at),
+        (entries[4].extent.offset, entries[4].transaction.begin, None),
+    ]
+    assert batch.log[0].extent.size == 300
+    assert [piece.number for piece in batch.log] == [0, 1, 2]
+    assert batch.row_events == 4
+
+
+def test_a_prepared_transaction_counts_with_its_own_size():
+    entries = log("rrr")
+    entries[0] = committed(entries[0], PreparedExtent(1, 4, LIMITS.bytes, START))
+    assert offset(plan(PlanState(START), entries).lsn) == 1
+
+
+def test_a_commit_of_unknown_rows_halts_behind_all_that_is_known():
+    entries = log("rrmr")
+    entries[2] = committed(entries[2], None)
+    before = plan(PlanState(START), entries)
+    assert offset(before.lsn) == 2
+    with pytest.raises(Halted, match="XA RECOVER") as caught:
+        plan(before, entries)
+    assert caught.value.code == "xa-not-received"
+    assert offset(plan(PlanState(entries[2].transaction.lsn), entries).lsn) == 4
 
 
 @given(st.text("rdnm", max_size=40), st.integers(1, 5), st.sampled_from([1, 3, 10_000]), st.data())

@@ -33,8 +33,8 @@ def batch(table: Table, changes: Sequence[tuple[Op, Any, Any]]) -> ChangeBatch:
     lsn = [Lsn(0, 1, 100, row).to_bytes() for row in range(len(changes))]
     schema = change_schema(table)
     columns = [lsn, [int(change[0]) for change in changes], images(1), images(2)]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=False)]
+    return ChangeBatch.of(table, *arrays)
 
 
 def place(table: Table, key: tuple[Any, ...], count: int = 1000) -> int:

@@ -34,8 +34,8 @@ def batch(table: Table, *changes: tuple[Op, tuple[Any, ...] | None, tuple[Any, .
     lsn = [Lsn(0, 1, 100, row).to_bytes() for row in range(len(changes))]
     columns = [lsn, [int(change[0]) for change in changes], images(1), images(2)]
     schema = change_schema(table)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=False)]
+    return ChangeBatch.of(table, *arrays)
 
 
 def net(table: Table, *changes: tuple[Op, tuple[Any, ...] | None, tuple[Any, ...] | None]) -> NetChange:

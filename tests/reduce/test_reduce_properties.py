@@ -36,8 +36,8 @@ def batch_of(table: Table, changes: Sequence[Change], start: int = 0) -> ChangeB
     schema = change_schema(table)
     lsn = [Lsn(0, 1, 100 + start + i).to_bytes() for i in range(len(changes))]
     ops, before, after = zip(*changes, strict=True) if changes else ((), (), ())
-    arrays = [pa.array(values, field.type) for values, field in zip((lsn, ops, before, after), schema, strict=True)]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
+    arrays = [pa.array(values, field.type) for values, field in zip((lsn, ops, before, after), schema, strict=False)]
+    return ChangeBatch.of(table, *arrays)
 
 
 class DuplicateKeyError(Exception):

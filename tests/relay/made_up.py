@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from pidts.model import Lsn, TableName, Transaction
+from pidts.model import Lsn, TableName, Transaction, Xa, XaStep
 from pidts.relay import Origin, RelayWriter
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -26,11 +27,19 @@ class Piece:
     """A transaction and its events."""
 
     transaction: Transaction
+    """As a reader gets it."""
     events: list[bytes]
+    prepared: bytes = b""
+    """The events of the group that prepared it, if it is the commit of an XA transaction."""
 
     @property
     def raw(self) -> bytes:
         return b"".join(self.events)
+
+    @property
+    def all_raw(self) -> bytes:
+        """What there is to read of it."""
+        return self.raw + self.prepared
 
 
 def made_up_log(
@@ -58,6 +67,43 @@ def made_up_log(
         pieces.append(Piece(transaction, events))
         lsn = here
     return pieces
+
+
+def with_xa(log: list[Piece], *, seed: int = 0) -> list[Piece]:
+    """The same log, two thirds of it steps of two-phase XA transactions: three names, in any order."""
+    chance = random.Random(seed)
+    held: dict[str, Piece] = {}
+    pieces = []
+    for piece in log:
+        step, xid = chance.choice([None, *XaStep, XaStep.PREPARE, XaStep.COMMIT]), chance.choice("abc")
+        if step is not None:
+            piece = xa_piece(piece, step, xid, held.pop(xid, None))  # noqa: PLW2901
+        if step is XaStep.PREPARE:
+            held[xid] = piece
+        pieces.append(piece)
+    return pieces
+
+
+def xa_piece(piece: Piece, step: XaStep, xid: str, held: Piece | None) -> Piece:
+    """The transaction as a step of an XA transaction; `held` is what was prepared under this name, if anything."""
+    what = piece.transaction
+    nothing = Holds(0, (), None, "")
+    holds = Holds(what.row_events, what.tables, what.ddl, what.ddl_schema) if step is XaStep.PREPARE else nothing
+    xa = Xa(step=step, xid=xid, at=replace(what.begin, offset=what.begin.offset + 1), **holds._asdict())
+    found = nothing
+    if step is XaStep.COMMIT and held is not None and held.transaction.xa is not None:
+        found = Holds(*(getattr(held.transaction.xa, name) for name in Holds._fields))
+    prepared = held.raw if step is XaStep.COMMIT and held is not None else b""
+    return Piece(replace(what, xa=xa, **found._asdict()), piece.events, prepared)
+
+
+class Holds(NamedTuple):
+    """What an XA transaction does."""
+
+    row_events: int
+    tables: tuple[TableName, ...]
+    ddl: str | None
+    ddl_schema: str
 
 
 def store(writer: RelayWriter, pieces: list[Piece], every: int = 1) -> None:

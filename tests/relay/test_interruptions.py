@@ -23,10 +23,11 @@ from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay import writer as writer_module
 
-from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, made_up_log, store
+from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, made_up_log, store, with_xa
 
 MakeWriter = Callable[..., RelayWriter]
 LOG = made_up_log(5, largest=60)
+XA_LOG = with_xa(made_up_log(9, largest=40), seed=6)
 HEAD = 4 + len(FORMAT_EVENT)
 
 
@@ -37,7 +38,10 @@ def files(relay: Path) -> dict[str, bytes]:
 def what_is_read(relay: Path) -> list[bytes]:
     reader = RelayReader(relay, "s")
     try:
-        return [reader.read(entry.extent) for entry in reader.entries()]
+        return [
+            reader.read(entry.extent) + (reader.read(entry.prepared) if entry.prepared else b"")
+            for entry in reader.entries()
+        ]
     finally:
         reader.close()
 
@@ -58,15 +62,18 @@ def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("log", [LOG, XA_LOG], ids=["plain", "xa"])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
 @pytest.mark.parametrize("kind", ["index", "log"])
-def test_cut_at_every_byte(relay: Path, make_writer: MakeWriter, kind: str, segment_bytes: int) -> None:
+def test_cut_at_every_byte(
+    relay: Path, make_writer: MakeWriter, kind: str, segment_bytes: int, log: list[Piece]
+) -> None:
     """A prefix of what was written, cut anywhere in the last segment."""
     writer = make_writer(segment_bytes=segment_bytes)
-    store(writer, LOG)
+    store(writer, log)
     writer.close()
     whole = files(relay)
-    raw = [piece.raw for piece in LOG]
+    raw = [piece.all_raw for piece in log]
     last = max(name for name in whole if name.endswith(kind))
     shown = []
     # The head of the events file is durable before its index exists.
@@ -80,7 +87,7 @@ def test_cut_at_every_byte(relay: Path, make_writer: MakeWriter, kind: str, segm
             seen = what_is_read(relay)
             assert seen == raw[: len(seen)]
             shown.append(len(seen))
-        completed(relay, LOG, segment_bytes)
+        completed(relay, log, segment_bytes)
         assert what_is_read(relay) == raw
         assert files(relay) == whole
     assert shown == sorted(shown)
@@ -150,7 +157,7 @@ def test_any_number_of_interruptions(
     tmp_path_factory: pytest.TempPathFactory, seed: int, segment_bytes: int, every: int, cuts: list[tuple[int, int]]
 ) -> None:
     relay = tmp_path_factory.mktemp("relay")
-    log = made_up_log(12, seed=seed)
+    log = with_xa(made_up_log(12, seed=seed), seed=seed)
     for number, (index_cut, log_cut) in enumerate(cuts):
         writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
         if writer.state is None:
@@ -166,18 +173,19 @@ def test_any_number_of_interruptions(
         for path, cut, least in ((newest, index_cut, 0), (newest.with_suffix(".log"), log_cut, HEAD)):
             os.truncate(path, max(path.stat().st_size - cut, least))
     completed(relay, log, segment_bytes)
-    assert what_is_read(relay) == [piece.raw for piece in log]
+    assert what_is_read(relay) == [piece.all_raw for piece in log]
+    assert [entry.transaction for entry in RelayReader(relay, "s").entries()] == [piece.transaction for piece in log]
 
 
 WRITE_FOR_EVER = """
 import sys
-from tests_made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store
+from tests_made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store, with_xa
 from pidts.relay import RelayWriter
 writer = RelayWriter.open(sys.argv[1], "s", segment_bytes=30_000)
 if writer.state is None:
     writer.begin(ORIGIN, START, "")
     writer.start_segment(FORMAT_EVENT)
-log = made_up_log(1_000)
+log = with_xa(made_up_log(1_000))
 print("ready", flush=True)
 store(writer, [piece for piece in log if piece.transaction.lsn > writer.lsn], every=1)
 """
@@ -186,8 +194,8 @@ store(writer, [piece for piece in log if piece.transaction.lsn > writer.lsn], ev
 def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("made_up.py"), tmp_path / "tests_made_up.py")
     (tmp_path / "write.py").write_text(WRITE_FOR_EVER)
-    log = made_up_log(1_000)
-    raw = [piece.raw for piece in log]
+    log = with_xa(made_up_log(1_000))
+    raw = [piece.all_raw for piece in log]
     seen: list[bytes] = []
     kills = 0
     while True:
@@ -228,18 +236,18 @@ real_write = os.write
 def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was synced stays, and the same writer goes on when there is room."""
     writer = make_writer(segment_bytes=400)
-    store(writer, LOG[:2])
-    raw = [piece.raw for piece in LOG]
+    store(writer, XA_LOG[:2])
+    raw = [piece.all_raw for piece in XA_LOG]
     for room in range(0, 1_300, 13):
         shutil.rmtree(relay / "s")
         writer.close()
         writer = make_writer(segment_bytes=400)
         disk = FullDisk(1 << 30)
         monkeypatch.setattr(writer_module.os, "write", disk.write)
-        store(writer, LOG[:2])
+        store(writer, XA_LOG[:2])
         disk.room = room
         with suppress(Transient):  # where it was room enough
-            store(writer, LOG[2:])
+            store(writer, XA_LOG[2:])
             assert disk.room > 0
         disk.room = 1 << 30
         seen = what_is_read(relay)
@@ -247,7 +255,7 @@ def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeyp
         assert len(seen) >= 2
         at = writer.lsn
         assert at is not None
-        store(writer, [piece for piece in LOG if piece.transaction.lsn > at])
+        store(writer, [piece for piece in XA_LOG if piece.transaction.lsn > at])
         assert what_is_read(relay) == raw
         monkeypatch.undo()
 

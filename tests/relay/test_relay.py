@@ -103,7 +103,7 @@ def test_waiting_ends_when_something_was_received(relay: Path, make_writer: Make
 
     thread = Thread(target=later)
     thread.start()
-    assert reader.wait(START, 10)
+    assert reader.wait(START, 60)
     thread.join()
     assert not reader.wait(log[0].transaction.lsn, 0)
 

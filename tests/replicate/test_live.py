@@ -65,7 +65,7 @@ class Following:
         except BaseException as error:  # noqa: BLE001
             self.error = error
 
-    def until(self, condition: Callable[[], object], seconds: float = 30) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.error is not None:
@@ -85,7 +85,7 @@ class Following:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
@@ -98,7 +98,7 @@ def following(config: ReplicatorConfig) -> Iterator[Following]:
         yield run
     except BaseException:
         run._stop.set()
-        run._thread.join(20)
+        run._thread.join(60)
         raise
     run.stop()
 
@@ -144,9 +144,9 @@ def test_follows_over_rotations(mysql_like: Server, run_sql: RunSql, database: s
             run_sql(mysql_like, "FLUSH BINARY LOGS")
         write(run_sql, mysql_like, database, 5)
         run.until_received(mysql_like)
-        state = run.replicator.state()
-        assert state.connected
-        assert state.source_time >= time.time() - 60
+        # What has been received is in the relay before it is in the state.
+        run.until(lambda: run.replicator.state().source_time >= time.time() - 120)
+        assert run.replicator.state().connected
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
     assert sum(entry.transaction.row_events for entry in entries) == 20
     assert any((entry.transaction.ddl or "").startswith("CREATE TABLE") for entry in entries)
@@ -227,6 +227,7 @@ def test_kill_9_of_the_replicator(mariadb: Server, run_sql: RunSql, database: st
     def keep_writing() -> None:
         while not writing.is_set():
             write(run_sql, mariadb, database, 5, size=3000)
+            time.sleep(0.1)  # more would only be compared for longer in the end
 
     thread = threading.Thread(target=keep_writing)
     thread.start()
@@ -235,7 +236,7 @@ def test_kill_9_of_the_replicator(mariadb: Server, run_sql: RunSql, database: st
             process = spawn.Process(target=run_process, args=(config,))
             process.start()
             before = RelayReader(tmp_path, "s").received
-            assert RelayReader(tmp_path, "s").wait(before, 20)
+            assert RelayReader(tmp_path, "s").wait(before, 60)
             time.sleep(0.07 * number)
             process.kill()
             process.join()
@@ -293,7 +294,7 @@ def test_a_log_that_was_reset_and_grew_again_is_not_taken_for_the_old_one(
         write(run_sql, server, "d", 3)
         assert end_of(server) == received
         write(run_sql, server, "d", 3)
-        with pytest.raises(Halted, match="not the one that was read before") as caught, following(config) as run:
+        with pytest.raises(Halted, match="is not the one that was received") as caught, following(config) as run:
             run.until(lambda: False)
         assert caught.value.code == "source-went-back"
 
@@ -355,7 +356,7 @@ def test_an_unreachable_server_is_tried_again_and_a_refused_login_is_not(mariadb
         assert error.code == "source-unreachable"
     stranger = SourceConfig(mariadb.host, mariadb.port, "nobody", "secret-word", source_id="s")
     run = Following(ReplicatorConfig(stranger, tmp_path))
-    run.until(lambda: run.error, 20)
+    run.until(lambda: run.error)
     assert "access-denied" in str(run.error)
     status = (tmp_path / "s" / "status.json").read_text()
     assert "access-denied" in status

@@ -10,7 +10,15 @@ import pytest
 from pidts.model import Halted, Lsn, Position, Where, parse_gtid_set
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
-from pidts.replicate.resume import Server, check_same_file, first_start, resume
+from pidts.replicate.resume import (
+    Applied,
+    Server,
+    check_not_outdated,
+    check_same_file,
+    first_start,
+    resume,
+    start_again,
+)
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 SERVER = Server("mysql " + A, False, True, (("bin.000003", 900), ("bin.000004", 500)))
@@ -55,9 +63,104 @@ def test_a_log_that_is_shorter_than_it_was_halts(logs: tuple[tuple[str, int], ..
     assert "bin.000004:300" in caught.value.what
 
 
-def test_a_purged_log_is_left_to_the_server_to_refuse() -> None:
+def test_where_a_purged_file_was_all_read_gtids_know_the_next_one() -> None:
     later = replace(SERVER, logs=(("bin.000006", 10),))
+    assert resume(STATE, later, use_gtid=False, where=HERE).start == parse_gtid_set(f"{A}:1-7")
+
+
+def test_without_gtids_a_purged_log_is_left_to_the_server_to_refuse() -> None:
+    later = replace(SERVER, logs=(("bin.000006", 10),), gtid_mode=False)
     assert resume(STATE, later, use_gtid=False, where=HERE).start == Position("bin.000004", 300)
+
+
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_a_log_with_another_event_before_our_position_halts(use_gtid: bool) -> None:
+    with pytest.raises(Halted) as caught:
+        resume(STATE, replace(SERVER, has_last_event=False), use_gtid=use_gtid, where=HERE)
+    assert caught.value.code == "source-went-back"
+    assert resume(STATE, replace(SERVER, has_last_event=True), use_gtid=False, where=HERE).begin is None
+
+
+MARIADB = Server("mariadb server-id 7 at here", True, True, (("bin.000004", 500),), None, "0-7-9")
+RECEIVED = replace(STATE, origin=Origin("mariadb server-id 7 at here", "bin", 3), lsn=Lsn(3, 4, 300), gtid_set="0-7-8")
+
+
+def test_a_mariadb_in_a_new_container_is_the_same_if_its_log_proves_it() -> None:
+    moved = replace(MARIADB, identity="mariadb server-id 7 at there", has_last_event=True)
+    found = resume(RECEIVED, moved, use_gtid=False, where=HERE)
+    assert (found.start, found.begin, found.begin_lsn) == (
+        Position("bin.000004", 300), Origin("mariadb server-id 7 at there", "bin", 4), Lsn(3, 4, 300),
+    )  # fmt: skip
+    fresh = replace(RECEIVED, start=RECEIVED.lsn)
+    assert resume(fresh, replace(moved, has_last_event=None), use_gtid=False, where=HERE).begin is not None
+
+
+@pytest.mark.parametrize("proven", [False, None])
+def test_a_mariadb_with_a_borrowed_server_id_is_another_server(proven: bool | None) -> None:
+    other = replace(MARIADB, identity="mariadb server-id 7 at there", has_last_event=proven)
+    with pytest.raises(Halted) as caught:
+        resume(RECEIVED, other, use_gtid=False, where=HERE)
+    assert caught.value.code == "other-source"
+    assert resume(RECEIVED, other, use_gtid=True, where=HERE).start == parse_gtid_set("0-7-8")
+
+
+APPLIED = Applied(Lsn(2, 4, 300), "bin.000004:300", f"{A}:3-7")
+
+
+def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
+    for found in (f"{A}:1-7", None):
+        resumed = start_again(SERVER, APPLIED, found, use_gtid=False, where=HERE)
+        assert (resumed.start, resumed.begin, resumed.begin_lsn, resumed.gtid_set) == (
+            Position("bin.000004", 300), Origin(SERVER.identity, "bin", 2), APPLIED.lsn, found,
+        )  # fmt: skip
+    by_gtid = start_again(SERVER, APPLIED, f"{A}:1-7", use_gtid=True, where=HERE)
+    assert (by_gtid.start, by_gtid.begin) == (parse_gtid_set(f"{A}:1-7"), Origin(SERVER.identity, "bin", 2))
+
+
+@pytest.mark.parametrize(
+    ("position", "found"),
+    [
+        ("bin.000004:300", f"{A}:1-6"),  # this log has other transactions before that byte
+        ("bin.000004:300", f"{A}:1-8"),  # and here one more: it would be passed over
+        ("bin.000004:900", None),  # no such byte
+        ("bin.000004:300", None),  # nobody can tell
+        ("old.000004:300", None),
+        ("", None),
+    ],
+)
+def test_a_lost_relay_and_a_new_server_need_gtid(position: str, found: str | None) -> None:
+    server = replace(SERVER, executed=f"{A}:1-9")
+    resumed = start_again(server, replace(APPLIED, position=position), found, use_gtid=True, where=HERE)
+    assert (resumed.start, resumed.begin, resumed.begin_lsn) == (
+        parse_gtid_set(APPLIED.gtid_set), Origin(server.identity, "bin", 3), APPLIED.lsn,
+    )  # fmt: skip
+    with pytest.raises(Transient) as behind:
+        start_again(
+            replace(server, executed=f"{A}:1-6"), replace(APPLIED, position=""), None, use_gtid=True, where=HERE
+        )
+    assert behind.value.code == "source-behind"
+
+
+@pytest.mark.parametrize(
+    ("position", "found", "code"),
+    [
+        ("bin.000004:300", f"{A}:1-6", "other-source"),
+        ("old.000004:300", None, "other-source"),
+        ("bin.000004:900", None, "source-went-back"),
+        ("bin.000009:4", None, "source-went-back"),
+    ],
+)
+def test_a_lost_relay_without_gtid_trusts_no_other_log(position: str, found: str | None, code: str) -> None:
+    with pytest.raises(Halted) as caught:
+        start_again(SERVER, replace(APPLIED, position=position), found, use_gtid=False, where=HERE)
+    assert caught.value.code == code
+
+
+def test_a_relay_that_was_left_behind_is_not_filled_up() -> None:
+    check_not_outdated(Origin("s", "bin", 2), APPLIED, HERE)
+    with pytest.raises(Halted) as caught:
+        check_not_outdated(Origin("s", "bin", 1), APPLIED, HERE)
+    assert caught.value.code == "relay-outdated"
 
 
 OTHER = replace(SERVER, identity="mysql " + B, executed=f"{A}:1-9,{B}:1", logs=(("mysql-bin.000001", 77),))

@@ -31,7 +31,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.model import Key, Kind, TableName
+from pidts.model import Halted, Key, Kind, TableName
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -39,6 +39,7 @@ from pidts.schema import (
     StatementDml,
     TruncateTable,
     Unknown,
+    apply,
     classify,
 )
 
@@ -247,10 +248,6 @@ def test_rows_changed_by_statements_are_told_apart(sql, expected) -> None:
         ("CREATE TABLE a (x varchar)", "expected a length"),
         ("CREATE TABLE a (x int, x int)", "would exist twice"),
         ("CREATE TABLE a (x int, key (y))", "no column y"),
-        ("CREATE TABLE a (x int) WITH SYSTEM VERSIONING", "hidden columns"),
-        ("CREATE TABLE a (x int, y timestamp(6) GENERATED ALWAYS AS ROW START)", "hidden columns"),
-        ("CREATE TABLE a (x date, y date, PERIOD FOR p (x, y))", "periods"),
-        ("ALTER TABLE a ADD SYSTEM VERSIONING", "hidden columns"),
         ("ALTER TABLE a ADD x int EXPLODE", "expected a comma"),
         ("CREATE TABLE a (x varchar(3) CHARACTER SET klingon)", "charset klingon is not known"),
         ("CREATE TABLE a (x int DEFAULT y)", "expected a default"),
@@ -268,6 +265,61 @@ def test_what_is_not_understood_is_unknown_with_a_reason(sql, reason) -> None:
     assert isinstance(statement, Unknown)
     assert reason in statement.reason
     assert statement.sql == sql
+
+
+VERSIONING = (
+    "CREATE TABLE a (x int) WITH SYSTEM VERSIONING",
+    "CREATE TABLE a (x int primary key) ENGINE=InnoDB /*M!100301 WITH SYSTEM VERSIONING */",
+    (
+        "CREATE OR REPLACE TABLE a (x int, s timestamp(6) GENERATED ALWAYS AS ROW START, e timestamp(6) GENERATED ALWAYS "
+        "AS ROW END, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING"
+    ),
+    (
+        "CREATE TABLE a (x int, s timestamp(6) AS ROW START INVISIBLE, e timestamp(6) AS ROW END INVISIBLE, "
+        "PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING"
+    ),
+    "CREATE TABLE a (x int, y int WITH SYSTEM VERSIONING)",
+    "CREATE TABLE a (x int, y int WITHOUT SYSTEM VERSIONING) WITH SYSTEM VERSIONING",
+    "ALTER TABLE a DROP SYSTEM VERSIONING",
+    "ALTER TABLE a ADD SYSTEM VERSIONING",
+    "ALTER TABLE a ADD z int, ADD SYSTEM VERSIONING",
+    "ALTER TABLE a DROP SYSTEM VERSIONING, DROP z",
+    "ALTER TABLE a WITH SYSTEM VERSIONING",
+    (
+        "ALTER TABLE a ADD s timestamp(6) GENERATED ALWAYS AS ROW START, ADD e timestamp(6) GENERATED ALWAYS AS ROW END, "
+        "ADD PERIOD FOR SYSTEM_TIME (s, e), ADD SYSTEM VERSIONING"
+    ),
+)
+PERIODS = (
+    "CREATE OR REPLACE TABLE a (x date, y date, PERIOD FOR p (x, y))",
+    "ALTER TABLE a DROP PERIOD FOR p",
+    "ALTER TABLE a ADD PERIOD FOR p (x, y)",
+    "ALTER TABLE a DROP PERIOD IF EXISTS FOR p",
+    "ALTER TABLE a ADD PERIOD IF NOT EXISTS FOR p (x, y)",
+    "CREATE OR REPLACE TABLE a (i int, x date, y date, PERIOD FOR p (x, y), PRIMARY KEY (i, p WITHOUT OVERLAPS))",
+    "ALTER TABLE a ADD UNIQUE KEY u (i, p WITHOUT OVERLAPS)",
+)
+
+
+@pytest.mark.parametrize("sql", [*VERSIONING, *PERIODS])
+def test_tables_in_time_are_told_with_the_ways_out(sql) -> None:
+    statement = understood(sql, dialect=MARIADB)
+    assert isinstance(statement, Unknown)
+    assert statement.tables == (A,)
+    ways_out = ("system-versioned", "block-allow-list", "DROP SYSTEM VERSIONING")
+    assert [text in statement.reason for text in ways_out] == [sql in VERSIONING] * 3
+    assert ("PERIOD FOR" in statement.reason) == (sql in PERIODS)
+    with pytest.raises(Halted, match=r"\[ddl-not-understood\].*in: (CREATE|ALTER)") as refused:
+        apply(statement, {}, {}, dialect=MARIADB)
+    assert refused.value.where.table == "d.a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["CREATE TABLE a (period int, system int, `row` int AS (period))", "ALTER TABLE a ADD system int, DROP period"],
+)
+def test_words_of_tables_in_time_are_names_elsewhere(sql) -> None:
+    assert isinstance(understood(sql, dialect=MARIADB), CreateTable | AlterTable)
 
 
 def test_an_unknown_statement_still_tells_its_table() -> None:

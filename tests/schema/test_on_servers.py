@@ -27,6 +27,7 @@ def session(mysql_like: Server, database: str):
         database=database,
         charset="utf8mb4",
         autocommit=True,
+        ssl_disabled=True,
     )
     with connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")

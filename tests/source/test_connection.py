@@ -8,7 +8,7 @@ import pytest
 
 from pidts.model import ConfigError, PrecheckFailed
 from pidts.model.errors import Transient
-from pidts.source import SourceConfig, connect, query, server_info
+from pidts.source import ServerInfo, SourceConfig, connect, query, server_info
 
 
 def test_a_url_names_everything():
@@ -70,3 +70,12 @@ def test_a_login_by_caching_sha2_needs_no_tls(mysql97, config_of, run_sql):
     session = connect(replace(config_of(mysql97), user="sha", password="secret"))
     assert query(session, "SELECT 1") == [(1,)]
     session.close()
+
+
+def test_a_server_is_named_by_what_it_keeps_for_good():
+    mysql = ServerInfo("9.7.0", False, 1, "3e11fa47-71ca-11e1-9e33-c80aa9429562", True)
+    assert mysql.identity == "mysql 3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    mariadb = ServerInfo("11.8.2-MariaDB", True, 7, "uid=", True)
+    assert mariadb.identity == "mariadb server-id 7 at uid="
+    assert replace(mariadb, server_uuid="").identity == "mariadb server-id 7"
+    assert replace(mariadb, server_uuid="other=").identity != mariadb.identity

@@ -95,9 +95,9 @@ def test_an_idle_source_sends_heartbeats_which_are_no_events(mysql_like, config_
 
 def test_a_source_without_a_heartbeat_is_silent(mysql_like, config_of, open_session):
     with BinlogStream(config_of(mysql_like), log_end(open_session(mysql_like)), heartbeat=3600) as stream:
-        stream._silence = 0.3
+        stream._silence, stream._searching = 0.3, False
         with pytest.raises(Transient) as silent:
-            read_on(stream, 2)
+            read_on(stream, 60)
     assert silent.value.code == "source-silent"
 
 
@@ -109,7 +109,7 @@ def test_changes_arrive_as_they_happen(mysql_like, config_of, open_session, data
         for number in range(3):
             query(session, f"INSERT INTO {database}.t VALUES ({number})")
             seen: list[int] = []
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60
             while XID not in seen and time.monotonic() < until:
                 seen += kinds(stream.read_burst())
             assert ROWS & set(seen)
@@ -153,7 +153,7 @@ def test_a_second_replica_with_our_id_ends_the_first(mysql_like, config_of, open
     ):
         second.read_burst()
         with pytest.raises(PidtsError) as ended:
-            read_on(first, 5)
+            read_on(first, 60)
         # MySQL 5.6 does not say why.
         expected = ("source-lost",) if mysql_like.kind == "mysql56" else ("server-id-in-use",)
         assert ended.value.code in expected
@@ -165,22 +165,8 @@ def test_a_killed_connection_is_worth_another_try(mysql_like, config_of, open_se
         stream.read_burst()
         query(session, f"KILL {stream._connection.thread_id()}")
         with pytest.raises(Transient) as lost:
-            read_on(stream, 5)
+            read_on(stream, 60)
     assert lost.value.code == "source-lost"
-
-
-def test_a_dump_goes_through_tls(mysql97, config_of, open_session, database):
-    session = open_session(mysql97)
-    query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b LONGTEXT)")
-    start = log_end(session)
-    query(session, f"INSERT INTO {database}.t VALUES (1, REPEAT('x', 3000000))")
-    data = query(session, "SELECT @@datadir")[0][0]
-    config = replace(
-        config_of(mysql97), ssl_ca=f"{data}ca.pem", ssl_cert=f"{data}client-cert.pem", ssl_key=f"{data}client-key.pem"
-    )
-    events = drain(BinlogStream(config, start, non_blocking=True))
-    assert kinds(events)[-1] == XID
-    assert sum(map(len, events)) > 3_000_000
 
 
 def test_an_account_without_the_privilege_is_told_so(mysql_like, config_of, open_session, run_sql):

@@ -82,7 +82,7 @@ def test_a_transaction_that_owns_its_gtid_is_waited_for(mysql97, open_session, d
     assert not seen
     query(session, "COMMIT")
     query(session, "SET gtid_next = 'AUTOMATIC'")
-    reading.join(5)
+    reading.join(60)
     assert seen == [1]
 
 

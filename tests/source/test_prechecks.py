@@ -12,11 +12,14 @@ from pidts.sandbox import Server
 from pidts.source import (
     BinlogStream,
     Finding,
+    ServerInfo,
     Session,
+    SourceConfig,
     check_source,
     connect,
     demand,
     log_end,
+    prechecks,
     query,
     read_structures,
     server_info,
@@ -84,13 +87,62 @@ def test_partial_json_updates_are_found(mysql97, config_of, open_session):
 
 def test_columns_and_tables_that_cannot_be_carried_are_named(mysql_like, config_of, open_session, database):
     session = open_session(mysql_like)
-    query(session, f"CREATE TABLE {database}.g (a INT PRIMARY KEY, spot POINT)")
+    query(
+        session,
+        f"CREATE TABLE {database}.g (a INT PRIMARY KEY, spot POINT, sure ENUM('no', 'so?') CHARACTER SET utf8mb4)",
+    )
     query(session, f"CREATE TABLE {database}.k (a INT, UNIQUE KEY (a))")
     found = failed(check_source(session, config_of(mysql_like), tables(session, database)))
-    assert f"{database}.g.spot" in found["table_schema"].message
+    assert f"{database}.g.sure" in found["table_schema"].message
     assert "block-allow-list" in found["table_schema"].fix
     assert f"{database}.k" in found["primary_key"].message
     assert "ADD PRIMARY KEY" in found["primary_key"].fix
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "(a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING",
+        (
+            "(a INT PRIMARY KEY, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
+            "PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING"
+        ),
+        "(a INT PRIMARY KEY, b INT WITH SYSTEM VERSIONING)",
+    ],
+    ids=["hidden", "explicit", "column"],
+)
+def test_system_versioned_tables_are_refused_until_they_are_ordinary(
+    definition, mariadb, config_of, open_session, database
+):
+    session = open_session(mariadb)
+
+    def check(*names: str) -> dict[str, Finding]:
+        chosen = [table for table in tables(session, database) if table.name.name in names]
+        return failed(check_source(session, config_of(mariadb), chosen))
+
+    query(session, f"CREATE TABLE {database}.v {definition}")
+    query(session, f"CREATE TABLE {database}.o (a INT PRIMARY KEY)")
+    found = check("v", "o")
+    assert set(found) == {"table_schema"}
+    assert f"{database}.v is system-versioned" in found["table_schema"].message
+    assert f"ignore-tables: [{{db-name: {database}, tbl-name: v}}]" in found["table_schema"].fix
+    assert check("o") == {}
+    query(session, "SET system_versioning_alter_history = KEEP")
+    columns = "DROP COLUMN s, DROP COLUMN e, " if "ROW START" in definition else ""
+    query(session, f"ALTER TABLE {database}.v {columns}DROP SYSTEM VERSIONING")
+    assert check("v", "o") == {}
+
+
+def test_a_period_of_the_applications_leaves_plain_rows(mariadb, config_of, open_session, database):
+    session = open_session(mariadb)
+    query(
+        session,
+        f"CREATE TABLE {database}.p (a INT, s DATE, e DATE, PERIOD FOR p (s, e), PRIMARY KEY (a, p WITHOUT OVERLAPS))",
+    )
+    (table,) = tables(session, database)
+    assert table.identity == ("a", "e", "s")
+    assert not any(column.generated or column.nullable for column in table.columns)
+    assert failed(check_source(session, config_of(mariadb), [table])) == {}
 
 
 def test_cascades_that_no_log_shows_are_found(mysql_like, config_of, open_session, database):
@@ -200,3 +252,69 @@ def test_a_source_without_a_log_or_an_id_is_found(config_of):
         session.close()
     assert "log_bin" in found["binlog_enable"].fix
     assert "server_id = 1" in found["server_id"].fix
+
+
+def told(server: ServerInfo, settings: dict[str, str], check: str) -> list[Finding]:
+    asked = prechecks._Asked(None, SourceConfig("h"), server, settings, {}, None)  # type: ignore[arg-type]
+    return list(getattr(prechecks, check)(asked))
+
+
+MYSQL84 = ServerInfo("8.4.3", False, 1, "uuid", True)
+MARIADB12 = ServerInfo("12.3.1-MariaDB", True, 1, "uid", True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ok", "message"),
+    [
+        ({"expire_logs_days": "7"}, True, "168 hours"),
+        ({"expire_logs_days": "0.000000"}, True, "until somebody"),
+        ({"binlog_expire_logs_seconds": "2592000", "expire_logs_days": "0"}, True, "720 hours"),
+        ({"binlog_expire_logs_seconds": "600"}, False, "0.1667 hours"),
+        ({"binlog_expire_logs_seconds": "600", "binlog_expire_logs_auto_purge": "OFF"}, True, "until somebody"),
+        ({"binlog_expire_logs_seconds": "0", "max_binlog_total_size": "1000"}, True, "at most 1000 bytes"),
+    ],
+)
+def test_how_long_a_log_is_kept_stands_under_many_names(settings, ok, message):
+    (finding,) = told(MYSQL84, settings, "_binlog_expiry")
+    assert (finding.ok, message in finding.message) == (ok, True)
+    name = next(iter(settings))
+    week = {"expire_logs_days": 7, "binlog_expire_logs_seconds": 604800}[name]
+    assert finding.fix.startswith(f"SET GLOBAL {name} = {week};")
+
+
+def test_a_log_inside_a_storage_engine_is_named():
+    findings = told(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": "innodb"}, "_binlog_enable")
+    assert [finding.ok for finding in findings] == [True, False]
+    assert all(
+        finding.ok for finding in told(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": ""}, "_binlog_enable")
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "plugin"),
+    [
+        (
+            "CREATE USER `u`@`%` IDENTIFIED WITH 'caching_sha2_password' AS '$A$005$' REQUIRE NONE",
+            "caching_sha2_password",
+        ),
+        ("CREATE USER `u`@`%` IDENTIFIED BY PASSWORD '*7EAC45'", "mysql_native_password"),
+        ("CREATE USER `u`@`%` IDENTIFIED VIA ed25519 USING 'Iabc' OR unix_socket", "ed25519"),
+        ("CREATE USER `u`@`%`", None),
+    ],
+)
+def test_a_plugin_is_read_from_the_account(shown, plugin):
+    found = prechecks._PLUGIN.search(shown)
+    assert (found and (found["plugin"] or "mysql_native_password")) == plugin
+
+
+def test_encryption_and_the_plugin_are_told_and_nothing_secret(mysql97, mariadb, open_session, config_of):
+    for server, tls, plugin in (
+        (mysql97, "TLSv1.3, certificate not checked", "caching_sha2_password"),
+        (mariadb, "not encrypted", ""),
+    ):
+        findings = {one.item: one for one in check_source(open_session(server), config_of(server), [])}
+        assert findings["tls"].message.startswith(tls)
+        assert plugin in getattr(findings.get("auth_plugin"), "message", "")
+        assert not any(
+            "$A$" in one.message or "*" in one.message for one in findings.values() if one.item == "auth_plugin"
+        )

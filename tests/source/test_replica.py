@@ -59,7 +59,7 @@ def test_tags_are_announced_in_the_count_and_sent_with_each_member():
             1236,
             "connecting slave requested to start from GTID 0-1-9, which is not in the master's binlog",
             Halted,
-            "position-lost",
+            "source-went-back",
         ),
         (
             1236,

@@ -130,15 +130,6 @@ def test_json_is_the_servers_own_text(mysql97, open_session, database):
     assert found.to_pylist() == ['{"a": [2.5, "é"], "b": 1}', "null", None]
 
 
-def test_a_type_that_cannot_be_copied_halts(mariadb, open_session, database):
-    session = open_session(mariadb)
-    table = make(session, database, "id INT PRIMARY KEY, v UUID")
-    with pytest.raises(Halted) as refused:
-        select_rows(session, table, None, 10)
-    assert refused.value.code == "unsupported-type"
-    assert f"{database}.t" in str(refused.value)
-
-
 KEYS = [
     ("a INT, b INT, PRIMARY KEY (a, b)", "(1,1),(1,2),(1,-3),(2,0),(-5,9),(2,7),(3,3)"),
     ("a VARCHAR(9) COLLATE utf8mb4_general_ci, b INT, PRIMARY KEY (a, b)", "('a',1),('B',1),('A',2),('b',0),('é',1),('E',2),('',3)"),

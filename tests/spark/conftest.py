@@ -200,6 +200,7 @@ def connect(server: Server, database: str | None = None) -> Any:
         password=server.password,
         charset="utf8mb4",
         autocommit=True,
+        ssl_disabled=True,
     )
 
 

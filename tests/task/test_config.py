@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, TableName
 from pidts.task.config import TaskConfig, load_task
 
@@ -194,9 +195,55 @@ def test_a_rule_that_an_instance_names_is_refused(load: Load, rules: str) -> Non
 
 
 @pytest.mark.parametrize("where", ["host: 127.0.0.1, port: 5433", "host: 127.0.0.1, port: 3307"])
-def test_encryption_is_not_dropped_without_a_word(load: Load, where: str) -> None:
-    error = refused(load, replaced(where, f"{where}, security: {{ssl-ca: x}}"))
-    assert (error.code, "encrypted" in error.what) == ("not-supported", True)
+def test_the_block_for_tls_is_read_or_refused(load: Load, where: str, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+
+    def with_block(block: str) -> str:
+        return replaced(where, f"{where}, security: {block}")
+
+    config = load(with_block("{ssl-ca: ca.pem}"))
+    told, other = (config.target, config.source) if "5433" in where else (config.source, config.target)
+    assert told.tls == Tls(Mode.VERIFY_CA, str(tmp_path / "ca.pem"))
+    assert other.tls == Tls(Mode.PREFERRED)
+    assert load(with_block("{ssl-mode: VERIFY_IDENTITY}")).notes == ()
+    assert load(with_block("{}")).source.tls == Tls()
+    for block, code in (
+        ("{ssl-ca: x.pem}", "tls-files"),
+        ("{ssl-mode: maybe}", "bad-value"),
+        ("{ssl-mode: required, ssl-ca: ca.pem}", "bad-value"),
+        ("{ssl-key: ca.pem}", "bad-value"),
+        ("{cert-allowed-cn: [a]}", "not-supported"),
+        ("{ssl-ca-bytes: aGVsbG8=}", "not-supported"),
+        ("{ssl-cipher: x}", "unknown-key"),
+    ):
+        assert refused(load, with_block(block)).code == code
+
+
+def test_postgresql_has_no_way_to_trust_the_system_s_authorities_for_any_host(load: Load) -> None:
+    error = refused(load, replaced("port: 5433", "port: 5433, security: {ssl-mode: verify_ca}"))
+    assert (error.code, error.where.line) == ("missing-key", 3)
+
+
+def test_dm_s_encrypted_passwords_are_refused_where_they_are_written(load: Load) -> None:
+    encrypted = "MDEyMzQ1Njc4OWFiY2RlZkBzZWNyZXQ="
+    for old, key in (('"${MYSQL_PWD}"', 7), ('"${PGPASSWORD}"', 3)):
+        error = refused(load, replaced(old, encrypted))
+        assert error.code == "encrypted-password"
+        assert encrypted not in str(error)
+        assert "password-file" in error.todo
+        assert error.where.line in {key, 6}
+    assert load(replaced('"${MYSQL_PWD}"', "aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ=")).source.password
+
+
+def test_a_password_file_that_others_can_read_is_noted(load: Load, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pw\n")
+    text = replaced('password: "${MYSQL_PWD}"', "password-file: secret")
+    for mode, notes in ((0o600, 0), (0o644, 1), (0o640, 1)):
+        secret.chmod(mode)
+        config = load(text)
+        assert (config.source.password, len(config.notes)) == ("pw", notes)
+        assert all("chmod 600" in note for note in config.notes)
 
 
 def test_values_that_ask_for_what_happens_anyway_pass_without_a_note(load: Load) -> None:

@@ -19,14 +19,18 @@ from pidts.batch.context import JobContext
 from pidts.batch.log import log_format
 from pidts.batch.staging import stage, staged_rows
 from pidts.batch.workers import Commit
-from pidts.binlog import decode_slice
+from pidts.binlog import Told, decode_slice, decode_stream, whole_events
 from pidts.copy import Chunk, read_chunk
-from pidts.model import ChangeBatch, Extent, Lsn, Op, Table, Transient, change_schema
+from pidts.model import ChangeBatch, Extent, Halted, Lsn, Op, Table, Transient, Where
 from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 from pidts.reduce import Counts, buckets, net_changes
 from pidts.relay import RelayReader
 
 _TABLE = b"pidts.table"
+_PARTS = 1 << 32
+"""More than the batches that one slice can have: a blob's place in its batch is the slice's, then its own."""
+_AT_ONCE = 64 << 20
+"""A slice is larger only where a single transaction is; then it is not held in memory as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Pointer:
         if self.log:
             extent = self.log.extent
             data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
+            if self.log.commit:
+                data["commit"] = str(self.log.commit)
         if self.write:
             data["write"] = self.write.to_json()
         if self.read:
@@ -56,7 +62,8 @@ class Pointer:
         log = None
         if "log" in data:
             segment, offset, size, begin, number = data["log"]
-            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number)
+            commit = Lsn.parse(data["commit"]) if "commit" in data else None
+            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit)
         write, read = (ChunkRequest.from_json(data[name]) if name in data else None for name in ("write", "read"))
         return cls(log, write, read)
 
@@ -101,8 +108,10 @@ def pointers(plan: BatchPlan) -> list[Pointer]:
 def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
     """Read what a pointer points at."""
     if pointer.log is not None:
-        for batch in _decode_log(context, pointer.log):
-            yield from _deal(context.workers, batch, 1 + pointer.log.number)
+        first = (1 + pointer.log.number) * _PARTS
+        for part, batch in enumerate(_decode_log(context, pointer.log)):
+            _check_whole(batch)
+            yield from _deal(context.workers, batch, first + part)
     elif pointer.write is not None:
         table = context.structures[pointer.write.table]
         for batch in copied(table, staged_rows(context.staging, pointer.write)):
@@ -115,6 +124,19 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
         stage(context.staging, request, chunk, Lsn.at(chunk.high, context.change_no))
 
 
+def _check_whole(batch: ChangeBatch) -> None:
+    """A row that is told in part cannot be written yet; NULL instead of what is missing would be wrong."""
+    if batch.is_partial:
+        first = Lsn.from_bytes(batch.rows["lsn"].filter(batch.rows["partial"].is_valid())[0].as_py())
+        raise Halted(
+            "partial-row-image",
+            "rows are not told in full",
+            where=Where(table=str(batch.table.name), position=str(first)),
+            todo="Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and copy the table "
+            "again",
+        )
+
+
 def _check_origin(context: JobContext, chunk: Chunk) -> None:
     """A chunk's window is measured in the log that the relay holds; another server's position says nothing there."""
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
@@ -124,35 +146,35 @@ def _check_origin(context: JobContext, chunk: Chunk) -> None:
         raise Transient("source-moved", what, where=context.source.where)
 
 
-def _decode_log(context: JobContext, piece: LogSlice) -> list[ChangeBatch]:
+def _decode_log(context: JobContext, piece: LogSlice) -> Iterator[ChangeBatch]:
+    extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        return decode_slice(
-            relay.read(piece.extent),
-            format=log_format(relay.format(piece.extent.segment)),
-            log_file=piece.begin.position(relay.log_base).file,
-            change_no=piece.begin.change_no,
-            structures=context.structures,
-            offset=piece.begin.offset,
-        )
+        told: Told = {
+            "format": log_format(relay.format(extent.segment)),
+            "log_file": piece.begin.position(relay.log_base).file,
+            "change_no": piece.begin.change_no,
+            "structures": context.structures,
+            "offset": piece.begin.offset,
+            "commit": piece.commit,
+        }
+        if extent.size <= _AT_ONCE:
+            yield from decode_slice(relay.read(extent), **told)
+        else:
+            yield from decode_stream(lambda: whole_events(relay.chunks(extent)), **told)
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
     """Rows of a full copy as changes. Their Lsn is never asked for: they come before all changes of their batch."""
-    schema = change_schema(table)
+    fields = list(table.arrow)
     lsn = Lsn(0, 0, 0).to_bytes()
     for batch in rows.to_batches():
         count = batch.num_rows
-        yield ChangeBatch(
+        yield ChangeBatch.of(
             table,
-            pa.RecordBatch.from_arrays(
-                [
-                    pa.array([lsn] * count, schema.field("lsn").type),
-                    pa.array([int(Op.COPY)] * count, pa.int8()),
-                    pa.nulls(count, schema.field("before").type),
-                    pa.StructArray.from_arrays(batch.columns, fields=list(table.arrow)),
-                ],
-                schema=schema,
-            ),
+            pa.array([lsn] * count, pa.binary(Lsn.SIZE)),
+            pa.array([int(Op.COPY)] * count, pa.int8()),
+            pa.nulls(count, pa.struct(fields)),
+            pa.StructArray.from_arrays(batch.columns, fields=fields),
         )
 
 

@@ -15,6 +15,8 @@ def log_format(format_event: bytes) -> Format:
 def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
     """The statement of an entry as the source wrote it, with the modes that it ran under."""
     begin, extent = entry.transaction.begin, entry.extent
+    if entry.prepared is not None:
+        begin, extent = entry.prepared.begin, entry.prepared
     form = log_format(relay.format(extent.segment))
     walker = LogWalker(begin.position(relay.log_base).file, begin.offset, form)
     for raw in iter_raw(relay.read(extent)):

@@ -83,3 +83,34 @@ DEC8 = (
     "\ufffe¹º»¼½\ufffe¿ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏ\ufffeÑÒÓÔÕÖŒØÙÚÛÜŸ\ufffeßàáâãäåæçèéêëìíîï\ufffeñòóôõöœøùúûüÿ"
     "\ufffe\ufffe"
 )
+
+BIG5_ADDED = {bytes([0xF9, 0xD6 + place]): character for place, character in enumerate("碁銹裏墻恒粧嫺")}
+
+
+def _euc(rows: range, prefix: bytes = b"") -> list[bytes]:
+    """The two bytes of each place of some rows of a Japanese table of 94 by 94 characters."""
+    return [prefix + bytes([row, cell]) for row in rows for cell in range(0xA1, 0xFF)]
+
+
+def _row_13_of_cp932() -> list[str]:
+    places = [*range(0x40, 0x7F), *range(0x80, 0x9F)]
+    return [bytes([0x87, place]).decode("cp932", "ignore") for place in places]
+
+
+EUC_USER_DEFINED = {
+    place: chr(0xE000 + number)
+    for number, place in enumerate(_euc(range(0xF5, 0xFF)) + _euc(range(0xF5, 0xFF), b"\x8f"))
+}
+"""ujis and eucjpms have the private characters U+E000 to U+E757 in the rows that the Japanese standards leave free."""
+
+_IBM = (
+    "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓﨔橫櫢淸淲瀨凞猪甁"
+    "皂皞益礰礼神祥福竧靖精綠緖羽荢﨟薰蘒﨡蠇諸譿賴赶﨣﨤逸郞都鄕﨧﨨閒隆﨩霻靍靑飯飼館馞髙魲鶴黑"
+)
+EUCJPMS_ADDED = dict(zip(_euc(range(0xF3, 0xF5), b"\x8f")[-len(_IBM) :], _IBM, strict=True))
+"""What eucjpms adds to ujis: NEC's row 13 as cp932 has it, and IBM's characters."""
+EUCJPMS_ADDED |= {
+    place: character
+    for place, character in zip(_euc(range(0xAD, 0xAE)), _row_13_of_cp932(), strict=True)
+    if not character.isascii()
+}

@@ -1,7 +1,8 @@
 """Text in the servers' charsets: which one a collation id means, and from bytes to `str`.
 
-Python's codecs agree with the servers' tables, checked byte by byte, apart from the differences listed here. What no
-table knows stays an error: text is never replaced by question marks.
+Python's codecs agree with the servers' tables, checked character by character on every server, apart from the
+differences listed here. What no table knows stays an error: text is never replaced by question marks. Where only Python
+knows a character (eight of cp1256, seven doubles of big5) it is the character that every writer of these bytes meant.
 """
 
 # Tables of characters are full of such as look like others.
@@ -10,7 +11,7 @@ table knows stays an error: text is never replaced by question marks.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from pidts.binlog import charset_tables
@@ -69,11 +70,19 @@ _UPPER_HALVES = {
 }
 # Several bytes a character: a codec, and characters that the servers map elsewhere.
 _MOVED = {
-    "gb18030": ("gb18030", {"\ue7c7": "ḿ"}),
+    "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),
     "ujis": ("euc_jp", {"＼": "\\"}),
-    "eucjpms": ("euc_jp", dict(zip("〜‖−¢£¬", "～∥－￠￡￢", strict=True))),
+    "eucjpms": ("euc_jp", dict(zip("〜‖−¢£¬¦", "～∥－￠￡￢￤", strict=True))),
 }
+# Characters that the servers know and the codec does not.
+_ADDED = {
+    "big5": charset_tables.BIG5_ADDED,
+    "ujis": charset_tables.EUC_USER_DEFINED,
+    "eucjpms": charset_tables.EUC_USER_DEFINED | charset_tables.EUCJPMS_ADDED,
+}
+_FULLWIDTH_TILDE = (b"\x8f\xa2\xb7", b"\xa1\xc1")
+"""eucjpms has it twice; Python takes the first form for the ASCII tilde. No character ends in 8F: the bytes are one."""
 _WIDTHS = {"utf8": 3, "utf8mb3": 3, "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gb18030": 4}
 _WIDTHS |= {"ujis": 3, "eucjpms": 3} | dict.fromkeys(("big5", "gbk", "gb2312", "euckr", "sjis", "cp932"), 2)
 
@@ -103,10 +112,12 @@ def width(charset: str) -> int:
 def decoder(charset: str) -> Decoder:
     """The function that reads text of this charset."""
     if charset in _CODECS:
-        return _strict(_CODECS[charset])
+        return _strict(_CODECS[charset], charset)
     if charset in _MOVED:
         codec, moved = _MOVED[charset]
-        plain, table = _strict(codec), str.maketrans(moved)
+        plain, table = _strict(codec, charset), str.maketrans(moved)
+        if charset == "eucjpms":
+            return lambda data: plain(data.replace(*_FULLWIDTH_TILDE)).translate(table)
         return lambda data: plain(data).translate(table)
     if charset in _PATCHED:
         return _by_table(_patched(*_PATCHED[charset]))
@@ -119,9 +130,26 @@ def decoder(charset: str) -> Decoder:
     )
 
 
-def _strict(codec: str) -> Decoder:
-    decode = codecs.getdecoder(codec)
-    return lambda data: decode(data, "strict")[0]
+def _strict(codec: str, charset: str) -> Decoder:
+    decode, errors = codecs.getdecoder(codec), "strict"
+    if added := _ADDED.get(charset):
+        errors = f"pidts-{charset}"
+        codecs.register_error(errors, _filling(added))
+    return lambda data: decode(data, errors)[0]
+
+
+def _filling(added: Mapping[bytes, str]) -> Callable[[UnicodeError], tuple[str, int]]:
+    """For the places at which a codec gives up."""
+
+    def fill(error: UnicodeError) -> tuple[str, int]:
+        if isinstance(error, UnicodeDecodeError):
+            for size in (2, 3):
+                character = added.get(error.object[error.start : error.start + size])
+                if character is not None:
+                    return character, error.start + size
+        raise error
+
+    return fill
 
 
 def _by_table(table: str) -> Decoder:

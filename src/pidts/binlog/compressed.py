@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zlib
 from collections.abc import Iterator
 
@@ -10,13 +9,15 @@ import zstandard
 
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import HEADER, HEADER_SIZE, Event
-from pidts.binlog.walk import iter_raw
+from pidts.binlog.walk import iter_raw, whole_events
 from pidts.model.errors import DecodeError
 
 _END, _SIZE, _ALGORITHM, _RAW_SIZE = 0, 1, 2, 3
 _ZSTD, _PLAIN = 0, 255
 _LARGEST = 2**32
-_PIECE = 2**20
+_PIECE = 4 << 20
+_LONGEST_HEAD = 256
+"""More than the fields in front of the compressed bytes take."""
 
 
 def inflate(data: bytes, what: str) -> bytes:
@@ -52,41 +53,50 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
 
     They carry neither checksums nor positions; each is given the position of the event around it.
     """
-    payload = _payload(event.body)
     at = 0
-    for raw in iter_raw(payload):
-        timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
-        body = raw[HEADER_SIZE:]
-        yield at, Event(kind, timestamp, server_id, flags, size, log_pos, event.offset, event.log_index, body)
-        at += size
+    for piece in payload_pieces(event.body):
+        for raw in iter_raw(piece):
+            yield at, inner_event(event, raw)
+            at += len(raw)
 
 
-def _payload(body: memoryview) -> bytes:
+def inner_event(event: Event, raw: memoryview) -> Event:
+    """One of the events inside a TRANSACTION_PAYLOAD event."""
+    timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
+    return Event(kind, timestamp, server_id, flags, size, log_pos, event.offset, event.log_index, raw[HEADER_SIZE:])
+
+
+def payload_pieces(body: memoryview) -> Iterator[bytes]:
+    """What a TRANSACTION_PAYLOAD event holds, uncompressed, in pieces of whole events: it may be far larger."""
     what = "a TRANSACTION_PAYLOAD event"
-    cursor = Cursor(body, what)
+    cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}
     while (field := cursor.packed()) != _END:
         value = Cursor(cursor.take(cursor.packed()), what)
         fields[field] = value.packed()
-    data = cursor.rest()
+    data = body[cursor.at :]
     if fields.get(_SIZE, len(data)) != len(data):
         raise DecodeError("bad-size", f"{what} holds {len(data)} bytes and says it holds {fields[_SIZE]}")
     algorithm, size = fields.get(_ALGORITHM, _PLAIN), fields.get(_RAW_SIZE, len(data))
     if algorithm == _PLAIN:
-        return data
+        return iter([bytes(data)])
     if algorithm != _ZSTD or size >= _LARGEST:
         raise DecodeError("bad-compression", f"{what} has algorithm {algorithm} and size {size}")
-    raw = bytearray()
+    return whole_events(_unpacked(data, size, what))
+
+
+def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
+    """Piece by piece: the size is a claim, and must not make us allocate what never comes."""
+    done = 0
     try:
-        # Piece by piece: the size is a claim, and must not make us allocate what never comes.
-        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
-            while len(raw) <= size and (piece := reader.read(_PIECE)):
-                raw += piece
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            while done <= size and (piece := reader.read(_PIECE)):
+                done += len(piece)
+                yield piece
     except (zstandard.ZstdError, MemoryError) as error:
         raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
-    if len(raw) != size:
-        raise DecodeError("bad-size", f"{what} uncompresses to {len(raw)} bytes and says it has {size}")
-    return bytes(raw)
+    if done != size:
+        raise DecodeError("bad-size", f"{what} uncompresses to {done} bytes and says it has {size}")
 
 
 def _inflate(data: bytes, size: int, wbits: int, what: str) -> bytes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NotRequired, TypedDict
 
 from pidts.binlog import refusals
+from pidts.binlog.choice import compiled
 from pidts.binlog.compressed import payload_events
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS
-from pidts.binlog.rows import ROW_EVENTS, Binding, RowsEvent, TableRows
+from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent
 from pidts.binlog.statements import Control, Query
-from pidts.binlog.table_map import TableMap, table_id, table_name
+from pidts.binlog.storage import Binding, Rows, new_rows
+from pidts.binlog.table_map import TableMap, table_id
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, PidtsError
@@ -19,10 +22,26 @@ from pidts.model.table import Table, TableName
 
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
-_BATCH_BYTES = 2**29
+BATCH_BYTES = 2**29
 """Row bytes after which a table's next changes go into another batch: Arrow's text columns end at 2 GiB."""
 
-Mark = dict[TableName, tuple[int, int, int]]
+_FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
+
+Mark = dict[Rows, tuple[int, int, int]]
+StructureOf = Callable[[TableMap], Table | None]
+"""The structure in which the rows behind a TABLE_MAP event are written; None where they are not wanted."""
+Structures = Mapping[TableName, Table] | StructureOf
+
+
+class Told(TypedDict):
+    """What a stretch of log does not say itself; see `decode_slice`."""
+
+    format: Format
+    log_file: str
+    change_no: int
+    structures: Structures
+    offset: int
+    commit: NotRequired[Lsn | None]
 
 
 def decode_slice(
@@ -31,59 +50,105 @@ def decode_slice(
     format: Format,  # noqa: A002
     log_file: str,
     change_no: int,
-    structures: Mapping[TableName, Table],
+    structures: Structures,
     after: Lsn | None = None,
     offset: int = 4,
+    commit: Lsn | None = None,
 ) -> list[ChangeBatch]:
     """The row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that
-    are not in `structures` are passed over. Rows at or before `after` are left out. A table has one batch, unless its
-    rows are larger than an Arrow array can be.
+    are not in `structures` are passed over. Rows at or before `after` are left out. A structure of a table has one
+    batch, unless its rows are larger than an Arrow array can be.
+
+    The rows of a prepared XA transaction are left out: what follows may be a rollback. Once it is committed, its group
+    alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows.
     """
-    walker = LogWalker(log_file, offset, format)
-    decoder = RowDecoder(structures, change_no, after)
-    for piece in iter_raw(raw):
-        event = walker.feed(piece)
-        try:
-            decoder.feed(event)
-        except PidtsError as error:
-            raise refusals.located(error, f"{walker.file}:{event.offset}") from error
+    decoder = new_decoder(structures, change_no, after, commit, mariadb=format.is_mariadb)
+    decoder.follow(LogWalker(log_file, offset, format), raw)
     return decoder.take()
+
+
+def new_decoder(
+    structures: Structures,
+    change_no: int,
+    after: Lsn | None = None,
+    commit: Lsn | None = None,
+    *,
+    mariadb: bool = False,
+    batch_bytes: int | None = None,
+    is_final: bool = False,
+) -> RowDecoder:
+    """The compiled decoder or its plain twin; the arguments are those of `RowDecoder`."""
+    kind = RowDecoder
+    if compiled():
+        from pidts.binlog.kernel.routed import RoutedDecoder  # the compiler is loaded when rows come, not before
+
+        kind = RoutedDecoder
+    return kind(structures, change_no, after, commit, mariadb=mariadb, batch_bytes=batch_bytes, is_final=is_final)
 
 
 class RowDecoder:
     """Collects the rows of a stream of events; what the source rolled back to a savepoint is not among them."""
 
-    def __init__(self, structures: Mapping[TableName, Table], change_no: int, after: Lsn | None = None) -> None:
-        self._structures = structures
+    def __init__(
+        self,
+        structures: Structures,
+        change_no: int,
+        after: Lsn | None = None,
+        commit: Lsn | None = None,
+        *,
+        mariadb: bool = False,
+        batch_bytes: int | None = None,
+        is_final: bool = False,
+    ) -> None:
+        """`is_final`: nothing in this log is taken back, so rows may leave before their transaction ends."""
+        self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
         self._change_no = change_no
         self._after = after
-        self._rows: dict[TableName, TableRows] = {}
+        self._commit = commit
+        self._mariadb = mariadb
+        self._batch_bytes = batch_bytes or BATCH_BYTES
+        self._is_final = is_final
+        self._group: int | None = None
+        """First byte of the group whose commit came later."""
+        self._rows: dict[Table, Rows] = {}
         self._full: list[ChangeBatch] = []
+        self._open_full: list[ChangeBatch] = []
+        """Full batches of the open transaction alone."""
         self._bindings: dict[bytes, Binding | None] = {}
         self._mapped: dict[int, Binding | None] = {}
         self._touched: Mark = {}
         """Tables with rows in the open transaction, as they were when it began."""
         self._savepoints: dict[str, Mark] = {}
-        self._split = False
-        """Whether some rows of the open transaction have left in a full batch."""
+
+    def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
+        """The next events, in log order; the walker stands before them."""
+        for piece in iter_raw(raw):
+            event = walker.feed(piece)
+            try:
+                self.feed(event)
+            except PidtsError as error:
+                raise refusals.located(error, f"{walker.file}:{event.offset}") from error
 
     def feed(self, event: Event) -> None:
-        """The next event, in log order."""
+        """The next event."""
         if event.type == EventType.TRANSACTION_PAYLOAD:
             for place, inner in payload_events(event):
                 if inner.type == EventType.TRANSACTION_PAYLOAD:
                     raise refusals.unknown_event(inner)
                 self._feed(inner, place)
         else:
-            self._feed(event, 0)
+            self._feed(event, 0 if self._commit is None else self._behind_first(event))
 
     def take(self) -> list[ChangeBatch]:
         """All rows so far; tables in the order in which they first appeared."""
-        batches = self._full + [rows.take() for rows in self._rows.values() if rows.ops]
-        self._full = []
-        return batches
+        return self.take_full() + [rows.take() for rows in self._rows.values() if len(rows)]
+
+    def take_full(self) -> list[ChangeBatch]:
+        """The batches that are full, if any; nothing in them is taken back any more."""
+        full, self._full = self._full, []
+        return full
 
     def _feed(self, event: Event, place: int) -> None:
         kind = event.type
@@ -98,13 +163,23 @@ class RowDecoder:
         elif kind == EventType.XID:
             self._end()
         elif kind == EventType.XA_PREPARE:
-            if self._touched and not refusals.is_one_phase(event):
-                raise refusals.prepared_xa()
+            if self._commit is None and not refusals.is_one_phase(event):
+                self._roll_back()
+            self._end()
+        elif kind in _FILE_ENDS:
+            # The server died before it had written the end of the transaction: it never took place.
+            self._roll_back()
             self._end()
         elif kind == EventType.INCIDENT:
             raise refusals.incident(event)
         elif kind != EventType.EXECUTE_LOAD_QUERY and not event.may_be_ignored:
             raise refusals.unknown_event(event)
+
+    def _behind_first(self, event: Event) -> int:
+        """How far an event is from the first: the place of its rows in a group that has one Lsn."""
+        if self._group is None:
+            self._group = event.offset
+        return event.offset - self._group
 
     def _map(self, event: Event) -> None:
         body = bytes(event.body)
@@ -113,13 +188,13 @@ class RowDecoder:
         self._mapped[table_id(body)] = self._bindings[body]
 
     def _bind(self, body: bytes) -> Binding | None:
-        name = table_name(body)
-        table = self._structures.get(name)
+        table_map = TableMap.parse(body, mariadb=self._mariadb)
+        table = self._structure_of(table_map)
         if table is None:
             return None
-        if name not in self._rows:
-            self._rows[name] = TableRows(table)
-        return Binding(TableMap.parse(body), self._rows[name])
+        if table not in self._rows:
+            self._rows[table] = new_rows(table)
+        return self._rows[table].bind(table_map)
 
     def _take_rows(self, event: Event, place: int) -> None:
         number = table_id(event.body)
@@ -130,22 +205,35 @@ class RowDecoder:
         binding = self._mapped[number]
         if binding is None:
             return
-        first = Lsn(self._change_no, event.log_index, event.offset, place)
+        first = (self._commit or Lsn(self._change_no, event.log_index, event.offset)).at_row(place)
         skip = 0
         if self._after is not None and first <= self._after:
             if first.at_row(0) != self._after.at_row(0):
                 return
             skip = self._after.row - place + 1
-        self._touched.setdefault(binding.rows.table.name, binding.rows.mark())
+        self._touched.setdefault(binding.rows, binding.rows.mark())
         binding.decode(RowsEvent.parse(event), first, skip)
         self._make_room(binding.rows)
 
-    def _make_room(self, rows: TableRows) -> None:
+    def _make_room(self, rows: Rows) -> None:
         """Ends a batch before it is too large, but not where the source may still go back to a savepoint."""
-        if rows.size >= _BATCH_BYTES and not self._savepoints:
-            self._full.append(rows.take())
-            self._touched[rows.table.name] = rows.mark()
-            self._split = True
+        if rows.size < self._batch_bytes or self._may_go_back:
+            return
+        batch = rows.take()
+        older = self._touched[rows][0] if rows in self._touched else len(batch)
+        if older:
+            self._full.append(ChangeBatch(batch.table, batch.rows.slice(0, older)))
+        if older < len(batch):
+            self._open_full.append(ChangeBatch(batch.table, batch.rows.slice(older)))
+        if rows in self._touched:
+            self._touched[rows] = rows.mark()
+        if self._is_final:
+            self._full += self._open_full
+            self._open_full = []
+
+    @property
+    def _may_go_back(self) -> bool:
+        return bool(self._savepoints) and not self._is_final
 
     def _control(self, query: Query) -> None:
         match query.control:
@@ -154,9 +242,7 @@ class RowDecoder:
             case Control.COMMIT:
                 self._end()
             case Control.ROLLBACK:
-                if self._split:
-                    raise refusals.rollback_of_too_much()
-                self._back_to(self._touched)
+                self._roll_back()
                 self._end()
             case Control.SAVEPOINT:
                 self._savepoints[query.savepoint] = self._mark()
@@ -168,18 +254,29 @@ class RowDecoder:
     def _begin(self) -> None:
         self._touched = {}
         self._savepoints = {}
-        self._split = False
 
     def _end(self) -> None:
         self._savepoints = {}
-        for name in self._touched:
-            self._make_room(self._rows[name])
+        self._full += self._open_full
+        self._open_full = []
+        for rows in self._touched:
+            self._make_room(rows)
+        self._full += self._open_full
+        self._open_full = []
         self._mapped.clear()
         self._begin()
 
     def _mark(self) -> Mark:
-        return {name: self._rows[name].mark() for name in self._touched}
+        return {rows: rows.mark() for rows in self._touched}
+
+    def _roll_back(self) -> None:
+        self._open_full = []
+        self._back_to(self._touched)
 
     def _back_to(self, mark: Mark) -> None:
-        for name, beginning in self._touched.items():
-            self._rows[name].back_to(mark.get(name, beginning))
+        for rows, beginning in self._touched.items():
+            rows.back_to(mark.get(rows, beginning))
+
+
+def _by_name(structures: Mapping[TableName, Table]) -> StructureOf:
+    return lambda table_map: structures.get(table_map.name)

@@ -156,12 +156,16 @@ class Event:
         return is_artificial(self.type, self.flags, self.log_pos)
 
 
+_REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
+"""What a sender that starts in the middle of a file takes from its head, or makes up; then without a position."""
+
+
 def is_artificial(kind: int, flags: int, log_pos: int) -> bool:
     """Heartbeats, and what a sending thread makes up: they are in no log file."""
     return (
         bool(flags & FLAG_ARTIFICIAL)
         or kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
-        or (log_pos == 0 and kind in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION))
+        or (log_pos == 0 and kind in _REPEATED)
     )
 
 

@@ -12,6 +12,7 @@ that came out short moves the place past the end, where the caller looks once a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,18 @@ Append = Callable[[Any], None]
 Read = Callable[[bytes, int], int]
 MakeReader = Callable[[Append], Read]
 Build = Callable[[list[Any]], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A column that an image holds."""
+
+    bit: int
+    """Its bit among the image's NULLs."""
+    place: int
+    """Its place among the table's columns."""
+    read: Read
+    append: Append
 
 
 def mismatch(table: TableName, column: Column, wire: Wire) -> DecodeError:

@@ -30,8 +30,44 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)}
 _ESCAPES |= {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
+class Array(list["Node"]):
+    """The members of an array."""
+
+
+class Object(list[tuple[str, "Node"]]):
+    """The members of an object in the order in which the server keeps them: shorter names first, then by bytes."""
+
+    def get(self, name: str) -> Node | None:
+        """A member's value."""
+        return next((value for key, value in self if key == name), None)
+
+    def change(self, name: str, value: Node | None) -> None:
+        """Sets, adds or (without a value) removes a member."""
+        place = next((place for place, (key, _) in enumerate(self) if key == name), len(self))
+        self[place : place + 1] = [] if value is None else [(name, value)]
+        self.sort(key=lambda member: (len(member[0].encode()), member[0].encode()))
+
+
+Node = str | Array | Object
+"""A value of a document: the text of a scalar, or a container."""
+
+
 def text(document: bytes) -> str:
     """The document as text; an empty one is what the server keeps for a default it made up, and means null."""
+    return render(tree(document))
+
+
+def render(node: Node) -> str:
+    """A value as the server writes it."""
+    if isinstance(node, Object):
+        return "{" + ", ".join(f"{quoted(name)}: {render(value)}" for name, value in node) + "}"
+    if isinstance(node, Array):
+        return "[" + ", ".join(map(render, node)) + "]"
+    return node
+
+
+def tree(document: bytes) -> Node:
+    """The document, its scalars already text."""
     if not document:
         return "null"
     try:
@@ -70,7 +106,7 @@ class _Document:
         self._data = data
         self._budget = len(data)
 
-    def value(self, kind: int, at: int, depth: int) -> str:
+    def value(self, kind: int, at: int, depth: int) -> Node:
         self._budget -= 1
         if depth <= 0 or self._budget < 0:
             raise DecodeError("bad-json", "a JSON value is nested too deeply")
@@ -79,10 +115,9 @@ class _Document:
         if kind == _STRING:
             return quoted(self._sized(at).decode())
         if kind in (_SMALL_OBJECT, _LARGE_OBJECT):
-            pairs = self._members(at, depth, large=kind == _LARGE_OBJECT, keyed=True)
-            return "{" + ", ".join(pairs) + "}"
+            return Object(self._members(at, depth, large=kind == _LARGE_OBJECT, keyed=True))
         if kind in (_SMALL_ARRAY, _LARGE_ARRAY):
-            return "[" + ", ".join(self._members(at, depth, large=kind == _LARGE_ARRAY, keyed=False)) + "]"
+            return Array(value for _, value in self._members(at, depth, large=kind == _LARGE_ARRAY, keyed=False))
         if kind == _LITERAL and self._data[at] in _LITERALS:
             return _LITERALS[self._data[at]]
         if kind == _DOUBLE:
@@ -91,7 +126,7 @@ class _Document:
             return _opaque(self._data[at], self._sized(at + 1))
         raise DecodeError("bad-json", f"a JSON value has type {kind}")
 
-    def _members(self, start: int, depth: int, *, large: bool, keyed: bool) -> Iterator[str]:
+    def _members(self, start: int, depth: int, *, large: bool, keyed: bool) -> Iterator[tuple[str, Node]]:
         width, inline = (4, _INLINE_LARGE) if large else (2, _INLINE_SMALL)
         count = self._uint(start, width)
         end = start + self._uint(start + width, width)
@@ -106,12 +141,12 @@ class _Document:
             kind = self._data[entry]
             at = entry + 1 if kind in inline else start + self._uint(entry + 1, width)
             value = self.value(kind, at, depth - 1)
+            name = b""
             if keyed:
                 key = keys + number * (width + 2)
                 first = start + self._uint(key, width)
                 name = self._slice(first, self._uint(key + width, 2))
-                value = f"{quoted(name.decode())}: {value}"
-            yield value
+            yield name.decode(), value
 
     def _sized(self, at: int) -> bytes:
         """Bytes behind a length that has seven bits in each byte."""

@@ -34,24 +34,6 @@ def is_one_phase(event: Event) -> bool:
     return Cursor(event.body, "an XA_PREPARE event").uint(1) != 0
 
 
-def prepared_xa() -> Halted:
-    """Rows that a later statement commits or takes back."""
-    return Halted(
-        "xa-not-supported",
-        "the rows of an XA transaction are in the log before it is decided whether they count",
-        todo="Do not use two-phase XA transactions on synchronised tables; copy the tables again to go on",
-    )
-
-
-def rollback_of_too_much() -> Halted:
-    """A group that ends in ROLLBACK is a rarity; one of this size has never been seen."""
-    return Halted(
-        "rollback-too-large",
-        "a transaction too large for one batch was rolled back in the log",
-        todo="Take the table out of the task, go on, and copy it again",
-    )
-
-
 def located(error: PidtsError, position: str) -> PidtsError:
     """The same error, naming the place in the log if it does not yet."""
     if error.where.position:

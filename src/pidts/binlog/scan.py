@@ -2,29 +2,42 @@
 
 A transaction begins with its GTID event (or BEGIN, where the server has no GTIDs) and ends with XID, COMMIT or
 ROLLBACK, or with its only statement. What lies between transactions (rotation, bookkeeping) becomes a *mark* when
-asked for.
+asked for. A group that only prepares an XA transaction is a mark too; it tells what it holds, and the group that
+commits or rolls it back tells which it means (`pidts.binlog.xa` brings the two together).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pidts.binlog import refusals
 from pidts.binlog.compressed import payload_events
 from pidts.binlog.events import Event, EventType
 from pidts.binlog.gtid_events import GTID_EVENTS, GtidEvent
-from pidts.binlog.rows import ROW_EVENTS
+from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.statements import Control, Query
 from pidts.binlog.table_map import table_name
 from pidts.binlog.walk import rotate_target
+from pidts.binlog.xa import XaPrepare, XaStatement
 from pidts.model.errors import DecodeError, PidtsError, Where
 from pidts.model.lsn import Lsn
 from pidts.model.position import Position
 from pidts.model.table import TableName
 from pidts.model.transaction import Transaction
+from pidts.model.xa import Xa, XaStep
 
 _STATEMENTS = frozenset({EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY})
+_XA_ENDS = {"COMMIT": XaStep.COMMIT, "ROLLBACK": XaStep.ROLLBACK}
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What is known of an ordinary transaction in the middle of it."""
+
+    explicit: bool
+    row_events: int
+    tables: tuple[TableName, ...]
 
 
 @dataclass(slots=True)
@@ -38,6 +51,8 @@ class _Open:
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
+    xa: Xa | None = None
+    """The step of a two-phase XA transaction with which it ends."""
 
 
 class TransactionScanner:
@@ -55,14 +70,50 @@ class TransactionScanner:
         self._open: _Open | None = None
         self._timestamp = 0
         self._names: dict[bytes, TableName] = {}
+        self._skipped = False
+        """Nobody but `skip_into` has touched the open transaction."""
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
         return self._open is not None
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether ordinary events may be skipped from here on."""
+        return self._skipped if self._open is not None else self._reached <= self._prev
+
+    @property
+    def change_no(self) -> int:
+        """Of all Lsns that it makes."""
+        return self._change_no
+
+    @property
+    def previous(self) -> Lsn:
+        """The Lsn of the last transaction or mark."""
+        return self._prev
+
+    @property
+    def timestamp(self) -> int:
+        """When the source executed what came last, in seconds since 1970 UTC."""
+        return self._timestamp
+
+    def skip_to(self, lsn: Lsn, timestamp: int) -> None:
+        """Stand behind transactions that somebody else has found, the last one of which ended here."""
+        self._prev = self._reached = lsn
+        self._gap = self._open = None
+        self._timestamp = timestamp
+
+    def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
+        """Stand within a transaction that somebody else has followed up to here."""
+        tables = dict.fromkeys(opened.tables)
+        self._open = _Open(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
+        self._timestamp = timestamp
+        self._skipped = True
+
     def feed(self, event: Event) -> Transaction | None:
         """The transaction that this event completes, if any."""
+        self._skipped = False
         if event.is_artificial:
             if event.type == EventType.ROTATE and self._open is None:
                 self._pass_to(Lsn.at(Position(*rotate_target(event.body)), self._change_no))
@@ -97,7 +148,7 @@ class TransactionScanner:
             done, self._open = self._open, None
             return self._entry(end, done.begin, done.gtid, done)
         if self._open is None:
-            self._pass_to(end, Lsn(self._change_no, event.log_index, event.offset))
+            self._pass_to(end, self._at(event))
         return None
 
     def _pass_to(self, end: Lsn, start: Lsn | None = None) -> None:
@@ -123,7 +174,10 @@ class TransactionScanner:
             tables=tuple(found.tables),
             ddl=";\n".join(sql for _, sql in statements) or None,
             ddl_schema=statements[0][0] if statements else "",
+            xa=found.xa,
         )
+        if found.xa is not None:
+            transaction = _held_back(transaction, found.xa)
         self._prev = self._reached = lsn
         self._gap = None
         return transaction
@@ -142,8 +196,11 @@ class TransactionScanner:
             self._now(event).tables[self._table(event)] = None
         elif kind in _STATEMENTS:
             return self._statement(event, Query.parse(event))
-        elif kind in (EventType.XID, EventType.XA_PREPARE):
+        elif kind == EventType.XID:
             self._now(event)
+            return True
+        elif kind == EventType.XA_PREPARE:
+            self._prepare(event)
             return True
         elif kind == EventType.INCIDENT:
             raise refusals.incident(event)
@@ -170,20 +227,30 @@ class TransactionScanner:
         now.statements.append((query.schema, query.sql))
         return not now.explicit and not opens_transaction(query.sql)
 
+    def _prepare(self, event: Event) -> None:
+        now, prepare = self._now(event), XaPrepare.parse(event)
+        if not prepare.one_phase:
+            now.xa = Xa(step=XaStep.PREPARE, xid=prepare.xid, at=self._at(event))
+
     def _xa(self, event: Event, sql: str) -> bool:
         """`XA START` stands where BEGIN would; the end of a prepared one is a transaction without rows."""
-        word = sql.split(maxsplit=2)[1].upper()
-        now = self._now(event)
-        if word in {"START", "BEGIN"}:
+        now, statement = self._now(event), XaStatement.parse(sql)
+        if statement.verb == "START":
             now.explicit = True
-        return word in {"COMMIT", "ROLLBACK"}
+        step = _XA_ENDS.get(statement.verb)
+        if step is not None and not now.row_events:
+            now.xa = Xa(step=step, xid=statement.xid, at=self._at(event))
+        return step is not None
+
+    def _at(self, event: Event) -> Lsn:
+        return Lsn(self._change_no, event.log_index, event.offset)
 
     def _now(self, event: Event) -> _Open:
         """The open transaction; on a server without GTIDs the event itself begins it."""
         return self._open or self._begin(event, GtidEvent(""), explicit=False)
 
     def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _Open:
-        self._open = _Open(Lsn(self._change_no, event.log_index, event.offset), gtid, explicit)
+        self._open = _Open(self._at(event), gtid, explicit)
         return self._open
 
     def _table(self, event: Event) -> TableName:
@@ -191,6 +258,20 @@ class TransactionScanner:
         if body not in self._names:
             self._names[body] = table_name(body)
         return self._names[body]
+
+
+def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
+    """What a group that only prepares holds does not count yet."""
+    if xa.step is XaStep.PREPARE:
+        xa = replace(
+            xa,
+            row_events=transaction.row_events,
+            tables=transaction.tables,
+            ddl=transaction.ddl,
+            ddl_schema=transaction.ddl_schema,
+        )
+        transaction = replace(transaction, row_events=0, tables=(), ddl=None, ddl_schema="")
+    return replace(transaction, xa=xa)
 
 
 def opens_transaction(sql: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -12,7 +13,7 @@ from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event, EventType
 from pidts.model.errors import DecodeError
 
-_FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
+FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
 _SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ, _DATABASE_CHARSET = 1, 2, 4, 5, 6, 8
 _INVOKER, _DATABASES = 11, 12
 
@@ -100,8 +101,16 @@ class Query:
             for control, pattern in _CONTROL:
                 if match := pattern.fullmatch(sql):
                     name = match["name"] if "name" in pattern.groupindex else ""
-                    return control, name.strip().strip("`").lower()
+                    return control, _folded(name.strip())
         return Control.NONE, ""
+
+
+def _folded(name: str) -> str:
+    """What a savepoint is known by: servers compare their names without case and accents, `e` is `É`."""
+    if len(name) > 1 and name[0] == name[-1] and name[0] in '`"':
+        name = name[1:-1].replace(name[0] * 2, name[0])
+    plain = "".join(letter for letter in unicodedata.normalize("NFD", name) if not unicodedata.combining(letter))
+    return plain.upper()
 
 
 def _variables(data: bytes) -> dict[str, Any]:
@@ -131,8 +140,8 @@ def _variables(data: bytes) -> dict[str, Any]:
             for _ in range(count if count < 254 else 0):
                 while cursor.take(1) != b"\0":
                     pass
-        elif code in _FIXED_VARIABLES:
-            cursor.take(_FIXED_VARIABLES[code])
+        elif code in FIXED_VARIABLES:
+            cursor.take(FIXED_VARIABLES[code])
         else:
             break
     return told

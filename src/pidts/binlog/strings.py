@@ -75,7 +75,8 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
             raise undecodable(table, column, charset, error) from error
         except UnicodeEncodeError as error:
             found = error.object[error.start : error.end].encode("unicode_escape").decode()
-            raise Halted("undecodable-text", f"{found} is half a character", where=Where(table=str(table))) from error
+            what = f"column {column.name} holds half a character: {found}"
+            raise Halted("undecodable-text", what, where=Where(table=str(table))) from error
 
     return build_utf8 if charset in charsets.UTF8 else build_decoded
 

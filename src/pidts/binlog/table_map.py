@@ -21,10 +21,11 @@ class TableMap:
     wires: tuple[Wire, ...]
     nullable: tuple[bool, ...]
     metadata: bytes = b""
+    mariadb: bool = False
 
     @classmethod
-    def parse(cls, body: bytes | memoryview) -> TableMap:
-        """From the event's body."""
+    def parse(cls, body: bytes | memoryview, *, mariadb: bool = False) -> TableMap:
+        """From the event's body; MariaDB counts columns otherwise than MySQL where it tells their charsets."""
         cursor = Cursor(body, "a TABLE_MAP event")
         table_id = cursor.uint(6)
         cursor.take(2)
@@ -34,11 +35,12 @@ class TableMap:
         wires = read_wires(types, cursor.take(cursor.packed()))
         bits = int.from_bytes(cursor.take((count + 7) // 8), "little")
         nullable = tuple(bool(bits >> place & 1) for place in range(count))
-        return cls(table_id, name, types, wires, nullable, cursor.rest())
+        return cls(table_id, name, types, wires, nullable, cursor.rest(), mariadb)
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
         """The table as far as the event tells; None where it has no names, unless made-up ones (`@1`) will do."""
-        return table_metadata.to_table(self.name, self.wires, self.nullable, self.metadata, placeholders=placeholders)
+        told = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
+        return table_metadata.to_table(self.name, self.wires, self.nullable, told, placeholders=placeholders)
 
 
 def table_id(body: bytes | memoryview) -> int:

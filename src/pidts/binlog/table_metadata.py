@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pidts.binlog import charsets
+from pidts.binlog import charsets, decimals
 from pidts.binlog.cursor import Cursor, text
+from pidts.binlog.temporal import UNTOLD
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 from pidts.model.table import Column, Key, Table, TableName
@@ -49,14 +50,16 @@ _BLOBS = frozenset(
 )
 _VARYING = frozenset({WireType.VARCHAR, WireType.VAR_STRING, WireType.VARCHAR_COMPRESSED})
 _CHARACTER = _BLOBS | _VARYING | {WireType.STRING}
+_OLD_TIMES = frozenset({WireType.TIME, WireType.DATETIME, WireType.TIMESTAMP})
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BYTES = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 
 
 @dataclass(slots=True)
-class _Told:
+class Told:
     """The fields as they come, each list in the order of the columns that it is about."""
 
+    mariadb: bool = False
     unsigned: list[bool] = field(default_factory=list)
     collations: list[int] = field(default_factory=list)
     label_collations: list[int] = field(default_factory=list)
@@ -68,10 +71,9 @@ class _Told:
 
 
 def to_table(
-    name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: bytes, *, placeholders: bool
+    name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], told: Told, *, placeholders: bool
 ) -> Table | None:
     """The table as far as the event tells it; without names None, or the columns are called `@1`, `@2` and so on."""
-    told = _read(metadata, wires)
     if told.names and len(told.names) != len(wires):
         raise DecodeError("bad-table-map", f"a table map of {name} names {len(told.names)} of {len(wires)} columns")
     if not told.names:
@@ -92,10 +94,11 @@ def to_table(
     )
 
 
-def _read(metadata: bytes, wires: tuple[Wire, ...]) -> _Told:
-    told = _Told()
+def read(wires: tuple[Wire, ...], metadata: bytes, *, mariadb: bool) -> Told:
+    """Takes an event's optional metadata apart."""
+    told = Told(mariadb)
     cursor = Cursor(metadata, "a table map's optional metadata")
-    characters = sum(wire.type in _CHARACTER for wire in wires)
+    characters = sum(_has_collation(wire, mariadb=mariadb) for wire in wires)
     labelled = sum(wire.type in (WireType.ENUM, WireType.SET) for wire in wires)
     while cursor.left:
         code = cursor.uint(1)
@@ -106,6 +109,10 @@ def _read(metadata: bytes, wires: tuple[Wire, ...]) -> _Told:
             told.collations = _with_default(part, characters)
         elif code == _COLUMN_CHARSET:
             told.collations = _numbers(part)
+            if len(told.collations) != characters:
+                raise DecodeError(
+                    "bad-table-map", f"a table map has {len(told.collations)} charsets for {characters} columns"
+                )
         elif code == _LABEL_DEFAULT_CHARSET:
             told.label_collations = _with_default(part, labelled)
         elif code == _LABEL_CHARSET:
@@ -143,15 +150,21 @@ def _with_default(part: Cursor, count: int) -> list[int]:
     return collations
 
 
-def _types(wires: tuple[Wire, ...], told: _Told) -> list[ColumnType]:
+def _has_collation(wire: Wire, *, mariadb: bool) -> bool:
+    """Vectors count among the columns with a charset; geometries do on MariaDB and do not on MySQL."""
+    return wire.type in _CHARACTER or wire.type is WireType.VECTOR or (mariadb and wire.type is WireType.GEOMETRY)
+
+
+def _types(wires: tuple[Wire, ...], told: Told) -> list[ColumnType]:
     unsigned, collations, label_collations = iter(told.unsigned), iter(told.collations), iter(told.label_collations)
     sets, enums, dimensions = iter(told.set_labels), iter(told.enum_labels), iter(told.dimensions)
     types = []
     for wire in wires:
+        collation = next(collations, _BINARY) if _has_collation(wire, mariadb=told.mariadb) else _BINARY
         if wire.type in _NUMERIC:
             types.append(_number(wire, unsigned=next(unsigned, False)))
         elif wire.type in _CHARACTER:
-            types.append(_character(wire, next(collations, _BINARY)))
+            types.append(_character(wire, collation))
         elif wire.type is WireType.ENUM:
             types.append(_labels(wire, next(enums, None), next(label_collations, 0)))
         elif wire.type is WireType.SET:
@@ -160,6 +173,8 @@ def _types(wires: tuple[Wire, ...], told: _Told) -> list[ColumnType]:
             types.append(ColumnType(Kind.VECTOR, length=next(dimensions, None)))
         elif wire.type is WireType.BIT:
             types.append(ColumnType(Kind.BIT, length=wire.size))
+        elif wire.type in _OLD_TIMES:
+            types.append(ColumnType(_PLAIN[wire.type], fsp=UNTOLD if told.mariadb else 0))
         elif wire.type in _PLAIN:
             types.append(ColumnType(_PLAIN[wire.type], fsp=wire.scale))
         else:
@@ -170,6 +185,7 @@ def _types(wires: tuple[Wire, ...], told: _Told) -> list[ColumnType]:
 def _number(wire: Wire, *, unsigned: bool) -> ColumnType:
     kind = _PLAIN[wire.type]
     if kind is Kind.DECIMAL:
+        decimals.layout(wire.size, wire.scale)
         return ColumnType(kind, unsigned=unsigned, precision=wire.size, scale=wire.scale)
     return ColumnType(kind, unsigned=unsigned and kind is not Kind.YEAR)
 
@@ -185,8 +201,10 @@ def _character(wire: Wire, collation: int) -> ColumnType:
             raise DecodeError("unknown-type", f"a table map has a column {wire}")
         return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
-    length = wire.size // charsets.width(charset)
-    return ColumnType(kinds[0], length=length, charset=charset) if as_text else ColumnType(kinds[1], length=wire.size)
+    # A compressed column has room for the byte that tells how a value is compressed.
+    size = wire.size - (wire.type is WireType.VARCHAR_COMPRESSED)
+    length = size // charsets.width(charset)
+    return ColumnType(kinds[0], length=length, charset=charset) if as_text else ColumnType(kinds[1], length=size)
 
 
 def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnType:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pidts.binlog.image import Append, MakeReader, Read
 from pidts.binlog.wire import Wire, WireType
 from pidts.model import calendar
-from pidts.model.errors import DecodeError
+from pidts.model.errors import DecodeError, Halted
 from pidts.model.types import ColumnType, Kind
 
 _SECOND = 1_000_000
@@ -23,6 +23,9 @@ _MICROSECOND_BITS = 37
 _MICROSECONDS = (1 << _MICROSECOND_BITS) - 1
 _LAST_YEAR = 9999
 _LAST_HOUR = 838
+
+UNTOLD = -1
+"""As `fsp`: MariaDB's own forms do not tell how many digits a fraction has, and without that cannot be read."""
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
 
@@ -34,6 +37,14 @@ _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     """None where the form does not fit the type."""
+    if kind.fsp == UNTOLD:
+        raise Halted(
+            "unknown-precision",
+            f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not tell how "
+            "many digits its fraction has",
+            todo="Give the table's structure, or rewrite the table on the source: SET GLOBAL "
+            "mysql56_temporal_format=ON; ALTER TABLE ... FORCE",
+        )
     fits = wire.scale == kind.fsp
     match (kind.kind, wire.type):
         case (Kind.DATE, WireType.DATE):
@@ -81,10 +92,7 @@ def _days(packed: list[Any] | set[int]) -> dict[int, int]:
     known = {}
     for value in set(packed):
         if value is not None:
-            year, month, day = value >> 9, value >> 5 & 15, value & 31
-            if year > _LAST_YEAR:
-                raise DecodeError("bad-date", f"year {year} cannot be")
-            known[value] = calendar.days(year, month, day)
+            known[value] = calendar.days(value >> 9, value >> 5 & 15, value & 31)
     return known
 
 
@@ -92,8 +100,14 @@ def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, mi
     """`year_month` is year * 13 + month, which is how all forms but the oldest have it."""
     if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
         raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is no time of day")
-    date = year_month // 13 << 9 | year_month % 13 << 5 | day
+    date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
     return date << _MICROSECOND_BITS | ((hour * 60 + minute) * 60 + second) * _SECOND + microsecond
+
+
+def _real_year(date: int) -> int:
+    if date >> 9 > _LAST_YEAR:
+        raise DecodeError("bad-date", f"year {date >> 9} cannot be")
+    return date
 
 
 def _duration(hour: int, minute: int, second: int, microsecond: int) -> int:
@@ -123,7 +137,7 @@ def _reading(size: int, convert: Callable[[int], int], *, big: bool = True) -> M
     return make
 
 
-_date = _reading(3, lambda packed: packed, big=False)
+_date = _reading(3, _real_year, big=False)
 
 
 def _datetime2(digits: int) -> MakeReader:

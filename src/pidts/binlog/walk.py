@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, Event, EventType, Format, is_artificial, type_name
 from pidts.model.errors import DecodeError, Where
@@ -15,6 +15,7 @@ _WRAP = 2**32
 _LAST_FILE = 2**32
 _LAST_BYTE = 10**12
 _FLAGS_AT = 17
+_SIZE_AT = 9
 _IN_USE = 1
 
 
@@ -38,6 +39,11 @@ class LogWalker:
     def offset(self) -> int:
         """The byte after the last real event."""
         return self._offset
+
+    @property
+    def log_index(self) -> int:
+        """The number of that file."""
+        return self._log_index
 
     @property
     def format(self) -> Format | None:
@@ -66,6 +72,16 @@ class LogWalker:
             self._format = Format.parse(body)
         return event
 
+    def skip_to(self, offset: int) -> None:
+        """Stand behind events of this file that somebody else has checked."""
+        self._offset = offset
+
+    def check(self, kind: int, told: tuple[int, int], found: tuple[int, int]) -> None:
+        """Whether an event that came in pieces has the size and the checksum that it tells."""
+        if told[0] != found[0]:
+            raise self._bad("bad-size", f"an event of {found[0]} bytes says it has {told[0]}")
+        self._verify(found[1], told[1], kind)
+
     def _place(self, log_pos: int, size: int) -> int:
         if log_pos == 0:
             return self._offset
@@ -81,7 +97,7 @@ class LogWalker:
                 # The flag "file is open" is changed in place when the server closes the file; the checksum is not.
                 header = bytearray(view[:HEADER_SIZE])
                 header[_FLAGS_AT] &= ~_IN_USE
-                self._verify(zlib.crc32(body, zlib.crc32(header)), view, kind)
+                self._verify(zlib.crc32(body, zlib.crc32(header)), _sum(view), kind)
             return body
         if kind == EventType.ROTATE and log_pos == 0:
             # Made up by the sending thread: the first one of a connection has no checksum, later ones may.
@@ -93,14 +109,14 @@ class LogWalker:
             return view[HEADER_SIZE:]
         if len(view) < HEADER_SIZE + CHECKSUM_SIZE:
             raise self._bad("truncated", f"{type_name(kind)} has no room for its checksum")
-        self._verify(zlib.crc32(view[:-CHECKSUM_SIZE]), view, kind)
+        self._verify(zlib.crc32(view[:-CHECKSUM_SIZE]), _sum(view), kind)
         return view[HEADER_SIZE:-CHECKSUM_SIZE]
 
-    def _verify(self, computed: int, view: memoryview, kind: int) -> None:
-        if computed != _sum(view):
+    def _verify(self, computed: int, told: int, kind: int) -> None:
+        if computed != told:
             raise self._bad(
                 "bad-checksum",
-                f"{type_name(kind)} has checksum {_sum(view):08x}, its bytes give {computed:08x}",
+                f"{type_name(kind)} has checksum {told:08x}, its bytes give {computed:08x}",
                 "The log is damaged on the source's disk, on the way or in the relay; check the source with "
                 "mariadb-binlog --verify-binlog-checksum",
             )
@@ -117,13 +133,19 @@ def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
     view = memoryview(buffer)
     at = 0
     while at < len(view):
-        if at + HEADER_SIZE > len(view):
-            raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
-        size = int.from_bytes(view[at + 9 : at + 13], "little")
-        if size < HEADER_SIZE or at + size > len(view):
-            raise DecodeError("bad-size", f"an event at byte {at} claims {size} bytes; {len(view) - at} are left")
-        yield view[at : at + size]
-        at += size
+        raw = event_at(view, at)
+        yield raw
+        at += len(raw)
+
+
+def event_at(view: memoryview, at: int) -> memoryview:
+    """The event that begins at a byte, as long as its header says."""
+    if at + HEADER_SIZE > len(view):
+        raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
+    size = int.from_bytes(view[at + 9 : at + 13], "little")
+    if size < HEADER_SIZE or at + size > len(view):
+        raise DecodeError("bad-size", f"an event at byte {at} claims {size} bytes; {len(view) - at} are left")
+    return view[at : at + size]
 
 
 def rotate_target(body: memoryview) -> tuple[str, int]:
@@ -152,3 +174,26 @@ def _number(file: str) -> int:
 
 def _sum(view: memoryview) -> int:
     return int.from_bytes(view[-CHECKSUM_SIZE:], "little")
+
+
+def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, cut behind the last event that each chunk completes."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk if rest else chunk
+        end = _end_of_events(data)
+        if end:
+            yield data[:end] if end < len(data) else data
+        rest = data[end:]
+    if rest:
+        yield rest  # Whoever cuts it into events says what is wrong with it.
+
+
+def _end_of_events(data: bytes) -> int:
+    at = 0
+    while at + HEADER_SIZE <= len(data):
+        size = int.from_bytes(data[at + _SIZE_AT : at + _SIZE_AT + 4], "little")
+        if size < HEADER_SIZE or at + size > len(data):
+            break
+        at += size
+    return at

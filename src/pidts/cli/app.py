@@ -16,6 +16,7 @@ import typer
 
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.logs import set_up_logs
+from pidts.cli.relay import relay_commands
 from pidts.cli.signals import run_until_stopped
 from pidts.model import ConfigError, PidtsError
 
@@ -29,6 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(relay_commands)
 
 _INTERRUPTED = 130
 
@@ -76,7 +79,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _help_for(arguments: Sequence[str]) -> str:
-    known = {command.name for command in app.registered_commands}
+    known = {command.name for command in app.registered_commands} | {relay_commands.info.name}
     named = [word for word in arguments[:1] if word in known]
     return f"See: {' '.join(['pidts', *named, '--help'])}"
 
@@ -146,25 +149,50 @@ def replicate(task: TaskFile, debug: Debug = False) -> None:
 @app.command("events")
 def events(
     source: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help="mysql://user@host:port/ or binary log files.")
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="mysql://user@host:port/, or binary log files (gzip and zstd too), or - for stdin.",
+        ),
     ],
     start: Annotated[
-        str, typer.Option("--from", metavar="POINT", help="Begin behind this Lsn, file:position or GTID set.")
+        str,
+        typer.Option("--from", metavar="POINT", help="Begin behind an Lsn, file:position or GTID (set), or at a time."),
     ] = "",
-    end: Annotated[str, typer.Option("--to", metavar="POINT", help="End with it.")] = "",
+    end: Annotated[str, typer.Option("--to", metavar="POINT", help="End with it; a time may be -1h (ago).")] = "",
     tables: Annotated[str, typer.Option(help="Only these: shop.orders,crm.*")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more; without --from, begin now.")] = False,
     schema_from: Annotated[
-        str, typer.Option("--schema-from", metavar="URL", help="For files: the server that knows the columns.")
+        str,
+        typer.Option(
+            "--schema-from",
+            metavar="URL|FILE.sql",
+            help="Who knows the columns: the files' server, or CREATE TABLE statements as of the beginning.",
+        ),
     ] = "",
-    zone: Annotated[int, typer.Option(help="The zone that the events are marked with.")] = 1,
+    form: Annotated[
+        str, typer.Option("--format", metavar="json|text", help="JSON lines, or for people (default on a terminal).")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    limit: Annotated[int | None, typer.Option(min=0, help="End after so many events.", show_default=False)] = None,
+    zone: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The zone that the events are marked with.")] = 1,
     debug: Debug = False,
 ) -> None:
-    """Print the change events of a log as JSON lines."""
+    """Print the change events of a log."""
     from pidts.cli.events import print_events
 
     set_up_logs(debug=debug)
-    print_events(source, start=start, end=end, tables=tables, follow=follow, schema_from=schema_from, zone=zone)
+    print_events(
+        source,
+        start=start,
+        end=end,
+        tables=tables,
+        follow=follow,
+        schema_from=schema_from,
+        zone=zone,
+        form="json" if as_json else form,
+        limit=limit,
+    )
 
 
 @app.command("demo")

@@ -1,116 +1,80 @@
-"""From a log to its change events, with the best structure that is known for each table at each place of the log."""
+"""From a log to its change events, transaction by transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 
-from pidts.binlog.changes import changes
-from pidts.binlog.compressed import payload_events
-from pidts.binlog.events import Event, EventType
 from pidts.binlog.scan import TransactionScanner
-from pidts.binlog.table_map import TableMap
-from pidts.binlog.walk import LogWalker
-from pidts.cli.event_input import LogInput
-from pidts.cli.event_range import EventRange, missed
+from pidts.binlog.walk import LogWalker, iter_raw
+from pidts.binlog.xa import PreparedGroups
+from pidts.cli.event_decode import Change, changes_of
+from pidts.cli.event_group import Group
 from pidts.cli.event_structures import Structures
-from pidts.model import DataChange, DecodeError, Lsn, SchemaEvent, Table, TableName, Transaction
-from pidts.schema import classify
+from pidts.excerpt.blocks import LogInput
+from pidts.excerpt.range import Cut, LogRange
+from pidts.model import Lsn, Transaction, xa_not_received
+from pidts.model.xa import XaStep
+from pidts.rules import AllowList
 
-Change = DataChange | SchemaEvent
 
-
-def read_events(log: LogInput, wanted: EventRange, *, zone: int, say: Callable[[str], None]) -> Iterator[Change]:
-    """All changes of the range, in log order."""
+def read_events(
+    log: LogInput,
+    wanted: LogRange,
+    tables: AllowList,
+    structures: Structures,
+    *,
+    zone: int,
+    say: Callable[[str], None],
+) -> Generator[Change]:
+    """All changes of the range to these tables, in log order."""
     change_no = wanted.start.change_no if isinstance(wanted.start, Lsn) else 0
-    structures = Structures(log.server, wanted.tables, say)
+    cut = Cut(wanted)
+    open_at = ""
+    prepared: PreparedGroups[Group] = PreparedGroups()
+    for found in _transactions(log, change_no):
+        if isinstance(found, str):
+            open_at = found
+            continue
+        # A prepared transaction changes no structure: servers refuse schema changes in it.
+        structures.enter(*found)
+        transaction, held = prepared.settle(*found)
+        if cut.takes(transaction):
+            if held is None and transaction.xa is not None and transaction.xa.step is XaStep.COMMIT:
+                raise xa_not_received(transaction)
+            yield from changes_of(transaction, found[1], held, structures, wanted, tables, zone)
+        if cut.ended:
+            return
+    if open_at:
+        say(f"the log ends inside a transaction, which begins at {open_at} and is left out")
+
+
+def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, Group] | str]:
+    """Each with its raw events; at the end the place of one that has no end, if there is one."""
     walker = LogWalker()
     scanner: TransactionScanner | None = None
-    pending: list[tuple[bytes | memoryview, Event]] = []
-    goals = wanted.goals()
-    for piece in log.pieces():
-        if piece.begins is not None:
-            walker = LogWalker(piece.begins.file, piece.begins.offset)
-            scanner = scanner or TransactionScanner(change_no, Lsn.at(piece.begins, change_no))
-        for raw in piece.events:
+    group: Group | None = None
+    for block in log.blocks():
+        if block.begins is not None:
+            walker = LogWalker(block.begins.file, block.begins.offset)
+            scanner = scanner or TransactionScanner(change_no, Lsn.at(block.begins, change_no))
+        for raw in iter_raw(block.data):
             file = walker.file
             event = walker.feed(raw)
             scanner = scanner or TransactionScanner(change_no, Lsn(change_no, event.log_index, event.offset))
+            if not scanner.in_transaction:
+                # As in a relay, a transaction follows what stands before it, whatever that is: so the first one of a
+                # range follows the same, wherever reading began.
+                scanner.mark()
             transaction = scanner.feed(event)
-            if scanner.in_transaction or transaction is not None:
-                pending.append((raw, event))
-            else:
-                pending.clear()
-            if transaction is None:
+            if walker.format is None or event.is_artificial:
                 continue
-            if wanted.ends_before(transaction):
-                return
-            if not wanted.begins_before(transaction) and not wanted.lacks(transaction):
-                yield from _shown(_Piece(walker, file, transaction, pending), structures, wanted, zone)
-            structures.passed(transaction, walker.format.server_version if walker.format else "")
-            pending.clear()
-            if goals and not (goals := missed(goals, transaction.gtid)):
-                return
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One transaction with its raw events."""
-
-    walker: LogWalker
-    file: str
-    transaction: Transaction
-    pending: list[tuple[bytes | memoryview, Event]]
-
-    def decode(self, structures: Mapping[TableName, Table], change_no: int, zone: int) -> list[Change]:
-        assert self.walker.format is not None, "a log begins with its format"  # noqa: S101 - the server's and file's rule
-        return list(
-            changes(
-                b"".join(raw for raw, _ in self.pending),
-                format=self.walker.format,
-                log_file=self.file,
-                change_no=change_no,
-                structures=structures,
-                prev_lsn=self.transaction.prev_lsn,
-                zone=zone,
-                offset=self.pending[0][1].offset,
-            )
-        )
-
-
-def _shown(piece: _Piece, structures: Structures, wanted: EventRange, zone: int) -> Iterator[Change]:
-    change_no = piece.transaction.lsn.change_no
-    maps = list(_table_maps(event for _, event in piece.pending))
-    known = {table_map.name: structures.at(table_map) for table_map in maps if wanted.tables(table_map.name)}
-    while True:
-        try:
-            found = piece.decode(known, change_no, zone)
-            break
-        except DecodeError as error:
-            # The structure is of another time: the columns are there, their names are not known.
-            misfit = [table_map for table_map in maps if str(table_map.name) == error.where.table]
-            if error.code != "structure-mismatch" or not misfit or misfit[0].name not in known:
-                raise
-            unnamed = structures.unnamed(misfit[0])
-            if known[unnamed.name] == unnamed:
-                raise
-            known[unnamed.name] = unnamed
-    for change in found:
-        if wanted.shows(change.lsn) and (isinstance(change, DataChange) or _is_wanted(change, wanted)):
-            yield change
-
-
-def _is_wanted(event: SchemaEvent, wanted: EventRange) -> bool:
-    """A statement of one of the tables; without a choice of tables, any on a schema that is not the server's own."""
-    names = classify(event.statement, event.schema).tables
-    if names or wanted.tables.do_tables:
-        return any(map(wanted.tables, names))
-    return not event.schema or wanted.tables.takes_schema(event.schema)
-
-
-def _table_maps(events: Iterator[Event]) -> Iterator[TableMap]:
-    for event in events:
-        if event.type == EventType.TABLE_MAP:
-            yield TableMap.parse(event.body)
-        elif event.type == EventType.TRANSACTION_PAYLOAD:
-            yield from _table_maps(inner for _, inner in payload_events(event))
+            if scanner.in_transaction or transaction is not None:
+                group = group or Group(file, walker.format, change_no)
+                group.add(raw, event)
+            else:
+                group = None
+            if transaction is not None and group is not None:
+                yield transaction, group
+                group = None
+    if group is not None:
+        yield group.place

@@ -5,32 +5,106 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
 
-from pidts.cli.event_input import ServerInput, open_input
+from pidts.cli.event_catalogue import ScriptCatalogue, ServerCatalogue
+from pidts.cli.event_decode import Change
 from pidts.cli.event_json import event_line
-from pidts.cli.event_range import EventRange, parse_point, parse_tables
 from pidts.cli.event_reader import read_events
+from pidts.cli.event_structures import Structures
+from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
+from pidts.excerpt.files import find_files
+from pidts.excerpt.point import POINT_FORMS, Point, parse_point
+from pidts.excerpt.range import LogRange
+from pidts.excerpt.server import is_url, server_of
+from pidts.model import ConfigError
+from pidts.rules import AllowList
+
+_FORMATS = ("json", "text")
 
 
 def print_events(
-    sources: Sequence[str], *, start: str, end: str, tables: str, follow: bool, schema_from: str, zone: int
+    sources: Sequence[str],
+    *,
+    start: str,
+    end: str,
+    tables: str,
+    follow: bool,
+    schema_from: str,
+    zone: int,
+    form: str,
+    limit: int | None,
 ) -> None:
     """Until the end of the range or the log, Ctrl-C, or a reader that has gone."""
-    begin = parse_point(start, "--from") if start else None
-    wanted = EventRange(begin, parse_point(end, "--to") if end else None, parse_tables(tables))
-    log = open_input(sources, start=begin, follow=follow, schema_from=schema_from, environ=os.environ)
-    name = log.server.source_id if isinstance(log, ServerInput) else ""
+    if form and form not in _FORMATS:
+        raise ConfigError("usage", f"--format {form} is not known", todo=f"Known: {', '.join(_FORMATS)}")
+    wanted, allow = LogRange(_point(start, "--from"), _point(end, "--to")), AllowList.parse(tables)
+    log = _log(sources, wanted.start, follow=follow)
+    structures = Structures(_catalogue(log, sources, schema_from, allow), allow, _say)
+    show = _printer(form or ("text" if sys.stdout.isatty() else "json"), log.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for event in read_events(log, wanted, zone=zone, say=_say):
-            print(event_line(event, name), flush=follow)
+        with closing(read_events(log, wanted, allow, structures, zone=zone, say=_say)) as changes:
+            for change in islice(changes, limit):
+                show(change)
+                if follow:
+                    sys.stdout.flush()
         sys.stdout.flush()
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
         # `pidts events ... | head` has what it wanted; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _point(text: str, option: str) -> Point | None:
+    try:
+        return parse_point(text) if text else None
+    except ValueError as error:
+        raise ConfigError("bad-value", f"{option}: {error}", todo=f"Write {POINT_FORMS}") from None
+
+
+def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInput:
+    """A server's URL, or files and patterns of files."""
+    if is_url(sources[0]):
+        if len(sources) > 1:
+            raise ConfigError("usage", "only one server can be read at a time")
+        return ServerInput(server_of(sources[0], os.environ), start, follow)
+    if follow:
+        raise ConfigError("usage", "--follow needs a server: a file's end says nothing about what comes")
+    if "-" in sources and len(sources) > 1:
+        raise ConfigError("usage", "standard input is read alone: cat the files into it, in their order")
+    return FileInput(find_files(sources), _say)
+
+
+def _catalogue(
+    log: LogInput, sources: Sequence[str], schema_from: str, tables: AllowList
+) -> ServerCatalogue | ScriptCatalogue | None:
+    if not schema_from:
+        return ServerCatalogue(log.server, log, tables) if isinstance(log, ServerInput) else None
+    if not is_url(schema_from):
+        return ScriptCatalogue(Path(schema_from))
+    if isinstance(log, ServerInput):
+        raise ConfigError("usage", "--schema-from a server is for log files: a server knows its own tables")
+    if "-" in sources:
+        todo = "Give a file of CREATE TABLE statements, as the tables were at the beginning: --schema-from FILE.sql"
+        raise ConfigError("usage", "standard input is read once, so what changes later in it is not known", todo=todo)
+    return ServerCatalogue(server_of(schema_from, os.environ), log, tables)
+
+
+def _printer(form: str, source: str) -> Callable[[Change], None]:
+    if form == "text":
+        from pidts.cli.event_text import EventPrinter
+
+        return EventPrinter()
+
+    def show(change: Change) -> None:
+        sys.stdout.write(event_line(change.event, source, change.table) + "\n")
+
+    return show
 
 
 def _say(text: str) -> None:

@@ -26,8 +26,9 @@ from pidts.model.gtid import (
 from pidts.model.lsn import Lsn
 from pidts.model.position import Position
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.transaction import Extent, LogEntry, Transaction
+from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
 from pidts.model.types import ColumnType, Kind
+from pidts.model.xa import Xa, XaStep
 
 __all__ = [
     "CHANGE_FIELDS",
@@ -58,6 +59,7 @@ __all__ = [
     "PidtsError",
     "Position",
     "PrecheckFailed",
+    "PreparedExtent",
     "Rendered",
     "SchemaEvent",
     "Table",
@@ -65,7 +67,10 @@ __all__ = [
     "Transaction",
     "Transient",
     "Where",
+    "Xa",
+    "XaStep",
     "change_schema",
     "parse_gtid",
     "parse_gtid_set",
+    "xa_not_received",
 ]

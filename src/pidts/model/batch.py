@@ -9,11 +9,17 @@ import pyarrow as pa
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table
 
-CHANGE_FIELDS = ("lsn", "op", "before", "after")
+CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
 
 
 def change_schema(table: Table) -> pa.Schema:
-    """The columns of a `ChangeBatch`: `before` and `after` are null structs where an op has no such image."""
+    """The columns of a `ChangeBatch`.
+
+    `before` and `after` are null structs where an op has no such image. `partial` is null where the images hold all
+    columns. Else it tells which they hold: the bitmap of the before image's columns, then the after image's (of those
+    that the op has), each in whole bytes with the first column in the lowest bit. A column that an image does not hold
+    is null in its struct, which then says nothing about its value.
+    """
     row = pa.struct(list(table.arrow))
     return pa.schema(
         [
@@ -21,6 +27,7 @@ def change_schema(table: Table) -> pa.Schema:
             pa.field("op", pa.int8(), nullable=False),
             pa.field("before", row),
             pa.field("after", row),
+            pa.field("partial", pa.binary()),
         ]
     )
 
@@ -38,3 +45,24 @@ class ChangeBatch:
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        lsns: pa.Array,
+        ops: pa.Array,
+        before: pa.StructArray,
+        after: pa.StructArray,
+        partial: pa.Array | None = None,
+    ) -> ChangeBatch:
+        """From its columns; without `partial` every image holds all columns."""
+        if partial is None:
+            partial = pa.nulls(len(ops), pa.binary())
+        arrays = [lsns, ops, before, after, partial]
+        return cls(table, pa.RecordBatch.from_arrays(arrays, schema=change_schema(table)))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some image lacks columns."""
+        return bool(self.rows.column("partial").null_count < len(self))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
+from pidts.model.xa import Xa, XaStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Transaction:
     ddl: str | None = None
     """A statement found in it other than BEGIN, COMMIT and their like."""
     ddl_schema: str = ""
+    xa: Xa | None = None
+    """The step of a two-phase XA transaction that it is. One that only prepares is a mark."""
 
     @property
     def is_mark(self) -> bool:
@@ -47,8 +51,35 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedExtent(Extent):
+    """Where the group lies that prepared an XA transaction."""
+
+    begin: Lsn
+    """Its first event."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """One line of the relay's index."""
 
     transaction: Transaction
     extent: Extent
+    prepared: PreparedExtent | None = None
+    """Of the commit of a two-phase XA transaction: where its rows are. They are in no other entry."""
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether it commits what was prepared before the relay began, so that nobody knows the rows."""
+        xa = self.transaction.xa
+        return xa is not None and xa.step is XaStep.COMMIT and self.prepared is None
+
+
+def xa_not_received(transaction: Transaction) -> Halted:
+    """For the commit of a two-phase XA transaction of whose rows nothing is known."""
+    xid = transaction.xa.xid if transaction.xa else ""
+    return Halted(
+        "xa-not-received",
+        f"the XA transaction {xid} is committed here, but it was prepared before the log begins that we have",
+        where=Where(position=str(transaction.lsn)),
+        todo="Its rows are unknown: start a new task that copies the tables when XA RECOVER on the source is empty",
+    )

@@ -17,13 +17,19 @@ _SLICE_GAP = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole transactions that lie together in one relay segment."""
+    """Whole transactions that lie together in one relay segment.
+
+    Or the one group that prepared an XA transaction, wherever it lies, once that is committed. What is prepared and
+    lies between other transactions of a slice is passed over when the slice is decoded.
+    """
 
     extent: Extent
     begin: Lsn
     """Where its first event stands in the source's log."""
     number: int
     """Its place in the batch: changes of a later slice are later."""
+    commit: Lsn | None = None
+    """Of a prepared group: the event that committed it, which is the place of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,11 @@ def plan_between(
 
 
 def _extend(slices: list[LogSlice], entry: LogEntry) -> None:
+    if entry.prepared is not None and entry.transaction.xa is not None:
+        slices.append(LogSlice(entry.prepared, entry.prepared.begin, len(slices), entry.transaction.xa.at))
+        return
     extent, begin = entry.extent, entry.transaction.begin
-    if slices:
+    if slices and slices[-1].commit is None:
         last = slices[-1].extent
         near = last.segment == extent.segment and extent.offset - last.end <= _SLICE_GAP
         if near and extent.end - last.offset <= _SLICE_BYTES:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from pidts.model import Halted, LogEntry, Lsn, TableName, Where
+from pidts.model import Halted, LogEntry, Lsn, TableName, Where, xa_not_received
 from pidts.plan.copying import ChunkRequest, CopyState, StagedChunk
 from pidts.plan.state import BatchKind, PlanState
 
@@ -70,6 +70,10 @@ def next_state(
     lsn, has_work, count, rows, size = state.lsn, False, 0, 0, 0
     at_end = False
     for entry in entries:
+        if entry.lacks_rows:
+            if count == 0:
+                raise xa_not_received(entry.transaction)
+            break
         work = work_of(entry)
         if work.kind is WorkKind.DDL:
             if count == 0:
@@ -84,7 +88,7 @@ def next_state(
         if work.kind is WorkKind.ROWS:
             has_work = True
             rows += entry.transaction.row_events
-            size += entry.extent.size
+            size += (entry.prepared or entry.extent).size
     else:
         at_end = True
         if floor is not None and lsn < floor:

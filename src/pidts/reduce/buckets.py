@@ -69,6 +69,7 @@ def _halved(
         pc.if_else(is_insert, pa.scalar(int(Op.INSERT), pa.int8()), op),
         batch.rows.column("before").take(pc.if_else(is_insert, none, row)),
         batch.rows.column("after").take(pc.if_else(is_delete, none, row)),
+        batch.rows.column("partial").take(row),
     ]
     bucket = pc.if_else(is_delete, old.take(row), now.take(row))
     return pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), bucket

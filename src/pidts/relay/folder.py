@@ -1,7 +1,9 @@
 """The folder of one source's relay: how its files are named, listed and purged.
 
 Two files make a segment: `000000007.log` holds the events and is a binary log like any other (`mariadb-binlog` reads
-it), `000000007.index` says which bytes are which transaction. A segment exists once its index has a whole header.
+it), `000000007.index` says which bytes are which transaction. A segment exists once its index has a whole header. One
+that was purged may leave its log behind, for the rows of an XA transaction that was prepared in it and not decided upon
+when the first segment that is left began.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pidts.model import ConfigError, Halted, Lsn, Where
-from pidts.relay.index import Header, decode, payloads
+from pidts.relay.index import Header, OtherVersionError, decode, payloads
 
 MAGIC: Final = b"\xfebin"
 _INDEX_NAME = re.compile(r"([0-9]{9})\.index", re.ASCII)
@@ -86,6 +88,14 @@ class Folder:
             return None
         try:
             record = decode(first[1])
+        except OtherVersionError as error:
+            raise Halted(
+                "relay-other-version",
+                f"this relay was written by a version of PiDTS that writes it in another way ({error})",
+                where=self.where(segment),
+                todo="Empty this folder: it is filled again from the target's checkpoint, if the source still has its "
+                "log from there. If not, go on with the version that wrote it",
+            ) from error
         except ValueError as error:
             raise self.corrupt(segment, f"the index does not begin as one of this version ({error})") from error
         if not isinstance(record, Header) or record.segment != segment:
@@ -94,6 +104,11 @@ class Folder:
             what = f"this relay was written for source {record.source_id!r}"
             raise Halted("relay-of-other-source", what, where=self.where(segment), todo="Check the relay's directory.")
         return record
+
+    def held(self, segment: int) -> frozenset[int]:
+        """Earlier segments whose events this segment's entries, or later ones, may still refer to."""
+        header = self.header(segment)
+        return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
     def where(self, segment: int) -> Where:
         """For errors."""
@@ -141,22 +156,30 @@ def segments(relay: Path | str, source_id: str) -> list[Segment]:
 def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     """Remove the segments that nobody needs who has applied `before`; returns them.
 
-    The segment that holds the entry after `before` stays, and so does the last one. Oldest first and the index before
-    the events: wherever this is interrupted, what is left has no gap; events without an index are removed next time.
+    The segment that holds the entry after `before` stays, and so does the last one. The rows of an XA transaction may
+    stand before `before` and its commit after it: the events of their segment stay then, without the index.
+
+    Oldest first and the index before the events: wherever this is interrupted, what is left has no gap; events without
+    an index are removed next time. Which of those stay is read from the header of the first segment that stays, also
+    next time: a commit behind it has its rows in a place that this header names, or in a segment that stays.
     """
     folder = Folder.of(relay, source_id)
     listed = segments(relay, source_id)
     gone = [segment for segment, following in pairwise(listed) if following.start <= before]
+    if not listed:
+        return []
+    first = listed[len(gone)].number
+    held = folder.held(first)
     for segment in gone:
         folder.index(segment.number).unlink(missing_ok=True)
-        folder.log(segment.number).unlink(missing_ok=True)
-    if listed:
-        _remove_leftovers(folder, listed[0].number)
-        folder.sync()
+        if segment.number not in held:
+            folder.log(segment.number).unlink(missing_ok=True)
+    _remove_leftovers(folder, first, held)
+    folder.sync()
     return gone
 
 
-def _remove_leftovers(folder: Folder, first: int) -> None:
+def _remove_leftovers(folder: Folder, first: int, held: frozenset[int]) -> None:
     for path in folder.path.glob("*.log"):
-        if path.stem.isdigit() and int(path.stem) < first:
+        if path.stem.isdigit() and int(path.stem) < first and int(path.stem) not in held:
             path.unlink(missing_ok=True)

@@ -23,17 +23,28 @@ class ExecutedGtids:
         if not gtid or self._known is None:
             return
         source, colon, number = gtid.rpartition(":")
-        if not colon:
+        if colon:
+            self._extend(source, int(number), int(number))
+        else:
             self._latest[gtid.partition("-")[0]] = gtid
+
+    def add_stretch(self, prefix: str, first: int, last: int) -> None:
+        """Transactions with consecutive GTIDs; `prefix` is what stands before their numbers."""
+        if self._known is None:
             return
-        value = int(number)
+        if prefix.endswith(":"):
+            self._extend(prefix[:-1], first, last)
+        else:
+            self._latest[prefix.partition("-")[0]] = f"{prefix}{last}"
+
+    def _extend(self, source: str, first: int, last: int) -> None:
         interval = self._open.get(source)
-        if interval is not None and value == interval[1] + 1:
-            interval[1] = value
+        if interval is not None and first == interval[1] + 1:
+            interval[1] = last
             return
         if interval is not None:
             self._fold()
-        self._open[source] = [value, value]
+        self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
         """The log itself says what was executed before here."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
 
-from pidts.model import Extent, LogEntry, Lsn, Position, TableName, Transaction
+from pidts.binlog.xa import Prepared
+from pidts.model import Extent, LogEntry, Lsn, Position, PreparedExtent, TableName, Transaction, Xa, XaStep
 
 FRAME_SIZE = 12
 LsnKey = tuple[int, int, int]
@@ -22,13 +23,25 @@ LsnKey = tuple[int, int, int]
 
 _FRAME = struct.Struct("<III")
 _LENGTHS = struct.Struct("<II")
-_VERSION = 1
+_VERSION = 2
 _HEADER, _ENTRY, _GTIDS = 1, 2, 3
 _HEAD = struct.Struct("<BBIIIQBH")
 _FIXED = struct.Struct("<BIIQIIQIIQIIQQB")
+_XA = struct.Struct("<BIIQQ")
+_PREPARED = struct.Struct("<IQQIIQ")
 _KEY = struct.Struct("<IIQ")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
+_HAS_DDL, _HAS_XA, _HAS_PREPARED = 1, 2, 4
+_FLAGS_AT = _FIXED.size - 1
+_NOWHERE = Lsn(0, 0, 0)
+
+# For the one who writes ordinary entries in compiled code.
+ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
+
+
+class OtherVersionError(ValueError):
+    """The index was written by another version of this program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,8 @@ class Header:
     """The Lsn of the last entry before this segment, in the chain of `prev_lsn`."""
     gtid_set: str | None
     """What was executed up to `start`; None where nobody knows."""
+    prepared: tuple[Prepared[PreparedExtent], ...] = ()
+    """XA transactions of earlier segments that were prepared and not decided upon at `start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,18 @@ class GtidsLearned:
     """The source's log has told what was executed up to the end of the entry before; nobody knew until then."""
 
     gtid_set: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Neighbouring entries as they are written, and what the last of them comes to."""
+
+    frames: memoryview
+    lsn: Lsn
+    log_end: int
+    """The first byte behind their events in the segment."""
+    gtids: tuple[tuple[str, int, int], ...]
+    """Stretches of consecutive GTIDs: what stands before the number, its first and its last value."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -104,7 +131,8 @@ def encode_header(header: Header) -> bytes:
     lsn = start.change_no, start.log_index, start.offset
     fixed = _HEAD.pack(_HEADER, _VERSION, header.segment, *lsn, header.gtid_set is not None, origin.change_no)
     texts = (header.source_id, origin.server, origin.log_base, header.gtid_set or "")
-    return fixed + b"".join(_long(text) for text in texts)
+    groups = [_encode_xa(group.xa) + _encode_prepared(group.place) for group in header.prepared]
+    return b"".join((fixed, *map(_long, texts), _LONG.pack(len(groups)), *groups))
 
 
 def encode_gtids(learned: GtidsLearned) -> bytes:
@@ -125,11 +153,17 @@ def encode_entry(entry: LogEntry) -> bytes:
         what.row_events,
         extent.offset,
         extent.size,
-        what.ddl is not None,
+        _HAS_DDL * (what.ddl is not None)
+        | _HAS_XA * (what.xa is not None)
+        | _HAS_PREPARED * (entry.prepared is not None),
     )
     parts = [fixed, _short(what.gtid), _tables_block(what.tables)]
     if what.ddl is not None:
         parts += (_short(what.ddl_schema), _long(what.ddl))
+    if what.xa is not None:
+        parts.append(_encode_xa(what.xa))
+    if entry.prepared is not None:
+        parts.append(_encode_prepared(entry.prepared))
     return b"".join(parts)
 
 
@@ -141,6 +175,16 @@ def entry_key(payload: bytes) -> LsnKey | None:
 def entry_gtid(payload: bytes) -> str:
     """The GTID of an entry without reading the rest."""
     return _take(payload, _FIXED.size, _SHORT)[0]
+
+
+def entry_has_ddl(payload: bytes) -> bool:
+    """Whether an entry is a schema change, without reading the rest."""
+    return bool(payload[_FLAGS_AT] & _HAS_DDL)
+
+
+def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
+    """An entry that is a step of a two-phase XA transaction; None for all others, without reading the rest."""
+    return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & _HAS_XA else None
 
 
 def entry_end(payload: bytes) -> int:
@@ -159,9 +203,14 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
     at = block + int(_LONG.unpack_from(payload, at)[0])
     ddl, ddl_schema = None, ""
     tables = _tables(payload[block:at])
-    if fixed[14]:
+    flags, xa, prepared = fixed[14], None, None
+    if flags & _HAS_DDL:
         ddl_schema, at = _take(payload, at, _SHORT)
         ddl, at = _take(payload, at, _LONG)
+    if flags & _HAS_XA:
+        xa, at = _decode_xa(payload, at)
+    if flags & _HAS_PREPARED:
+        prepared, at = _decode_prepared(payload, at)
     transaction = Transaction(
         lsn=Lsn(*fixed[1:4]),
         prev_lsn=prev_lsn,
@@ -172,8 +221,9 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
         tables=tables,
         ddl=ddl,
         ddl_schema=ddl_schema,
+        xa=xa,
     )
-    return LogEntry(transaction, Extent(segment, fixed[12], fixed[13]))
+    return LogEntry(transaction, Extent(segment, fixed[12], fixed[13]), prepared)
 
 
 def decode(payload: bytes) -> Header | GtidsLearned:
@@ -181,14 +231,24 @@ def decode(payload: bytes) -> Header | GtidsLearned:
     kind = payload[0] if payload else 0
     if kind == _GTIDS:
         return GtidsLearned(_take(payload, 1, _LONG)[0])
-    if kind != _HEADER or payload[1] != _VERSION:
+    if kind == _HEADER and payload[1] != _VERSION:
+        raise OtherVersionError(f"version {payload[1]}, here {_VERSION}")
+    if kind != _HEADER:
         raise ValueError(f"unknown record {payload[:2].hex()}")
     _, _, number, *start, known, change_no = _HEAD.unpack_from(payload)
     source_id, at = _take(payload, _HEAD.size, _LONG)
     server, at = _take(payload, at, _LONG)
     log_base, at = _take(payload, at, _LONG)
-    gtid_set, _ = _take(payload, at, _LONG)
-    return Header(source_id, number, Origin(server, log_base, change_no), Lsn(*start), gtid_set if known else None)
+    gtid_set, at = _take(payload, at, _LONG)
+    (count,) = _LONG.unpack_from(payload, at)
+    at += _LONG.size
+    groups = []
+    for _ in range(count):
+        xa, at = _decode_xa(payload, at)
+        place, at = _decode_prepared(payload, at)
+        groups.append(Prepared(xa, place))
+    origin = Origin(server, log_base, change_no)
+    return Header(source_id, number, origin, Lsn(*start), gtid_set if known else None, tuple(groups))
 
 
 def position_of(lsn: Lsn, origin: Origin) -> Position | None:
@@ -196,9 +256,54 @@ def position_of(lsn: Lsn, origin: Origin) -> Position | None:
     return lsn.position(origin.log_base) if lsn.change_no == origin.change_no else None
 
 
+def _encode_xa(xa: Xa) -> bytes:
+    at = xa.at
+    fixed = _XA.pack(xa.step, at.change_no, at.log_index, at.offset, xa.row_events)
+    statement = (b"\0",) if xa.ddl is None else (b"\1", _short(xa.ddl_schema), _long(xa.ddl))
+    return b"".join((fixed, _short(xa.xid), _tables_block(xa.tables), *statement))
+
+
+def _decode_xa(payload: bytes, at: int) -> tuple[Xa, int]:
+    step, change_no, log_index, offset, row_events = _XA.unpack_from(payload, at)
+    xid, at = _take(payload, at + _XA.size, _SHORT)
+    block = at + _LONG.size
+    at = block + int(_LONG.unpack_from(payload, at)[0])
+    tables, has_ddl = _tables(payload[block:at]), payload[at]
+    ddl, ddl_schema, at = None, "", at + 1
+    if has_ddl:
+        ddl_schema, at = _take(payload, at, _SHORT)
+        ddl, at = _take(payload, at, _LONG)
+    xa = Xa(
+        step=XaStep(step),
+        xid=xid,
+        at=Lsn(change_no, log_index, offset),
+        row_events=row_events,
+        tables=tables,
+        ddl=ddl,
+        ddl_schema=ddl_schema,
+    )
+    return xa, at
+
+
+def _encode_prepared(place: PreparedExtent) -> bytes:
+    begin = place.begin
+    lsn = begin.change_no, begin.log_index, begin.offset
+    return _PREPARED.pack(place.segment, place.offset, place.size, *lsn)
+
+
+def _decode_prepared(payload: bytes, at: int) -> tuple[PreparedExtent, int]:
+    segment, offset, size, change_no, log_index, begin = _PREPARED.unpack_from(payload, at)
+    return PreparedExtent(segment, offset, size, Lsn(change_no, log_index, begin)), at + _PREPARED.size
+
+
 def _tables_block(tables: tuple[TableName, ...]) -> bytes:
-    names = b"".join(_short(table.schema) + _short(table.name) for table in tables)
+    names = b"".join(map(encode_name, tables))
     return _LONG.pack(len(names)) + names
+
+
+def encode_name(table: TableName) -> bytes:
+    """One of the tables that an entry names."""
+    return _short(table.schema) + _short(table.name)
 
 
 @lru_cache(maxsize=4096)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Where
+from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Transaction, Where
 from pidts.relay.folder import Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import (
@@ -31,6 +31,7 @@ from pidts.relay.index import (
     decode,
     decode_entry,
     entry_gtid,
+    entry_has_ddl,
     entry_key,
     is_damaged,
     payloads,
@@ -58,6 +59,11 @@ class RelayReader:
         self._tail: tuple[int, int, Lsn] | None = None
         """Segment, place and Lsn of the last entry seen by `received`."""
         self._open_log: tuple[int, int] | None = None
+
+    @property
+    def folder(self) -> Folder:
+        """Where this source's relay is."""
+        return self._folder
 
     @property
     def first(self) -> Lsn | None:
@@ -122,6 +128,20 @@ class RelayReader:
             self._note(segment, key, place)
             yield entry
 
+    def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
+        """Those behind one place, up to and with another; nothing else is decoded on the way."""
+        header = self._segment_of(after)
+        if header is None:
+            return
+        begin, end = _key(after), _key(to)
+        for segment, _, key, payload in self._walk(header.segment, self._place(header.segment, begin)):
+            if key is None or key <= begin:
+                continue
+            if key > end:
+                return
+            if entry_has_ddl(payload):
+                yield decode_entry(payload, segment, after).transaction
+
     def find(self, lsn: Lsn) -> LogEntry | None:
         """The entry whose stretch of the log holds this Lsn, as its own end or a row's; None if not received yet."""
         header = self._segment_of(lsn)
@@ -166,6 +186,11 @@ class RelayReader:
             offset += len(data)
             left -= len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def chunks(self, extent: Extent, size: int = 16 << 20) -> Iterator[bytes]:
+        """The same bytes as `read` gives, a part at a time."""
+        for offset in range(extent.offset, extent.end, size):
+            yield self.read(Extent(extent.segment, offset, min(size, extent.end - offset)))
 
     def format(self, segment: int) -> bytes:
         """The raw FORMAT_DESCRIPTION event that holds for a segment's events."""

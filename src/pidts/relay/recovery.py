@@ -24,10 +24,12 @@ from pidts.relay.index import (
     entry_end,
     entry_gtid,
     entry_key,
+    entry_xa,
     is_damaged,
     payloads,
     position_of,
 )
+from pidts.relay.prepared import Undecided, settled
 
 _EVENT_SIZE_AT = 9
 _EVENT_HEADER = 19
@@ -61,6 +63,7 @@ class Recovered:
 
     state: RelayState
     gtids: ExecutedGtids
+    undecided: Undecided
     log_bytes: int
     index_bytes: int
 
@@ -105,7 +108,7 @@ def _last(folder: Folder, number: int) -> Recovered | None:
         return None
     head = len(MAGIC) + len(format_event)
     log_size = log.stat().st_size
-    gtids = ExecutedGtids(header.gtid_set)
+    gtids, undecided = ExecutedGtids(header.gtid_set), Undecided(header.prepared)
     lsn, log_end, index_end = header.start, head, 0
     for after, payload in payloads(data):
         key = entry_key(payload)
@@ -114,6 +117,8 @@ def _last(folder: Folder, number: int) -> Recovered | None:
                 break
             lsn, log_end = Lsn(*key), entry_end(payload)
             gtids.add(entry_gtid(payload))
+            if (entry := entry_xa(payload, number)) is not None:
+                settled(undecided, entry)
         else:
             record = decode(payload)
             if isinstance(record, GtidsLearned):
@@ -125,9 +130,8 @@ def _last(folder: Folder, number: int) -> Recovered | None:
         _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
     _cut(index, index_end)
     _cut(log, log_end)
-    return Recovered(
-        RelayState(lsn, header.origin, None, format_event, number, header.start), gtids, log_end, index_end
-    )
+    state = RelayState(lsn, header.origin, None, format_event, number, header.start)
+    return Recovered(state, gtids, undecided, log_end, index_end)
 
 
 def _entries(data: bytes) -> bool:

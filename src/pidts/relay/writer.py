@@ -24,6 +24,14 @@ The points where it can be interrupted (SIGKILL, power loss, full disk), and wha
 8. Any other error of the disk: `Halted`. A flush that failed may have dropped pages that it calls clean: only `open`,
    which reads everything again, may go on from there.
 9. While `open` repairs: it cuts the index first, then the segment, each flushed: interrupted anywhere it starts over.
+10. Between the entry that prepares an XA transaction and the one that commits it or rolls it back, in the same segment:
+   the entry itself says what it prepares, so that it is whole or not there, like its bytes; `open` reads all entries of
+   the last segment and knows what is undecided.
+11. The same with other segments between the two: what is undecided is in the header of each new segment, which is made
+   from what is durable in the index of the one before (5). A commit names the place of its rows: (1) made those bytes
+   durable before the entry that prepares was written, and `purge` leaves them alone.
+12. What is committed here but not in the index when it is forgotten (7, or a lost connection) is decided again when its
+   events come again, from what is undecided in the index.
 
 A segment is an exact stretch of one file of the source's log behind its own MAGIC and FORMAT_DESCRIPTION. Marks carry
 the bytes of their events like transactions do: the entries of a segment lie end to end and leave no byte out.
@@ -37,16 +45,37 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pidts.model import Extent, Halted, LogEntry, Lsn, Transaction, Where
 from pidts.model.errors import Transient
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.index import GtidsLearned, Header, Origin, encode_entry, encode_gtids, encode_header, frame
+from pidts.relay.index import (
+    Entries,
+    GtidsLearned,
+    Header,
+    Origin,
+    encode_entry,
+    encode_gtids,
+    encode_header,
+    entry_end,
+    entry_gtid,
+    entry_key,
+    frame,
+    payloads,
+)
 from pidts.relay.lock import WriterLock
+from pidts.relay.prepared import Undecided, settled
 from pidts.relay.recovery import RelayState, recover
 
+if TYPE_CHECKING:
+    from pidts.binlog.block_scan import Run
+    from pidts.relay.bulk import EntryEncoder
+
 _BUFFER_BYTES = 1 << 20
+_WORTH_A_WRITE = 128 << 10
+"""So much is written at once, not gathered first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 
@@ -59,9 +88,12 @@ class RelayWriter:
         self._log = self._index = _CLOSED
         self._state: RelayState | None = None
         self._gtids = ExecutedGtids(None)
+        self._undecided, self._undecided_in_index = Undecided(), Undecided()
+        """XA transactions up to the last commit, and up to the last entry in the index."""
         self._begun: Header | None = None
         self._buffer = bytearray()
-        self._pending: list[LogEntry | GtidsLearned] = []
+        self._pending: list[LogEntry | GtidsLearned | Entries] = []
+        self._encoder: EntryEncoder | None = None
         self._received = 0
         """Size of the segment with what is still in the buffer."""
         self._committed = 0
@@ -124,26 +156,54 @@ class RelayWriter:
                 raise ValueError("nobody has said where the first segment begins")
             header = Header(self._folder.source_id, 0, self._state.origin, self._state.lsn, self._gtids.text)
         number = self._state.segment + 1 if self._state else 1
-        header = replace(header, segment=number)
+        header = replace(header, segment=number, prepared=tuple(self._undecided_in_index))
         with self._guard():
             self._create(header, bytes(format_event))
 
+    @property
+    def room(self) -> int:
+        """With so many bytes from the next event on, the segment is full, and ends with the transaction."""
+        if self._is_full and self._state is not None:
+            return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
+        return self._segment_bytes - self._received
+
     def append(self, raw: bytes | memoryview) -> None:
-        """The next event, checksum and all."""
-        if self._received == self._committed >= self._segment_bytes and self._state is not None:
+        """The next event, checksum and all, or several, or a piece of a long one."""
+        if self._is_full and self._state is not None:
             self.start_segment(self._state.format_event)
-        self._buffer += raw
         self._received += len(raw)
+        if len(raw) >= _WORTH_A_WRITE:
+            with self._guard():
+                self._flush()
+                _write(self._log, raw)
+            return
+        self._buffer += raw
         if len(self._buffer) >= _BUFFER_BYTES:
             with self._guard():
                 self._flush()
+
+    def append_run(self, block: memoryview, at: int, run: Run) -> None:
+        """Ordinary events of a block from byte `at` on, with the transactions that end among them.
+
+        At most the last of these may end where the segment is full.
+        """
+        self.append(block[at : run.end])
+        if not len(run.lines):
+            return
+        if self._encoder is None:
+            from pidts.relay.bulk import EntryEncoder  # it loads the compiler
+
+            self._encoder = EntryEncoder()
+        entries = self._encoder.encode(run, self._committed, self._received - run.end)
+        self._pending.append(entries)
+        self._committed = entries.log_end
 
     def commit(self, transaction: Transaction) -> None:
         """What was appended since the last commit is this transaction or mark; `sync` makes it visible."""
         if self._state is None or self._begun is not None:
             raise ValueError("there is no segment yet")
         extent = Extent(self._state.segment, self._committed, self._received - self._committed)
-        self._pending.append(LogEntry(transaction, extent))
+        self._pending.append(settled(self._undecided, LogEntry(transaction, extent)))
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
@@ -159,10 +219,7 @@ class RelayWriter:
         with self._guard():
             self._flush()
             os.fdatasync(self._log)
-            frames = [
-                frame(encode_gtids(record) if isinstance(record, GtidsLearned) else encode_entry(record))
-                for record in self._pending
-            ]
+            frames = [_frames(record) for record in self._pending]
             try:
                 _write(self._index, b"".join(frames))
             finally:
@@ -174,6 +231,7 @@ class RelayWriter:
         self._buffer = bytearray()
         self._pending.clear()
         self._begun = None
+        self._undecided = self._undecided_in_index.copy()
         self._received = self._committed = self._log_size
         if self._log != _CLOSED:
             os.ftruncate(self._log, self._log_size)
@@ -189,6 +247,7 @@ class RelayWriter:
         if found is None:
             return
         self._state, self._gtids = found.state, found.gtids
+        self._undecided, self._undecided_in_index = found.undecided, found.undecided.copy()
         self._log_size, self._index_size = found.log_bytes, found.index_bytes
         self._received = self._committed = found.log_bytes
         self._log = _open(self._folder.log(found.state.segment))
@@ -218,24 +277,45 @@ class RelayWriter:
         self._begun = None
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
 
-    def _accept(self, frames: list[bytes], written: int) -> None:
+    def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
         """What is whole in the index counts, though it be the part of a write that failed: readers may have seen it."""
         if self._state is None:
             raise AssertionError("entries without a segment")
         count, lsn = 0, self._state.lsn
         for data, record in zip(frames, self._pending, strict=True):
             if len(data) > written:
+                if isinstance(record, Entries):
+                    lsn = self._accept_some(bytes(data[:written]), lsn)
                 break
             written -= len(data)
             count += 1
             self._index_size += len(data)
             if isinstance(record, GtidsLearned):
                 self._gtids.learn(record.gtid_set)
+            elif isinstance(record, Entries):
+                lsn, self._log_size = record.lsn, record.log_end
+                for stretch in record.gtids:
+                    self._gtids.add_stretch(*stretch)
             else:
                 lsn, self._log_size = record.transaction.lsn, record.extent.end
                 self._gtids.add(record.transaction.gtid)
+                settled(self._undecided_in_index, record)
         del self._pending[:count]
         self._state = replace(self._state, lsn=lsn)
+
+    def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
+        """Of records that were made together, those that are whole; the last one's Lsn."""
+        begin = self._index_size
+        for behind, payload in payloads(written):
+            self._index_size = begin + behind
+            lsn, self._log_size = Lsn(*(entry_key(payload) or ())), entry_end(payload)
+            self._gtids.add(entry_gtid(payload))
+        return lsn
+
+    @property
+    def _is_full(self) -> bool:
+        """The next event begins a new segment."""
+        return self._received == self._committed >= self._segment_bytes
 
     def _flush(self) -> None:
         _write(self._log, self._buffer)
@@ -274,11 +354,17 @@ def _refused(folder: Folder, error: OSError) -> Halted | Transient:
     return Halted("relay-unwritable", f"the relay cannot be written: {error.strerror}", where=where, todo=todo)
 
 
+def _frames(record: LogEntry | GtidsLearned | Entries) -> bytes | memoryview:
+    if isinstance(record, Entries):
+        return record.frames
+    return frame(encode_gtids(record) if isinstance(record, GtidsLearned) else encode_entry(record))
+
+
 def _open(path: Path, flags: int = 0) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
 
 
-def _write(handle: int, data: bytes | bytearray) -> None:
+def _write(handle: int, data: bytes | bytearray | memoryview) -> None:
     done = 0
     with memoryview(data) as view:
         while done < len(view):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, previous_gtids
+from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
+from pidts.binlog.choice import compiled
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
 from pidts.replicate.resume import Resume, check_same_file
+from pidts.source import BinlogStream, Block, Shape
+
+if TYPE_CHECKING:
+    from pidts.binlog.block_scan import BlockScan, Run
 
 _WAITING = 512 << 10
 """A burst of this size means that more is waiting: making it durable can wait for a while."""
@@ -30,26 +36,102 @@ class Receiver:
         self._begin_segment = False
         self._received_before = _received_before(writer, resume)
         self._unsynced, self._synced_at = 0, monotonic()
+        self._blocks: BlockScan | None = None
+        self._long: bytearray | None = None
+        """An event in pieces that has to be whole before anything can be done with it."""
+        self._passing = False
+        """An event in pieces goes into the relay piece by piece."""
         self.events = 0
         self.bytes = 0
         self.event_time = 0
         """When the source executed what came last, in seconds since 1970 UTC."""
 
+    def receive(self, stream: BinlogStream, timeout: float) -> None:
+        """Store what comes within this time, if anything does."""
+        if not compiled():
+            self.take(stream.read_burst(timeout))
+        elif (block := stream.read_block(timeout)) is not None:
+            self.take_block(block)
+
     def take(self, burst: Sequence[bytes]) -> None:
         """Store a burst; what it completes becomes visible."""
-        size = 0
         for raw in burst:
-            size += len(raw)
-            event = self._walker.feed(raw)
-            if event.type == EventType.FORMAT_DESCRIPTION:
-                self._new_format(raw, event)
-            elif not event.is_artificial:
-                self._store(raw, event)
-            elif event.type == EventType.ROTATE and self._scanner is not None:
-                self._scanner.feed(event)
-        if burst and (timestamp := int.from_bytes(burst[-1][:4], "little")):
-            self.event_time = timestamp
-        self.events += len(burst)
+            self._feed(raw)
+        self._taken(sum(map(len, burst)), len(burst))
+
+    def take_block(self, block: Block) -> None:
+        """The same for a block. Ordinary transactions are not looked at event by event."""
+        data = block.data
+        match block.shape:
+            case Shape.EVENTS:
+                self._take_events(data)
+            case Shape.ODD:
+                self._feed(data[1:])
+            case Shape.PIECE | Shape.LAST_PIECE:
+                self._take_piece(data, last=block.shape is Shape.LAST_PIECE)
+        self._taken(len(data), block.events)
+
+    def _feed(self, raw: bytes | memoryview) -> None:
+        event = self._walker.feed(raw)
+        if event.type == EventType.FORMAT_DESCRIPTION:
+            self._new_format(raw, event)
+        elif not event.is_artificial:
+            self._store(raw, event)
+        elif event.type == EventType.ROTATE and self._scanner is not None:
+            self._scanner.feed(event)
+        self.event_time = event.timestamp or self.event_time
+
+    def _take_events(self, block: memoryview) -> None:
+        at = 0
+        while at < len(block):
+            if (run := self._run(block, at)) is not None:
+                at = run.end
+                continue
+            raw = next(iter_raw(block[at:]))
+            self._feed(raw)
+            at += len(raw)
+
+    def _run(self, block: memoryview, at: int) -> Run | None:
+        """Store the ordinary events that come next, if they do."""
+        scan, scanner = self._scan(), self._scanner
+        if scan is None or scanner is None:
+            return None
+        if not scanner.in_transaction:
+            self._mark()
+        run = scan.run(block, at, at + self._writer.room)
+        if run is not None:
+            self._writer.append_run(block, at, run)
+            self.event_time = scanner.timestamp
+        return run
+
+    def _scan(self) -> BlockScan | None:
+        """Where events may come as they do within a log file that is being followed."""
+        if self._scanner is None or self._begin_segment or self._received_before is not None:
+            return None
+        if self._blocks is None or self._blocks.scanner is not self._scanner:
+            from pidts.binlog.block_scan import BlockScan  # it loads the compiler
+
+            self._blocks = BlockScan(self._walker, self._scanner)
+        return self._blocks
+
+    def _take_piece(self, piece: memoryview, *, last: bool) -> None:
+        if self._long is None and not self._passing:
+            scan = self._scan()
+            self._passing = scan is not None and scan.begin_long(piece)
+            self._long = None if self._passing else bytearray()
+        if self._long is not None:
+            self._long += piece
+            if last:
+                whole, self._long = self._long, None
+                self._feed(memoryview(whole))
+            return
+        self._writer.append(piece)
+        if self._blocks is not None:
+            self._blocks.feed_long(piece, last=last)
+        self._passing = not last
+
+    def _taken(self, size: int, events: int) -> None:
+        self.events += events
         self.bytes += size
         self._unsynced += size
         if size < _WAITING or self._unsynced >= _SYNC_BYTES or monotonic() - self._synced_at >= _SYNC_SECONDS:
@@ -61,7 +143,7 @@ class Receiver:
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
 
-    def _store(self, raw: bytes, event: Event) -> None:
+    def _store(self, raw: bytes | memoryview, event: Event) -> None:
         if self._received_before is not None and self._is_old(event, self._received_before):
             return
         if self._begin_segment or self._scanner is None:
@@ -90,7 +172,7 @@ class Receiver:
         self._received_before = None
         return False
 
-    def _new_format(self, raw: bytes, event: Event) -> None:
+    def _new_format(self, raw: bytes | memoryview, event: Event) -> None:
         """A file begins, or a connection starts in the middle of one."""
         self._mark()
         if self._scanner is not None and self._scanner.in_transaction:

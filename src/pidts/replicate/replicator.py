@@ -16,10 +16,23 @@ import structlog
 
 from pidts.model import Halted, PidtsError, Position
 from pidts.model.errors import Transient
-from pidts.relay import RelayWriter
+from pidts.relay import RelayReader, RelayState, RelayWriter
+from pidts.replicate.observer import Observer
+from pidts.replicate.proof import last_event
 from pidts.replicate.receiver import Receiver
-from pidts.replicate.resume import SOURCE_BEHIND, Resume, Server, first_start, resume
+from pidts.replicate.resume import (
+    SOURCE_BEHIND,
+    SOURCE_WENT_BACK,
+    Applied,
+    Resume,
+    Server,
+    check_not_outdated,
+    first_start,
+    resume,
+    start_again,
+)
 from pidts.replicate.status import ReplicatorState, StatusFile
+from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
     ServerInfo,
@@ -27,13 +40,17 @@ from pidts.source import (
     SourceConfig,
     binary_logs,
     connect,
+    event_at,
+    gtids_before,
     position,
-    query,
     server_info,
 )
+from pidts.source.replica import replica_id
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
+_ANSWER_SECONDS = 60.0
+"""All that is asked before a stream begins is answered at once, or the line is dead."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -43,14 +60,16 @@ class ReplicatorConfig:
 
     source: SourceConfig
     relay: Path
-    start: Position | str | None = None
-    """For an empty relay: a position, a GTID set as text, or None for the end of the source's log."""
+    start: Position | str | Applied | None = None
+    """For an empty relay: a position, a GTID set as text, what a target has, or None for the end of the log."""
     use_gtid: bool = False
     """Resume by GTID, also on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
     """How long a server that takes over may lack transactions that were received from the last one."""
+    look_every: float = 60.0
+    """Seconds between two looks at what the source keeps of its log, and at its tables where that is needed."""
 
 
 class Replicator:
@@ -63,6 +82,7 @@ class Replicator:
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
+        self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
         """How it is going; from any thread."""
@@ -77,6 +97,7 @@ class Replicator:
         ) as writer:
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
+            self._observer.start()
             try:
                 self._keep_following(writer, stop)
             except PidtsError as caught:
@@ -88,6 +109,7 @@ class Replicator:
             finally:
                 self._status.update(connected=False, error=error, received=writer.lsn)
                 self._status.write()
+                self._observer.stop()
 
     def _keep_following(self, writer: RelayWriter, stop: StopEvent) -> None:
         pause, told = _FIRST_PAUSE, ""
@@ -121,14 +143,32 @@ class Replicator:
             # One id for the life of this process: the server then ends a dump of ours that it still believes in.
             self._server_id = stream.server_id
             receiver = Receiver(writer, todo, self._where)
-            events, size = self.state().events, self.state().bytes
+            try:
+                self._receive(writer, stream, receiver, todo, stop)
+            except Halted:
+                # A log that was reset under a stream is one that the server cannot find, or not read, any more.
+                with suppress(PidtsError):
+                    writer.sync()
+                writer.rollback()
+                self._check_log(writer)
+                raise
+            receiver.sync()
+
+    def _receive(
+        self, writer: RelayWriter, stream: BinlogStream, receiver: Receiver, todo: Resume, stop: StopEvent
+    ) -> None:
+        """What comes, as long as the log that is read is the source's."""
+        origin = todo.begin or (writer.state.origin if writer.state else None)
+        if origin is None:
+            raise AssertionError("neither a beginning nor anything to go on from")
+        events, size = self.state().events, self.state().bytes
+        with LogWatch(self._config.source, origin, self.state) as watch:
             while not stop.is_set():
-                burst = stream.read_burst(_READ_SECONDS)
-                receiver.take(burst)
+                receiver.receive(stream, _READ_SECONDS)
                 if not self.state().connected:
-                    self._log.info("following the source", server=server.identity, start=str(todo.start))
+                    self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._behind_since = None
-                lsn = writer.lsn
+                lsn, outlook = writer.lsn, self._observer.outlook
                 self._status.update(
                     connected=True,
                     error=None,
@@ -137,25 +177,63 @@ class Replicator:
                     source_time=receiver.event_time or self.state().source_time,
                     events=events + receiver.events,
                     bytes=size + receiver.bytes,
+                    behind_bytes=outlook.behind_bytes if outlook else None,
+                    warning=outlook.warning if outlook else "",
                 )
-            receiver.sync()
+                if watch.doubt:
+                    receiver.sync()
+                    self._check_log(writer)
+                    watch.dismiss()
 
-    def _ask(self, writer: RelayWriter) -> tuple[Resume, Server]:
-        config, state = self._config, writer.state
-        connection = connect(config.source)
+    def _check_log(self, writer: RelayWriter) -> None:
+        """Raise if what was received is not in the source's log any more; the stream may still be open."""
         try:
+            self._ask(writer, beside=True)
+        except Transient as error:
+            if error.code == SOURCE_BEHIND:
+                raise
+        except Halted as error:
+            if error.code == SOURCE_WENT_BACK:
+                raise
+
+    def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, Server]:
+        """`beside` a stream that is open: a server ends it when its id asks for another one."""
+        config, state, start = self._config, writer.state, self._config.start
+        with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
             info = server_info(connection)
-            identity = info.identity
-            server = Server(identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
+            server_id = replica_id(connection, f"{config.source.source_id} beside", info) if beside else self._server_id
+            server = Server(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
             if state is None or not server.wrote(state.origin):
                 place, executed = position(connection)
                 server = replace(server, position=place, executed=executed)
             if state is not None:
-                return resume(state, server, use_gtid=config.use_gtid, where=self._where), server
-            gtid_set = _gtids_at(connection, info, config.start)
-            return first_start(server, config.start, gtid_set, use_gtid=config.use_gtid), server
-        finally:
-            connection.close()
+                server = replace(server, has_last_event=self._prove(state, server, server_id))
+                found = resume(state, server, use_gtid=config.use_gtid, where=self._where)
+                if isinstance(start, Applied):
+                    check_not_outdated(found.begin or state.origin, start, self._where)
+                return found, server
+            if isinstance(start, Applied):
+                known = self._gtids_before(connection, info, Position.parse(start.position)) if start.position else None
+                return start_again(server, start, known, use_gtid=config.use_gtid, where=self._where), server
+            gtid_set = self._gtids_before(connection, info, start) if isinstance(start, Position) else None
+            return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
+
+    def _gtids_before(self, connection: Session, info: ServerInfo, place: Position) -> str | None:
+        if place.offset > dict(binary_logs(connection)).get(place.file, -1):
+            return None
+        return gtids_before(self._config.source, connection, info, place, self._server_id)
+
+    def _prove(self, state: RelayState, server: Server, server_id: int | None) -> bool | None:
+        """Whether the server's log has the last event of the relay; None where that cannot be asked."""
+        if not server.may_have_written(state.origin):
+            return None
+        with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
+            last = last_event(reader, state)
+        if last is None or last.place.file not in (sizes := dict(server.logs)):
+            return None
+        if last.end > sizes[last.place.file]:
+            return False
+        return event_at(self._config.source, last.place, server_id) == last.raw
 
     def _lose_patience(self, error: Transient) -> None:
         if error.code != SOURCE_BEHIND:
@@ -163,12 +241,4 @@ class Replicator:
         self._behind_since = self._behind_since or monotonic()
         if monotonic() - self._behind_since >= self._config.patience:
             todo = "It lost what was sent before: choose another server, or start with a new full copy from this one."
-            raise Halted("source-went-back", error.what, where=error.where, todo=todo) from error
-
-
-def _gtids_at(connection: Session, server: ServerInfo, start: Position | str | None) -> str | None:
-    """What was executed up to a position, where the server can tell; MySQL's log tells at its next file."""
-    if not server.is_mariadb or not isinstance(start, Position):
-        return None
-    found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (start.file, start.offset))
-    return None if found[0][0] is None else str(found[0][0])
+            raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error

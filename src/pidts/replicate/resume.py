@@ -3,6 +3,16 @@
 A pure decision over what the relay holds and what the server says of itself. The counterexample that it prevents: the
 source is restored from yesterday's backup and comes back at the same address. Its log files have the same names and
 soon the same lengths; reading on at the old position would join two different histories without any error.
+
+What is decided, with what the server is asked for before:
+
+1. The server of before, and its log has the last event that we have (`proof`): go on, by position or by GTID.
+2. The server of before, but its log ends before that event or has another one there: it lost transactions. Halt.
+3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event it is the
+   same one, and a new stretch begins at the position. Else it is another server.
+4. Another server: go on by GTID if that is wanted and it has executed all that we have; wait for it for a while if not.
+5. An empty relay, but the target has a checkpoint: its position counts if the GTIDs up to there are those of the
+   checkpoint; if they are not, the server is another one than then, and only GTIDs can go on.
 """
 
 from __future__ import annotations
@@ -10,12 +20,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pidts.model import GtidSet, Halted, Lsn, Position, Where, parse_gtid_set
+from pidts.model import GtidSet, Halted, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
+from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
 """Code of the one error here that time may heal; it is not waited for without end."""
+SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
 """A dump can be asked to start in the first 4 GiB of a file only."""
@@ -37,6 +49,8 @@ class Server:
     position: Position | None = None
     """The end of its log; known where it matters, like the next one."""
     executed: str | None = None
+    has_last_event: bool | None = None
+    """Whether the last event that we have stands in its log; None where that cannot be asked."""
 
     @property
     def log_base(self) -> str:
@@ -46,6 +60,13 @@ class Server:
     def wrote(self, origin: Origin) -> bool:
         """Whether its log is the one of this origin."""
         return (self.identity, self.log_base) == (origin.server, origin.log_base)
+
+    def may_have_written(self, origin: Origin) -> bool:
+        """The same, or a MariaDB whose unique id changed with its machine; then its log has to prove it."""
+        plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
+        return self.log_base == origin.log_base and (
+            self.identity == origin.server or (self.is_mariadb and plain[0] == plain[1])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +80,16 @@ class Resume:
     """The Lsn before it; None where only the first event will tell."""
     gtid_set: str | None = None
     """What was executed up to there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the target has of a source: where an empty relay begins after the old one was lost."""
+
+    lsn: Lsn
+    position: str
+    """In the log of the server that it was read from then; empty where that is not known."""
+    gtid_set: str
 
 
 def first_start(server: Server, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
@@ -77,19 +108,51 @@ def first_start(server: Server, start: Position | str | None, gtid_set: str | No
     return Resume(asked, origin, Lsn.at(start), gtid_set)
 
 
+def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
+    """For an empty relay whose task is under way; `found` is what this server had executed at that position."""
+    place = Position.parse(applied.position) if applied.position else None
+    if place is not None and place.base == server.log_base:
+        if not use_gtid:
+            _check_not_behind(place, server, where)
+        if _is_of(applied, found, server, exactly=use_gtid):
+            origin = Origin(server.identity, server.log_base, applied.lsn.change_no)
+            asked = parse_gtid_set(found, server.is_mariadb) if use_gtid and found is not None else place
+            return Resume(asked, origin, applied.lsn, found)
+    if not applied.gtid_set or not use_gtid or not server.gtid_mode:
+        what = f"the log of this server ({server.identity}) has something else at {applied.position or 'that place'}"
+        raise Halted("other-source", f"{what} than the target's checkpoint says", where=where, todo=_by_gtid(server))
+    received = _executed_all(applied.gtid_set, server, where)
+    origin = Origin(server.identity, server.log_base, applied.lsn.change_no + 1)
+    return Resume(received, origin, applied.lsn, str(received))
+
+
 def resume(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -> Resume:
     """For a relay that holds something."""
-    if not server.wrote(state.origin):
-        return _other_server(state, server, use_gtid=use_gtid, where=where)
     position = state.position
+    if not server.wrote(state.origin):
+        same = server.has_last_event or (server.has_last_event is None and state.lsn == state.start)
+        if position is None or not (server.may_have_written(state.origin) and same):
+            return _other_server(state, server, use_gtid=use_gtid, where=where)
+        origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
+        return Resume(position, origin, state.lsn, state.gtid_set)
     if position is not None:
         _check_not_behind(position, server, where)
-    by_gtid = use_gtid or position is None or position.offset >= _FAR
+    if server.has_last_event is False:
+        raise _went_back(f"the event before {position} is not the one that was received", where)
+    by_gtid = use_gtid or position is None or position.offset >= _FAR or position.file not in dict(server.logs)
     if by_gtid and state.gtid_set is not None and server.gtid_mode:
         return Resume(parse_gtid_set(state.gtid_set, server.is_mariadb))
     if position is None:
         raise _needs_gtid(state, server, where)
     return Resume(position)
+
+
+def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
+    """Refuse a relay that was left behind while the task went on elsewhere, over more servers than it knows of."""
+    if origin.change_no < applied.lsn.change_no:
+        what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows of {origin.change_no}"
+        todo = "It was left behind when the task ran elsewhere: empty its folder and start again"
+        raise Halted("relay-outdated", what, where=where, todo=todo)
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
@@ -119,13 +182,46 @@ def _check_not_behind(position: Position, server: Server, where: Where) -> None:
 def _other_server(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -> Resume:
     if not use_gtid or state.gtid_set is None or not server.gtid_mode:
         raise _needs_gtid(state, server, where)
-    received = parse_gtid_set(state.gtid_set, server.is_mariadb)
+    received = _executed_all(state.gtid_set, server, where)
+    origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
+    return Resume(received, origin, state.lsn, str(received))
+
+
+def _executed_all(gtid_set: str, server: Server, where: Where) -> GtidSet:
+    """The set, if the server has executed all of it."""
+    try:
+        received = parse_gtid_set(gtid_set, server.is_mariadb)
+    except ValueError as error:
+        todo = "Was the source replaced by another product? Then copy again"
+        raise Halted("other-server", str(error), where=where, todo=todo) from None
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):
         what = f"this server has not executed all that was received from the last one: {received} (it has {executed})"
         raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
-    origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
-    return Resume(received, origin, state.lsn, str(received))
+    return received
+
+
+def _is_of(applied: Applied, found: str | None, server: Server, *, exactly: bool) -> bool:
+    """Whether a position is the checkpoint's, by the GTIDs before it; without any, names have to do.
+
+    A checkpoint's set may lack what was executed before its task began, but nothing that came last. So where another
+    server may have taken over, the last of each of its members is compared; where none may, to have them is enough.
+    """
+    if not applied.gtid_set:
+        return True
+    if found is None:
+        return not exactly
+    try:
+        there, ours = (parse_gtid_set(text, server.is_mariadb) for text in (found, applied.gtid_set))
+    except ValueError:
+        return False
+    return _is_within(ours, there) and (not exactly or _lasts(ours).items() <= _lasts(there).items())
+
+
+def _lasts(gtids: GtidSet) -> dict[object, object]:
+    if isinstance(gtids, MySqlGtidSet):
+        return {source: intervals[-1][1] for source, intervals in gtids.members}
+    return {at.domain: at for at in gtids.positions}
 
 
 def _is_within(received: GtidSet, executed: GtidSet) -> bool:
@@ -134,14 +230,18 @@ def _is_within(received: GtidSet, executed: GtidSet) -> bool:
 
 def _needs_gtid(state: RelayState, server: Server, where: Where) -> Halted:
     what = f"this is another server ({server.identity}) than the one that was read before ({state.origin.server})"
+    return Halted("other-source", what, where=where, todo=_by_gtid(server, known=state.gtid_set is not None))
+
+
+def _by_gtid(server: Server, *, known: bool = True) -> str:
     todo = "Positions of one server mean nothing on another. Point the source back"
     if not server.gtid_mode:
-        todo += "; this server writes no GTIDs, so nothing else can be done but a new full copy"
-    elif state.gtid_set is None:
-        todo += "; the executed GTID set is not known at this place, so nothing else can be done but a new full copy"
-    else:
-        todo += ", or set `enable-gtid: true` to go on here by GTID"
-    return Halted("other-source", what, where=where, todo=todo)
+        return f"{todo}; this server writes no GTIDs, so nothing else can be done but a new full copy"
+    if not known:
+        return (
+            f"{todo}; the executed GTID set is not known at this place, so nothing else can be done but a new full copy"
+        )
+    return f"{todo}, or set `enable-gtid: true` to go on here by GTID"
 
 
 def _went_back(what: str, where: Where) -> Halted:
@@ -149,4 +249,4 @@ def _went_back(what: str, where: Where) -> Halted:
         "The source was restored, reset (RESET MASTER) or lost its last writes. "
         "Start with an empty relay and a new full copy."
     )
-    return Halted("source-went-back", what, where=where, todo=todo)
+    return Halted(SOURCE_WENT_BACK, what, where=where, todo=todo)

@@ -31,6 +31,10 @@ class ReplicatorState:
     events: int = 0
     bytes: int = 0
     """Both since this process started."""
+    behind_bytes: int | None = None
+    """What the source had logged and the relay had not, when it was last looked at; None before that."""
+    warning: str = ""
+    """What may end in the loss of the position unless somebody acts; empty where all is well."""
     error: PidtsError | None = None
     """Why it is not connected, or why it stopped."""
     pid: int = field(default_factory=os.getpid)
@@ -46,6 +50,8 @@ class ReplicatorState:
             "source_time": self.source_time,
             "events": self.events,
             "bytes": self.bytes,
+            "behind_bytes": self.behind_bytes,
+            "warning": self.warning,
             "error": self.error.to_json() if self.error else None,
             "pid": self.pid,
             "time": time(),
@@ -63,7 +69,7 @@ class StatusFile:
     def update(self, **changes: Any) -> None:
         """Change the state; write it when it is time or when connection or error changed."""
         before, self.state = self.state, replace(self.state, **changes)
-        urgent = (before.connected, before.error) != (self.state.connected, self.state.error)
+        urgent = _news(before) != _news(self.state)
         if urgent or monotonic() - self._written_at >= _INTERVAL:
             self.write()
 
@@ -75,6 +81,10 @@ class StatusFile:
         with suppress(OSError):
             draft.write_text(json.dumps(self.state.to_json()) + "\n", encoding="utf-8")
             draft.replace(self._path)
+
+
+def _news(state: ReplicatorState) -> tuple[bool, PidtsError | None, str]:
+    return state.connected, state.error, state.warning
 
 
 def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:

@@ -45,6 +45,12 @@ class AllowList:
         for pattern in (*self.do_dbs, *self.ignore_dbs, *pairs):
             _compiled(pattern, self.case_sensitive)
 
+    @classmethod
+    def parse(cls, text: str) -> AllowList:
+        """`shop.orders,crm.*`: only these tables; a schema alone is all of its tables, and no text takes everything."""
+        parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
+        return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
+
     def __call__(self, table: TableName) -> bool:
         """True where the table's rows and DDL are replicated."""
         if not self.takes_schema(table.schema):

@@ -52,6 +52,14 @@ def mariadb() -> Program:
     return Program((server,), Path("/usr"))
 
 
+def mariadb_plugins() -> Path:
+    """The folder of its plugins, which packages of the programs alone do not bring."""
+    for folder in (Path("/usr/lib/mysql/plugin"), Path(os.environ.get("MARIADB_PLUGINS", "/opt/mariadb-plugins"))):
+        if (folder / "file_key_management.so").exists():
+            return folder
+    raise missing("MariaDB's file_key_management plugin", "./test unpacks it")
+
+
 def mysql97() -> Program:
     """MySQL 9.7 out of a folder with Debian sid's files, run by sid's own loader with sid's own libraries."""
     root = Path(os.environ.get("MYSQL97_ROOT", "/opt/mysql97"))

@@ -99,10 +99,6 @@ class Server:
         self._end(self.launch.stop_signal)
         self.start()
 
-    def log_tail(self, lines: int = 15) -> str:
-        """The last lines that the server wrote."""
-        return tail(self.launch.log, lines)
-
     def __enter__(self) -> Self:
         """Already running."""
         return self

@@ -24,7 +24,8 @@ from pidts.schema.create_table import parse_elements
 from pidts.schema.cursor import Cursor
 from pidts.schema.defaults import parse_default
 from pidts.schema.key_clause import PRIMARY, at_key, parse_key, parse_key_body
-from pidts.schema.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.lexer import Lexeme
+from pidts.schema.periods import refuse_periods
 from pidts.schema.statements import AlterTable
 from pidts.schema.table_options import parse_option
 
@@ -79,8 +80,7 @@ def _actions(cursor: Cursor) -> tuple[Action, ...]:
 
 
 def _add(cursor: Cursor) -> tuple[Action, ...]:
-    if cursor.at_words("SYSTEM", "VERSIONING") or cursor.at_words("PERIOD", "FOR"):
-        raise NotUnderstoodError("tables with periods have hidden columns")
+    refuse_periods(cursor)
     if at_key(cursor):
         return (parse_key(cursor),)
     cursor.take("COLUMN")
@@ -119,8 +119,7 @@ def _drop(cursor: Cursor) -> Action:
     if cursor.take("CONSTRAINT"):
         cursor.if_exists()
         return DropConstraint(cursor.name())
-    if cursor.at_words("SYSTEM", "VERSIONING") or cursor.at_words("PERIOD", "FOR"):
-        raise NotUnderstoodError("tables with periods have hidden columns")
+    refuse_periods(cursor)
     cursor.take("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.name()

@@ -12,6 +12,7 @@ from pidts.schema.cursor import Cursor
 from pidts.schema.defaults import parse_default, parse_now
 from pidts.schema.key_clause import PRIMARY, parse_check, parse_references
 from pidts.schema.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.periods import refuse_periods
 from pidts.schema.timestamps import ZERO
 
 
@@ -98,12 +99,9 @@ def _value(cursor: Cursor, draft: _Draft) -> bool:
         draft.auto_increment = True
         draft.nullable = False
         draft.add_unique()
-    elif cursor.take("GENERATED", "ALWAYS"):
-        if cursor.at_words("AS", "ROW"):
-            raise NotUnderstoodError("system-versioned tables have hidden columns")
+    elif cursor.take("GENERATED", "ALWAYS") or cursor.at_words("AS"):
+        refuse_periods(cursor)
         cursor.expect("AS")
-        _generated(cursor, draft)
-    elif cursor.take("AS"):
         _generated(cursor, draft)
     else:
         return False
@@ -156,8 +154,7 @@ def _no_matter(cursor: Cursor) -> bool:
     """Attributes that change neither values nor their form in the log."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
-    if cursor.at_words("WITH", "SYSTEM") or cursor.at_words("WITHOUT", "SYSTEM"):
-        raise NotUnderstoodError("system-versioned tables have hidden columns")
+    refuse_periods(cursor)
     if cursor.take_any(*_VALUED):
         cursor.take_sign("=")
         cursor.next()

@@ -150,7 +150,9 @@ def _text(cursor: Cursor) -> ColumnType | None:
     if cursor.take("LONG"):
         if cursor.take("VARBINARY"):
             return ColumnType(Kind.MEDIUMBLOB)
-        if not cursor.take_any("VARCHAR", "VARCHARACTER") and cursor.take_any("CHAR", "CHARACTER"):
+        # `LONG CHARACTER SET latin1` is a type and its charset.
+        if not cursor.take_any("VARCHAR", "VARCHARACTER") and cursor.peek(1).word == "VARYING":
+            cursor.take_any("CHAR", "CHARACTER")
             cursor.expect("VARYING")
         return ColumnType(Kind.MEDIUMTEXT)
     if cursor.take("NVARCHAR"):
@@ -227,7 +229,12 @@ def parse_charset(cursor: Cursor, base: ColumnType) -> ColumnType:
         elif cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET"):
             base = replace(base, charset=parse_charset_name(cursor))
         elif cursor.take("COLLATE"):
-            base = replace(base, collation=parse_collation_name(cursor))
+            named = parse_collation_name(cursor)
+            if base.collation == "bin" and base.charset is None:
+                # MariaDB refuses the two together; to MySQL, COLLATE then tells no more than the charset.
+                base = replace(base, charset=charset_of(named))
+            else:
+                base = replace(base, collation=named)
         else:
             return base
 

@@ -9,6 +9,7 @@ from pidts.schema.column_clause import parse_column
 from pidts.schema.cursor import Cursor
 from pidts.schema.key_clause import at_key, parse_key
 from pidts.schema.lexer import NotUnderstoodError
+from pidts.schema.periods import refuse_periods
 from pidts.schema.statements import CreateTable, CreateTableLike
 from pidts.schema.table_options import parse_option
 
@@ -40,8 +41,7 @@ def parse_elements(cursor: Cursor) -> list[Action]:
     elements: list[Action] = []
     cursor.expect_sign("(")
     while True:
-        if cursor.at_words("PERIOD", "FOR"):
-            raise NotUnderstoodError("tables with periods are not known")
+        refuse_periods(cursor)
         if at_key(cursor):
             elements.append(parse_key(cursor))
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pidts.model.table import Key
 from pidts.schema.actions import Action, AddKey, AlterOption
 from pidts.schema.cursor import Cursor
-from pidts.schema.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.lexer import Lexeme
+from pidts.schema.periods import refuse_periods
 
 PRIMARY = "PRIMARY"
 _STARTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
@@ -89,8 +90,7 @@ def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
                 cursor.expect_sign(")")
         prefixes.append(prefix)
         cursor.take_any("ASC", "DESC")
-        if cursor.at_words("WITHOUT", "OVERLAPS"):
-            raise NotUnderstoodError("keys over periods are not known")
+        refuse_periods(cursor)
         if not cursor.take_sign(","):
             break
     cursor.expect_sign(")")

@@ -6,6 +6,7 @@ from pidts.schema.actions import Action, AlterOption, SetCharset, SetComment
 from pidts.schema.columns import parse_charset_name, parse_collation_name
 from pidts.schema.cursor import Cursor
 from pidts.schema.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.periods import refuse_periods
 
 _ONE_VALUE = frozenset(
     {
@@ -44,8 +45,7 @@ _ONE_VALUE = frozenset(
 def parse_option(cursor: Cursor) -> Action | None:
     """One option; None if something else is here."""
     start = cursor.peek()
-    if cursor.at_words("WITH", "SYSTEM") or cursor.at_words("ADD", "SYSTEM"):
-        raise NotUnderstoodError("system-versioned tables have hidden columns")
+    refuse_periods(cursor)
     if charset := parse_default_charset(cursor):
         return SetCharset(*charset)
     if cursor.take("COMMENT"):

@@ -4,9 +4,11 @@
 `prechecks` says what has to be changed first. `values` is a source in memory with the same log and rows.
 """
 
+from pidts.source.block import Block, Shape
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
 from pidts.source.dump import BinlogStream
 from pidts.source.failures import StructureChanged
+from pidts.source.log_proof import event_at, gtids_before
 from pidts.source.position import binary_logs, log_end, position, settled
 from pidts.source.prechecks import Finding, check_source, demand, login_finding
 from pidts.source.replica import replica_id
@@ -24,9 +26,11 @@ from pidts.source.values import ValuesSource
 
 __all__ = [
     "BinlogStream",
+    "Block",
     "Finding",
     "ServerInfo",
     "Session",
+    "Shape",
     "SourceConfig",
     "StructureChanged",
     "ValuesSource",
@@ -35,6 +39,8 @@ __all__ = [
     "clock_is_utc",
     "connect",
     "demand",
+    "event_at",
+    "gtids_before",
     "highest_key",
     "is_system",
     "is_utc",

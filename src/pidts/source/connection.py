@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +15,8 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
+from pidts.login import Tls
+from pidts.login.plugins import PLUGINS
 from pidts.model import ConfigError, Where
 from pidts.source.failures import explained
 
@@ -24,6 +28,9 @@ _SESSION = (
     # A server-wide READ UNCOMMITTED would let a copy read rows that never come to be.
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
+PLACE_OF_MARIADB = " at "
+"""Between the two parts of a MariaDB's identity."""
+_PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +45,25 @@ class SourceConfig:
     server_id: int | None = None
     """Ours, as a replica; chosen where it is None."""
     connect_timeout: float = 10.0
-    ssl_ca: str | None = None
-    ssl_cert: str | None = None
-    ssl_key: str | None = None
+    tls: Tls = field(default_factory=Tls)
 
     @classmethod
     def from_url(cls, url: str, source_id: str = "") -> SourceConfig:
-        """`mysql://user:password@host:port/?server-id=7&ssl-ca=/path`; `mariadb://` is the same."""
-        parts = urlsplit(url)
+        """`mysql://user:password@host:port/?server-id=7&ssl-mode=verify_ca&ssl-ca=/path`; `mariadb://` is the same."""
         try:
+            parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
-            raise ConfigError("bad-source-url", f"the source's URL has no usable port: {error}") from error
+        except ValueError:
+            # What stands there may be a part of the password, so it is not shown.
+            todo = "In a password, each of / ? # @ : % is written as %2F %3F %23 %40 %3A %25"
+            raise ConfigError("bad-source-url", "the source's URL has no usable host or port", todo=todo) from None
         if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname:
             todo = "Write mysql://user:password@host:port/"
             raise ConfigError(
                 "bad-source-url", f"not a URL of a MySQL or MariaDB server: scheme {parts.scheme!r}", todo=todo
             )
         options = dict(parse_qsl(parts.query))
-        known = {"server-id", "source-id", "ssl-ca", "ssl-cert", "ssl-key"}
+        known = {"server-id", "source-id", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"}
         if unknown := sorted(options.keys() - known):
             raise ConfigError(
                 "bad-source-url", f"unknown option {unknown[0]!r}", todo=f"Known: {', '.join(sorted(known))}"
@@ -64,6 +71,10 @@ class SourceConfig:
         server_id = options.get("server-id")
         if server_id is not None and not (server_id.isascii() and server_id.isdigit() and 0 < int(server_id) < 2**32):
             raise ConfigError("bad-source-url", f"server-id {server_id!r} is not a number from 1 to 4294967295")
+        try:
+            tls = Tls.of(*(options.get(f"ssl-{name}", "") for name in ("mode", "ca", "cert", "key")))
+        except ValueError as error:
+            raise ConfigError("bad-source-url", str(error)) from None
         return cls(
             host=parts.hostname,
             port=port or 3306,
@@ -71,9 +82,7 @@ class SourceConfig:
             password=unquote(parts.password or ""),
             source_id=source_id or options.get("source-id") or f"{parts.hostname}-{port or 3306}",
             server_id=int(server_id) if server_id else None,
-            ssl_ca=options.get("ssl-ca"),
-            ssl_cert=options.get("ssl-cert"),
-            ssl_key=options.get("ssl-key"),
+            tls=tls,
         )
 
     @property
@@ -102,13 +111,17 @@ class ServerInfo:
 
     @property
     def identity(self) -> str:
-        """Another text is another server, whatever its address.
+        """Another text is another server, whatever its address, but for MariaDB's second part.
 
-        A MySQL has a UUID. MariaDB's own unique id follows the network card, which a container changes at will.
+        A MySQL has a UUID, which lives in its data folder. A MariaDB has a server id, which people give and may give
+        twice, and a unique id that it makes at each start from network card and port: another one may be the same
+        server in a new container. So whether that is another server is for its log to say.
         """
-        if self.is_mariadb or not self.server_uuid:
-            return f"{self.flavor} server-id {self.server_id}"
-        return f"{self.flavor} {self.server_uuid}"
+        if not self.is_mariadb and self.server_uuid:
+            return f"{self.flavor} {self.server_uuid}"
+        return f"{self.flavor} server-id {self.server_id}" + (
+            f"{PLACE_OF_MARIADB}{self.server_uuid}" if self.server_uuid else ""
+        )
 
     @property
     def number(self) -> tuple[int, int, int]:
@@ -117,23 +130,29 @@ class ServerInfo:
         return int(major), int(minor), int(patch)
 
 
-def connect(config: SourceConfig) -> Session:
-    """A session whose reading is exact: UTC, utf8mb4, no padding, autocommit."""
+def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
+    """A session whose reading is exact: UTC, utf8mb4, no padding, autocommit.
+
+    `answer_within` is for those who ask small questions: a statement without an answer by then loses the connection.
+    """
     with explained(config.where, login=True):
         connection: Session = pymysql.connect(
             host=config.host,
             port=config.port,
             user=config.user,
-            password=config.password,
+            # The driver would write text in latin1, and the server compares with what its own clients sent.
+            password=config.password.encode(),
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
             # Something that is no MySQL may say nothing for ever; once it has spoken, statements take what they take.
             read_timeout=config.connect_timeout,
-            **_tls(config),
+            auth_plugin_map=PLUGINS,
+            **config.tls.mysql(),
         )
-        connection._read_timeout = None  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+        connection._read_timeout = answer_within  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
         try:
+            _watch(connection)
             for statement in _SESSION:
                 connection.query(statement)
         except BaseException:
@@ -142,15 +161,18 @@ def connect(config: SourceConfig) -> Session:
         return connection
 
 
-def _tls(config: SourceConfig) -> dict[str, Any]:
-    if not (config.ssl_ca or config.ssl_cert):
-        return {}
-    return {
-        "ssl_ca": config.ssl_ca,
-        "ssl_cert": config.ssl_cert,
-        "ssl_key": config.ssl_key,
-        "ssl_verify_cert": config.ssl_ca is not None,
-    }
+def _watch(connection: Session) -> None:
+    """Keep-alive probes end a session whose peer is gone, however long its statements may take."""
+    peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
+    for option, value in _PROBES:
+        if hasattr(socket, option):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def encryption(connection: Session) -> str:
+    """The TLS version in use; empty where the connection is plain."""
+    peer = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver does not tell
+    return str(peer.version()) if isinstance(peer, ssl.SSLSocket) else ""
 
 
 def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:

@@ -11,18 +11,23 @@ import struct
 import time
 import uuid
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pymysql
 from pymysql.constants import COMMAND
 
+from pidts.binlog import iter_raw
 from pidts.model import GtidSet, Halted, MariaDbGtidSet, MySqlGtidSet, PidtsError, Position, Where
 from pidts.model.errors import Transient
+from pidts.source.block import Block, Shape
 from pidts.source.connection import SourceConfig, connect, hang_up, query, server_info
 from pidts.source.failures import explain, explained
 from pidts.source.gtid_wire import encode_gtid_set
 from pidts.source.packets import PacketReader
 from pidts.source.replica import replica_id
+
+if TYPE_CHECKING:
+    from pidts.source.blocks import BlockReader
 
 _COM_BINLOG_DUMP_GTID = 0x1E
 _NON_BLOCKING = 0x01
@@ -34,7 +39,11 @@ _FATAL = 1236
 _MARIADB_SAME_ID = 4052
 _BINLOG_OFF = frozenset({1381, 1220})
 _UNREADABLE = ("max_allowed_packet", "crc", "bogus", "corrupt", "truncated in the middle")
+_WENT_BACK = ("more gtids than", "not in the master's binlog", "diverged")
 _SILENT_BEATS = 4
+_SEARCH_SECONDS = 60.0
+_FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
+"""ROTATE, FORMAT_DESCRIPTION and the like: what comes before the first event that was asked for."""
 
 
 class BinlogStream:
@@ -56,7 +65,7 @@ class BinlogStream:
         self._non_blocking = non_blocking
         self.ended = False
         """A non-blocking dump has reached the end of the log."""
-        self._connection = connect(config)
+        self._connection = connect(config, answer_within=_SEARCH_SECONDS)
         try:
             self.server = server_info(self._connection)
             self.server_id = (
@@ -70,20 +79,18 @@ class BinlogStream:
             raise
         # The driver has read exactly one answer for each command so far: nothing of the dump is in its buffer.
         self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
-        self._heard = time.monotonic()
+        self._blocks: BlockReader | None = None
+        self._searching = True
+        """The server may read through files for the place to begin at, and sends no heartbeats meanwhile."""
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
         """All events that have arrived; waits for the first one, at most `timeout` seconds. Heartbeats are left out."""
         if self.ended:
             return []
         packets = self._packets.read(timeout)
-        now = time.monotonic()
         if not packets:
-            if now - self._heard > self._silence:
-                what = f"the source has not even sent a heartbeat for {now - self._heard:.0f} seconds"
-                raise Transient("source-silent", what, where=self._where)
+            self._expect_news(self._packets)
             return []
-        self._heard = now
         events = []
         for packet in packets:
             if packet[0] != 0:
@@ -91,7 +98,28 @@ class BinlogStream:
                 break
             if packet[5] not in _HEARTBEATS:
                 events.append(packet[1:])
+        self._searching = self._searching and all(packet[5] in _FILE_HEADS for packet in packets if not packet[0])
         return events
+
+    def read_block(self, timeout: float = 1.0) -> Block | None:
+        """The same without an object for each event. One stream is read in one of the two ways, not in both."""
+        if self.ended:
+            return None
+        if self._blocks is None:
+            from pidts.source.blocks import BlockReader  # it loads the compiler
+
+            self._blocks = BlockReader(self._connection._sock, self._config.where)  # type: ignore[attr-defined]  # noqa: SLF001
+        block = self._blocks.read_block(timeout)
+        if block is None:
+            self._expect_news(self._blocks)
+            return None
+        if block.shape is Shape.ODD and block.data and block.data[0]:
+            self._stop(bytes(block.data))
+            return None
+        if self._searching:
+            whole = block.shape is Shape.EVENTS
+            self._searching = whole and all(raw[4] in _FILE_HEADS for raw in iter_raw(block.data))
+        return block
 
     def close(self) -> None:
         """Hang up; the server notices when it next sends."""
@@ -109,6 +137,12 @@ class BinlogStream:
     def _where(self) -> Where:
         where = self._config.where
         return Where(source=where.source, position=str(self._start))
+
+    def _expect_news(self, packets: PacketReader) -> None:
+        silent = time.monotonic() - packets.heard
+        if silent > (max(self._silence, _SEARCH_SECONDS) if self._searching else self._silence):
+            what = f"the source has not even sent a heartbeat for {silent:.0f} seconds"
+            raise Transient("source-silent", what, where=self._where)
 
     def _introduce(self, heartbeat: float) -> None:
         """What a replica tells its source before it asks for the log."""
@@ -188,9 +222,9 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
             "text speaks of it, raise max_allowed_packet there"
         )
         return Halted("source-log-unreadable", what, where=where, todo=todo)
-    if number == _FATAL and "more gtids than" in lower:
+    if number == _FATAL and any(word in lower for word in _WENT_BACK):
         what = f"the source has lost transactions that it had sent before: {text}"
-        todo = "It was restored or lost its disk's last writes: start with a new full copy"
+        todo = "It was restored, lost its disk's last writes, or was written to on its own: start with a new full copy"
         return Halted("source-went-back", what, where=where, todo=todo)
     if number == _FATAL:
         what = f"the source no longer has the log from here on: {text}"

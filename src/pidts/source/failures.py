@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pymysql
 
+from pidts.login import not_offered, refused
 from pidts.model import Halted, PidtsError, PrecheckFailed, Where
 from pidts.model.errors import Transient
 
@@ -18,6 +19,9 @@ BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 3024, 1969})
 LOGIN_REFUSED = frozenset(
     {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
 )
+PLAIN_REFUSED = frozenset({3159, 4151})
+UNKNOWN_PLUGIN = frozenset({1251, 1524, 2059, 2061})
+NO_TLS = 2026
 NOT_PERMITTED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 4166})
 BINLOG_OFF = frozenset({1381})
 STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
@@ -33,6 +37,10 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     `login` tells a refused password from a refused command: servers use the same numbers for both.
     """
     number, text = _parts(error)
+    if login and (refusal := refused(error, "the source", where)) is not None:
+        return refusal
+    if number == NO_TLS:
+        return not_offered("the source", where)
     if number in CANNOT_CONNECT or (number == 0 and isinstance(error, OSError)):
         todo = "Is the server running, is host and port right, does a firewall stand between?"
         return Transient("source-unreachable", text, where=where, todo=todo)
@@ -42,6 +50,13 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         return Transient("source-busy", f"the source is too busy: {text} (error {number})", where=where)
     if login and number in LOGIN_REFUSED:
         todo = "Check the user and the password of this source; docs/quick-start.md has the account that it needs"
+        if number in PLAIN_REFUSED:
+            todo = "This server lets nobody in without TLS: set ssl-mode to required or more"
+        elif number in UNKNOWN_PLUGIN:
+            todo = (
+                "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "
+                "mysql_native_password or ed25519 (MariaDB)"
+            )
         return PrecheckFailed(
             "access-denied", f"the source refuses the login: {text} (error {number})", where=where, todo=todo
         )

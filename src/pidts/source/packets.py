@@ -34,6 +34,8 @@ class PacketReader:
         self._filled = False
         """The buffer was full at the last reading: more may be waiting."""
         self._long: list[bytes] = []
+        self.heard = time.monotonic()
+        """When the last bytes came; a large event may be on its way for minutes."""
 
     def read(self, timeout: float) -> list[bytes]:
         """Every whole packet received so far; waits for the first one, at most `timeout` seconds."""
@@ -41,12 +43,15 @@ class PacketReader:
         while True:
             if self._receive() and (packets := self._cut()):
                 return packets
-            if self._filled:
-                continue
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if not self._filled and not self._wait(deadline):
                 return []
+
+    def _wait(self, deadline: float) -> bool:
+        """Until something comes; False when the time is over."""
+        left = deadline - time.monotonic()
+        if left > 0:
             self._poll.poll(left * 1000)
+        return left > 0
 
     def _receive(self) -> bool:
         """Fill the buffer with what is there; False where nothing was."""
@@ -68,6 +73,8 @@ class PacketReader:
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
         self._filled = self._end == len(view)
+        if self._end > before:
+            self.heard = time.monotonic()
         return self._end > before
 
     def _make_room(self) -> None:

@@ -101,7 +101,13 @@ def _status(connection: Session) -> tuple[Position, str]:
             todo = "Set log_bin and server_id in the server's configuration and restart it"
             raise PrecheckFailed("binlog-off", "the source writes no binary log", where=where_of(connection), todo=todo)
         gtids = "".join(str(rows[0].get("executed_gtid_set") or "").split())
-        return Position(str(rows[0]["file"]), int(rows[0]["position"])), gtids
+        try:
+            return Position(str(rows[0]["file"]), int(rows[0]["position"])), gtids
+        except ValueError as error:
+            # MariaDB 12.3 can keep its log inside InnoDB, in files of another kind.
+            what = f"the source's log is kept in a form that cannot be read: {error}"
+            todo = "Set binlog_storage_engine to nothing in the server's configuration and restart it"
+            raise PrecheckFailed("unsupported-log", what, where=where_of(connection), todo=todo) from None
     raise PidtsError("no-position", "; ".join(errors), where=where_of(connection))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pidts.model import Kind, PidtsError, Position, PrecheckFailed, Table, TableName
+from pidts.login import Mode
+from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient
-from pidts.source.connection import ServerInfo, Session, SourceConfig, named, query, server_info, variables
+from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
 from pidts.source.grants import account, current_grants, global_privileges, holds
 from pidts.source.position import binary_logs, log_end
 from pidts.source.replica import replica_ids
-from pidts.source.structures import quoted_table
+from pidts.source.structures import quoted_table, system_versioned
 
-_UNSUPPORTED = frozenset({Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6})
+_BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}
 _SETTINGS = (
     "log_bin",
@@ -23,7 +25,16 @@ _SETTINGS = (
     "log_slave_updates",
     "log_replica_updates",
     "innodb_native_foreign_keys",
+    "binlog_storage_engine",
+    "binlog_expire_logs_seconds",
+    "binlog_expire_logs_auto_purge",
+    "expire_logs_days",
+    "max_binlog_total_size",
 )
+_DAY = 86400
+_SOON = 3600
+"""A log that is purged earlier does not survive the restart of a machine."""
+_PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 
 
@@ -79,6 +90,47 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
         raise PrecheckFailed("precheck-failed", what, todo="\n".join(finding.fix for finding in failed))
 
 
+def _tls(asked: _Asked) -> Iterator[Finding]:
+    """What was asked for is there, or we would not be connected; this tells those who asked for too little."""
+    mode, version = asked.config.tls.mode, encryption(asked.connection)
+    if not version:
+        why = "ssl-mode: disabled" if mode is Mode.DISABLED else "the source offers no TLS"
+        yield Finding("tls", ok=True, message=f"not encrypted ({why})")
+        return
+    looked = {Mode.VERIFY_CA: "certificate checked", Mode.VERIFY_IDENTITY: "certificate and host name checked"}
+    yield Finding("tls", ok=True, message=f"{version}, {looked.get(mode, 'certificate not checked (ssl-ca would)')}")
+
+
+def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
+    """How the account proves its password. The statement shows its hash, too, which nobody gets to see."""
+    try:
+        shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
+    except Transient:
+        raise
+    except PidtsError:
+        return  # MySQL 5.6 has no such statement.
+    if found := _PLUGIN.search(shown):
+        plugin = found["plugin"] or "mysql_native_password"
+        gone = plugin == "mysql_native_password" and not asked.server.is_mariadb
+        yield Finding("auth_plugin", ok=True, message=f"{plugin} (MySQL 9 has it no more)" if gone else plugin)
+
+
+def _binlog_expiry(asked: _Asked) -> Iterator[Finding]:
+    """How long we may be away before the source throws away what we have not read."""
+    settings = asked.settings
+    seconds = int(settings.get("binlog_expire_logs_seconds", 0)) or round(
+        float(settings.get("expire_logs_days", 0)) * _DAY
+    )
+    if settings.get("binlog_expire_logs_auto_purge", "ON") == "OFF":
+        seconds = 0
+    size = int(settings.get("max_binlog_total_size", 0))
+    kept = f"the log is kept for {seconds / _SOON:.4g} hours" if seconds else "the log is kept until somebody purges it"
+    name = "binlog_expire_logs_seconds" if "binlog_expire_logs_seconds" in settings else "expire_logs_days"
+    fix = f"SET GLOBAL {name} = {7 * _DAY if name.endswith('seconds') else 7};   -- and the same under [mysqld]"
+    limit = f", at most {size} bytes of it" if size else ""
+    yield Finding("binlog_expiry", not 0 < seconds < _SOON, f"{kept}{limit}", fix)
+
+
 def _version(asked: _Asked) -> Iterator[Finding]:
     server = asked.server
     oldest = _OLDEST[server.flavor]
@@ -108,6 +160,10 @@ def _binlog_enable(asked: _Asked) -> Iterator[Finding]:
     fix = "[mysqld] log_bin = binlog   # then restart"
     value = asked.settings.get("log_bin", "OFF")
     yield Finding("binlog_enable", value == "ON", f"log_bin = {value}", fix)
+    if engine := asked.settings.get("binlog_storage_engine"):
+        what = f"binlog_storage_engine = {engine}: such a log cannot be read yet"
+        fix = "[mysqld] binlog_storage_engine =   # empty; then restart"
+        yield Finding("binlog_enable", ok=False, message=what, fix=fix)
 
 
 def _binlog_format(asked: _Asked) -> Iterator[Finding]:
@@ -195,16 +251,42 @@ def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
 
 
 def _table_schema(asked: _Asked) -> Iterator[Finding]:
+    """Whether rows are what the log calls rows, and the catalogue tells the truth.
+
+    Labels it shows with question marks for characters above U+FFFF.
+    """
     fine = 0
+    versioned = system_versioned(asked.connection) if asked.server.is_mariadb else frozenset()
     for name, table in asked.tables.items():
-        columns = [column for column in table.columns if column.type.kind in _UNSUPPORTED]
-        for column in columns:
-            what = f"{name}.{column.name} is of type {column.type.kind}, which is not supported"
-            rule = f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
-            fix = f"Leave the table out: block-allow-list, ignore-tables: [{rule}]"
+        if name in versioned:
+            what = f"{name} is system-versioned: the log tells old versions of its rows as new rows"
+            fix = (
+                f"Leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]; or, if its history may go: "
+                f"ALTER TABLE {quoted_table(name)} DROP SYSTEM VERSIONING"
+            )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
-        fine += not columns
-    yield Finding("table_schema", ok=True, message=f"{fine} tables with supported types")
+        columns = [column for column in table.columns if _is_doubtful(column)]
+        for column in columns:
+            what = (
+                f"{name}.{column.name} has a label with a question mark: it may be one, or a character above U+FFFF "
+                "that the server's catalogue cannot show"
+            )
+            fix = (
+                "If the label is meant so, ignore this item (ignore-checking-items: [table_schema]); else change the "
+                f"label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
+            )
+            yield Finding("table_schema", ok=False, message=what, fix=fix)
+        fine += not columns and name not in versioned
+    yield Finding("table_schema", ok=True, message=f"{fine} tables whose structure is known in full")
+
+
+def _rule(name: TableName) -> str:
+    """Of a block-allow-list."""
+    return f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
+
+
+def _is_doubtful(column: Column) -> bool:
+    return column.type.charset in _BEYOND_THE_BASIC_PLANE and any("?" in label for label in column.type.labels)
 
 
 def _primary_key(asked: _Asked) -> Iterator[Finding]:
@@ -263,6 +345,8 @@ def _gtid(asked: _Asked) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[_Asked], Iterator[Finding]], ...] = (
+    _tls,
+    _auth_plugin,
     _version,
     _server_id,
     _binlog_enable,
@@ -270,6 +354,7 @@ _CHECKS: tuple[Callable[[_Asked], Iterator[Finding]], ...] = (
     _binlog_row_image,
     _binlog_db,
     _log_slave_updates,
+    _binlog_expiry,
     _replication_privilege,
     _dump_privilege,
     _table_schema,

@@ -13,7 +13,7 @@ from pidts.source.failures import StructureChanged
 from pidts.source.keys import after, last_key
 from pidts.source.structures import quoted, quoted_table
 from pidts.source.text_result import fetch_columns
-from pidts.source.text_values import expression, supported, to_arrow
+from pidts.source.text_values import expression, to_arrow
 
 __all__ = ["highest_key", "last_key", "select_rows"]
 
@@ -49,10 +49,6 @@ def _select(connection: Session, table: Table, clauses: str) -> pa.Table:
     if not table.identity:
         todo = "Give it a primary key, or a unique key without NULLs"
         raise Halted("no-key", "the table has nothing by which its rows can be paged", where=where, todo=todo)
-    for column in table.columns:
-        if not supported(column.type):
-            what = f"column {column.name} has the type {column.type.kind}, which cannot be copied"
-            raise Halted("unsupported-type", what, where=where, todo="Leave the table out by the block-allow-list")
     # Text comes as it is stored and is decoded as the log's is: the server would put question marks for what it cannot.
     query(connection, "SET character_set_results = NULL")
     columns = fetch_columns(connection, f"{_from(table)} {clauses}".rstrip(), len(table.columns), where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,8 @@ from pidts.source.connection import Session, named, query, server_info, variable
 from pidts.source.failures import StructureChanged
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
-_TABLE_TYPES = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
+_VERSIONED = "SYSTEM VERSIONED"
+_TABLE_TYPES = frozenset({"BASE TABLE", _VERSIONED})
 _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
@@ -24,7 +25,10 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def read_structures(connection: Session, select: Callable[[TableName], bool]) -> dict[TableName, Table]:
-    """All tables for which `select` is true; the server's own schemas and views are never asked about."""
+    """All tables for which `select` is true; the server's own schemas and views are never asked about.
+
+    System-versioned tables are among them: whoever carries rows asks `system_versioned`, too.
+    """
     dialect = Dialect.of(server_info(connection).version)
     structures = {}
     for schema, rows in groupby(_tables(connection), key=lambda row: str(row["table_schema"])):
@@ -41,6 +45,12 @@ def read_structures(connection: Session, select: Callable[[TableName], bool]) ->
 def read_structure(connection: Session, name: TableName) -> Table | None:
     """One table; None where there is none."""
     return read_structures(connection, lambda candidate: candidate == name).get(name)
+
+
+def system_versioned(connection: Session) -> frozenset[TableName]:
+    """MariaDB's tables whose log holds old versions of rows as rows of their own; see `pidts.schema.periods`."""
+    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection, {_VERSIONED}))
+    return frozenset(names)
 
 
 def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
@@ -99,7 +109,7 @@ def quoted_table(name: TableName) -> str:
     return f"{quoted(name.schema)}.{quoted(name.name)}"
 
 
-def _tables(connection: Session) -> list[dict[str, Any]]:
+def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[dict[str, Any]]:
     marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
     rows = named(
         connection,
@@ -107,7 +117,7 @@ def _tables(connection: Session) -> list[dict[str, Any]]:
         f"WHERE table_schema NOT IN ({marks})",
         sorted(SYSTEM_SCHEMAS),
     )
-    kept = [row for row in rows if str(row["table_type"]) in _TABLE_TYPES and not is_system(str(row["table_schema"]))]
+    kept = [row for row in rows if str(row["table_type"]) in types and not is_system(str(row["table_schema"]))]
     return sorted(kept, key=lambda row: (str(row["table_schema"]), str(row["table_name"])))
 
 

@@ -9,17 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.binlog.strings import text_builder
-from pidts.model import Column, ColumnType, Halted, Kind, TableName, Where, calendar
+from pidts.model import Column, ColumnType, Kind, TableName, calendar
 from pidts.source.text_result import Values
 
-_UNSUPPORTED = frozenset({Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6})
+_SHORT_YEAR = 2
 _TIME = r"^(?P<sign>-?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?$"
 _MOMENT = re.compile(rb"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
-
-
-def supported(kind: ColumnType) -> bool:
-    """Whether values of the type can be read."""
-    return kind.kind not in _UNSUPPORTED
 
 
 def expression(column: str, kind: ColumnType) -> str:
@@ -32,9 +27,6 @@ def expression(column: str, kind: ColumnType) -> str:
 def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
     """The values as the column's Arrow type; text comes in the column's own charset, as it does in the log."""
     kind = column.type
-    if not supported(kind):
-        what = f"values of type {kind.kind} cannot be copied"
-        raise Halted("unsupported-type", what, where=Where(table=str(table)))
     if kind.is_bytes:
         return pa.array(values, pa.binary())
     if kind.is_text:
@@ -44,6 +36,8 @@ def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
     text = pa.array(values, pa.string())
     if kind.kind is Kind.TIME:
         return _durations(text)
+    if kind.kind is Kind.YEAR and kind.length == _SHORT_YEAR:
+        return _whole_years(text)
     if kind.kind is Kind.FLOAT:
         return text.cast(pa.float64()).cast(pa.float32())
     return text if kind.arrow == pa.string() else text.cast(kind.arrow)
@@ -101,6 +95,12 @@ def _microsecond(value: bytes | None) -> int | None:
     fraction = int((match[7] or b"").ljust(6, b"0"))
     time_us = ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction
     return calendar.microseconds(calendar.days(year, month, day), time_us)
+
+
+def _whole_years(text: pa.Array) -> pa.Array:
+    """YEAR(2) shows two digits of the year from 1970 to 2069 that it holds."""
+    years = text.cast(pa.int16())
+    return pc.add(years, pc.if_else(pc.less(years, 70), pa.scalar(2000, pa.int16()), pa.scalar(1900, pa.int16())))
 
 
 def _durations(text: pa.Array) -> pa.Array:

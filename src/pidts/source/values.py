@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.model import ChangeBatch, Extent, LogEntry, Lsn, Op, Position, Table, TableName, Transaction, change_schema
+from pidts.model import ChangeBatch, Extent, LogEntry, Lsn, Op, Position, Table, TableName, Transaction
 from pidts.source.keys import last_key
 
 Row = Mapping[str, Any]
@@ -209,12 +209,11 @@ def _identity(table: Table, row: Row) -> tuple[Any, ...]:
 
 
 def _batch(table: Table, rows: Sequence[tuple[Lsn, Change]]) -> ChangeBatch:
-    schema = change_schema(table)
-    columns: dict[str, list[Any]] = {
-        "lsn": [lsn.to_bytes() for lsn, _ in rows],
-        "op": [int(op) for _, (op, _, _) in rows],
-        "before": [None if before is None else _complete(table, before) for _, (_, before, _) in rows],
-        "after": [None if after is None else _complete(table, after) for _, (_, _, after) in rows],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in schema]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
+    image = pa.struct(list(table.arrow))
+    return ChangeBatch.of(
+        table,
+        pa.array([lsn.to_bytes() for lsn, _ in rows], pa.binary(Lsn.SIZE)),
+        pa.array([int(op) for _, (op, _, _) in rows], pa.int8()),
+        pa.array([None if before is None else _complete(table, before) for _, (_, before, _) in rows], image),
+        pa.array([None if after is None else _complete(table, after) for _, (_, _, after) in rows], image),
+    )

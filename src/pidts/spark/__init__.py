@@ -1,1 +1,19 @@
-"""The engine: batches on Spark. The only package that imports pyspark."""
+"""The engine: batches on Spark, and the log as a data source. The only package that imports pyspark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("binlog")` known to a session."""
+    # `pidts run` imports this package too, and must start whatever is wrong with the data source.
+    from pidts.spark.binlog_source import BinlogSource
+
+    spark.dataSource.register(BinlogSource)
+
+
+__all__ = ["register"]

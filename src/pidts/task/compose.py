@@ -17,6 +17,7 @@ def source_config(config: TaskConfig) -> SourceConfig:
         password=source.password,
         source_id=source.source_id,
         server_id=source.server_id,
+        tls=source.tls,
     )
 
 
@@ -26,7 +27,7 @@ def target_of(config: TaskConfig) -> Target:
     if target.type == "postgresql":
         from pidts.target.postgres import PostgresTarget
 
-        return PostgresTarget(target.host, target.port, target.user, target.password, target.database)
+        return PostgresTarget(target.host, target.port, target.user, target.password, target.database, tls=target.tls)
     from pidts.target.mysql import MySqlTarget
 
-    return MySqlTarget(target.host, target.port, target.user, target.password)
+    return MySqlTarget(target.host, target.port, target.user, target.password, tls=target.tls)

@@ -17,6 +17,7 @@ from pidts.rules import AllowList
 from pidts.task import config_dm
 from pidts.task.config_section import Document, Section, meant
 from pidts.task.config_servers import SourceSpec, TargetSpec, directory_name, read_source, read_target
+from pidts.task.duration import parse_duration
 from pidts.task.yaml_lines import read_yaml
 
 __all__ = ["Mode", "SourceSpec", "TargetSpec", "TaskConfig", "load_task"]
@@ -41,6 +42,8 @@ class TaskConfig:
     zone: int
     relay: Path
     """Absolute."""
+    relay_keep: int
+    """Seconds that the relay keeps what it has received, though the target has it."""
     spark_master: str
     spark_conf: Mapping[str, str]
     direct_rows: int
@@ -94,6 +97,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
         workers=workers,
         zone=ours.integer("zone", 1, maximum=2**31 - 1),
         relay=_relay(ours, path.absolute().parent, name),
+        relay_keep=_duration(ours, "relay-keep"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
         direct_rows=spark.integer("direct-rows", 20_000),
@@ -218,6 +222,13 @@ def _relay(ours: Section, directory: Path, name: str) -> Path:
     if "://" in relay:
         raise ours.error("relay", "not-supported", "only a directory of this machine is supported yet", "Write a path.")
     return Path(os.path.normpath(directory / Path(relay).expanduser()))
+
+
+def _duration(section: Section, key: str) -> int:
+    try:
+        return parse_duration(section.text(key, "0"))
+    except ValueError as error:
+        raise section.error(key, "bad-value", str(error)) from None
 
 
 def _all_texts(section: Section) -> dict[str, str]:

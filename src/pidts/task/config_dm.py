@@ -12,7 +12,6 @@ _TOGETHER = "no effect: rows and their checkpoint commit in one transaction"
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
 _GONE = "no effect: it has none in DM either"
 _RULES = "rows would arrive elsewhere, or ones you meant to leave out"
-_TLS = "connections are not encrypted"
 _OFF: object = False
 _ON: object = True
 _ONE = "several sources or tables cannot be merged into one table"
@@ -67,9 +66,18 @@ INSTANCE = {
 SERVER = {
     "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
     "session": _note("no effect: the session's settings are the product's own, so that values stay exact"),
-    "security": _refuse(_TLS),
 }
 """`from` of a source, and `target-database`."""
+
+SECURITY = {
+    "cert-allowed-cn": _refuse("the name in a certificate is compared with the host's, by ssl-mode: verify_identity"),
+    **{
+        f"ssl-{what}-{form}": _refuse("write it to a file and name that")
+        for what in ("ca", "cert", "key")
+        for form in ("bytes", "base64")
+    },
+}
+"""Their block for TLS."""
 
 SYNCER = {
     "batch": _note(_FIXED),
@@ -141,7 +149,7 @@ SOURCE = {
     "relay-dir": _note("no effect: the relay is where the task's pidts.relay says"),
     "relay-binlog-name": _refuse("the relay starts where the task does"),
     "relay-binlog-gtid": _refuse("the relay starts where the task does"),
-    "purge": _note("no effect yet: the relay keeps everything"),
+    "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
     "filters": _refuse(_RULES),
     "flavor": _note("no effect: the server is asked what it is"),
@@ -153,9 +161,11 @@ SOURCE = {
 
 CHECKS = (
     "all",
+    "auth_plugin",
     "auto_increment_ID",
     "binlog_db",
     "binlog_enable",
+    "binlog_expiry",
     "binlog_format",
     "binlog_row_image",
     "conn_number",
@@ -172,6 +182,7 @@ CHECKS = (
     "table_schema",
     "target_privilege",
     "target_tables",
+    "tls",
     "version",
 )
 """What `ignore-checking-items` may name: DM's checks, whether or not there is such a one here, and ours."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, parse_gtid_set
 from pidts.task import config_dm
 from pidts.task.config_section import Document, Section
@@ -16,6 +19,7 @@ TargetType = Literal["mysql", "postgresql"]
 
 _PORTS = {"mysql": 3306, "postgresql": 5432}
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
+_ENCRYPTED_AT = 16
 _FIRST_EVENT = 4
 """Where a log file's first event begins, behind its magic number."""
 
@@ -29,6 +33,7 @@ class SourceSpec:
     port: int
     user: str
     password: str = field(repr=False)
+    tls: Tls
     start: Position | str | None
     """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
     use_gtid: bool
@@ -46,6 +51,7 @@ class TargetSpec:
     port: int
     user: str
     password: str = field(repr=False)
+    tls: Tls
     database: str
     """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
 
@@ -60,7 +66,10 @@ def read_target(section: Section) -> TargetSpec:
         raise section.error(
             "database", "bad-value", "a MySQL target keeps the names of the source's databases", "Remove it."
         )
-    host, port, user, password = _login(section, _PORTS[kind])
+    host, port, user, password, tls = _login(section, _PORTS[kind])
+    if kind == "postgresql" and tls.mode is Mode.VERIFY_CA and tls.ca is None:
+        what = "verify_ca needs ssl-ca with PostgreSQL"
+        raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
     section.finish(config_dm.SERVER)
     return TargetSpec(
         type="postgresql" if kind == "postgresql" else "mysql",
@@ -68,6 +77,7 @@ def read_target(section: Section) -> TargetSpec:
         port=port,
         user=user,
         password=password,
+        tls=tls,
         database=database,
     )
 
@@ -81,7 +91,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool]:
     server_id = server.integer("server-id", 0, maximum=2**32 - 1)
     case_sensitive = server.flag("case-sensitive", default=False)
     login = server.required_section("from")
-    host, port, user, password = _login(login, _PORTS["mysql"])
+    host, port, user, password, tls = _login(login, _PORTS["mysql"])
     login.finish(config_dm.SERVER)
     if not inline:
         server.finish(config_dm.SOURCE)
@@ -91,6 +101,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool]:
         port=port,
         user=user,
         password=password,
+        tls=tls,
         start=_start(instance.section("meta"), use_gtid=use_gtid),
         use_gtid=use_gtid,
         server_id=server_id or None,
@@ -108,23 +119,71 @@ def directory_name(section: Section, key: str, longest: int = 100) -> str:
     return name
 
 
-def _login(section: Section, port: int) -> tuple[str, int, str, str]:
+def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
     host = section.text("host")
     port = section.integer("port", port, minimum=1, maximum=65535)
-    return host, port, section.text("user"), _password(section)
+    return host, port, section.text("user"), _password(section), _tls(section)
+
+
+def _tls(server: Section) -> Tls:
+    """DM's block `security`, with a mode of MySQL's own words."""
+    security = server.section("security")
+    directory = security.document.file.absolute().parent
+
+    def path(key: str) -> str:
+        given = security.text(key, "")
+        return str(directory / Path(given).expanduser()) if given else ""
+
+    mode = security.text("ssl-mode", "")
+    try:
+        tls = Tls.of(mode, path("ssl-ca"), path("ssl-cert"), path("ssl-key"))
+    except ValueError as error:
+        raise server.error("security", "bad-value", str(error)) from None
+    security.finish(config_dm.SECURITY)
+    try:
+        tls.check_files()
+    except ConfigError as error:
+        what = f"{error.where.file}: {error.what}"
+        raise server.error("security", error.code, what, error.todo) from None
+    return tls
 
 
 def _password(section: Section) -> str:
     if not section.has("password-file"):
-        return section.text("password", "")
+        return _literal_password(section)
     if section.has("password"):
         raise section.error("password-file", "duplicate-key", "password is given too", "Keep one of them.")
-    path = section.document.file.absolute().parent / section.text("password-file")
+    path = section.document.file.absolute().parent / Path(section.text("password-file")).expanduser()
     try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
+        password = path.read_text(encoding="utf-8").rstrip("\r\n")
+        mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise section.error("password-file", "unreadable-file", f"{path} cannot be read: {reason}") from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        section.note("password-file", f"other users of this machine can read it; chmod 600 {path}")
+    return password
+
+
+def _literal_password(section: Section) -> str:
+    password = section.text("password", "")
+    if _looks_encrypted(section.literal("password") if password else ""):
+        raise section.error(
+            "password",
+            "encrypted-password",
+            "this looks like a password that dmctl has encrypted; it cannot be decrypted here",
+            "Put the password itself into a file (password-file) or the environment (password: ${NAME}).",
+        )
+    return password
+
+
+def _looks_encrypted(written: str) -> bool:
+    """Base64 of sixteen random bytes, an @, and the rest. Not asked of what comes from a file or the environment."""
+    try:
+        data = base64.b64decode(written, validate=True)
+    except ValueError:
+        return False
+    return len(data) > _ENCRYPTED_AT and data[_ENCRYPTED_AT : _ENCRYPTED_AT + 1] == b"@"
 
 
 def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:

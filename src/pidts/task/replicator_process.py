@@ -21,8 +21,8 @@ from pathlib import Path
 
 import structlog
 
-from pidts.model import Halted, PidtsError, Position, Where
-from pidts.replicate import Replicator, ReplicatorConfig, run_process
+from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Where
+from pidts.replicate import Applied, Replicator, ReplicatorConfig, read_status, run_process
 from pidts.task.compose import source_config
 from pidts.task.config import TaskConfig, load_task
 
@@ -34,10 +34,13 @@ _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
 """Not final: a predecessor that was killed may take a moment to go."""
 _LOCK_WAIT_SECONDS = 15.0
+_SIGN_OF_LIFE_SECONDS = 30.0
+"""A replicator writes its status more often than this, also while it has no connection."""
+_SERVED = "another task's replicator fills this relay"
 _MOST_FAULTS = 5
 
 
-def replicator_config(config: TaskConfig, start: Position | str | None = None) -> ReplicatorConfig:
+def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
     """What the replicator of a task does; `start` is for an empty relay."""
     begin = config.source.start if start is None else start
     return ReplicatorConfig(source_config(config), config.relay, begin, config.source.use_gtid)
@@ -55,12 +58,16 @@ class ReplicatorProcess:
     config: TaskConfig
     start_at: str = ""
     """Position or GTID set to begin an empty relay with; empty for where the task file says."""
+    resume_at: Checkpoint | None = None
+    """What the target has: an empty relay begins there, and its Lsns go on."""
     _child: subprocess.Popen[bytes] | None = None
     _started: float = 0.0
     _pause: float = _FIRST_PAUSE
     _not_before: float | None = None
     _locked_out_since: float | None = None
     _faults: int = 0
+    _served: bool = False
+    """Another task that shares the relay has the replicator; ours is tried again, to take over when that one ends."""
 
     def start(self) -> None:
         """Start the child unless it runs; its log goes to a file beside the relay."""
@@ -69,7 +76,10 @@ class ReplicatorProcess:
         folder = self.config.relay / self.config.source.source_id
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pidts.task.replicator_process", str(self.config.path)]
-        if self.start_at:
+        if self.resume_at is not None:
+            at = self.resume_at
+            command += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
+        elif self.start_at:
             command += ["--from", self.start_at]
         with (folder / "replicator.log").open("ab") as log:
             self._child = subprocess.Popen(
@@ -91,8 +101,12 @@ class ReplicatorProcess:
             reason = self._reason(now)
             healthy = now - self._started > _HEALTHY_SECONDS
             self._pause = _FIRST_PAUSE if healthy else min(self._pause * 2, _LONGEST_PAUSE)
+            if reason == _SERVED:
+                self._pause = _LONGEST_PAUSE
             self._not_before = now + self._pause
-            _log.warning("replicator ended, starting it again", reason=reason, pause=self._pause)
+            if not (self._served and reason == _SERVED):
+                _log.warning("replicator ended, starting it again", reason=reason, pause=self._pause)
+            self._served = reason == _SERVED
         if now >= self._not_before:
             self.start()
 
@@ -111,21 +125,30 @@ class ReplicatorProcess:
             return f"exit code {self._child.returncode}"
         error = json.loads(said.splitlines()[-1])
         if error["code"] == _LOCK_WAIT_CODE:
+            if self._is_served():
+                self._locked_out_since = None
+                return _SERVED
             self._locked_out_since = self._locked_out_since or now
             if now - self._locked_out_since < _LOCK_WAIT_SECONDS:
                 return f"[{error['code']}] {error['what']}"
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
+    def _is_served(self) -> bool:
+        """Whether the one that has the lock is at work, and not only hanging in it."""
+        status = read_status(self.config.relay, self.config.source.source_id)
+        return status is not None and abs(time.time() - status["time"]) < _SIGN_OF_LIFE_SECONDS
+
     def stop(self) -> None:
         """End the child; the relay is whole at any moment, so there is nothing to wait for but the process."""
-        if self._child is None or self._child.poll() is not None:
+        if self._child is None:
             return
-        self._child.terminate()
-        try:
-            self._child.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        if self._child.poll() is None:
+            self._child.terminate()
+            try:
+                self._child.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
 
@@ -142,11 +165,18 @@ def _main() -> int:
     arguments = argparse.ArgumentParser(description="Carry a source's log into the relay of a task.")
     arguments.add_argument("task", type=Path)
     arguments.add_argument("--from", dest="start_at", default="")
+    arguments.add_argument("--applied", default="")
     arguments.add_argument("--parent", type=int, required=True)
     given = arguments.parse_args()
     _end_with(given.parent)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    return run_process(replicator_config(load_task(given.task), _start(given.start_at)))
+    start = _applied(given.applied) if given.applied else _start(given.start_at)
+    return run_process(replicator_config(load_task(given.task), start))
+
+
+def _applied(text: str) -> Applied:
+    lsn, position, gtid_set = json.loads(text)
+    return Applied(Lsn.parse(lsn), position, gtid_set)
 
 
 def _start(text: str) -> Position | str | None:

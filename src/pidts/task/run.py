@@ -12,11 +12,15 @@ from pathlib import Path
 
 import structlog
 
+from pidts.apply import TargetSession
 from pidts.batch.context import JobContext
 from pidts.batch.meaning import Meaning
 from pidts.model import Lsn, PidtsError, Transient
 from pidts.plan import Limits, PlanState
-from pidts.relay import RelayReader, purge
+from pidts.relay import RelayReader
+from pidts.relay.needs import TaskMark
+from pidts.relay.retention import PurgeLimits, release
+from pidts.source import Session as SourceSession
 from pidts.source import connect, position
 from pidts.spark.failures import restored
 from pidts.spark.session import Session, build_session, forget_session, is_alive
@@ -26,7 +30,7 @@ from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.progress import Progress, Stage, Summary
 from pidts.task.replicator_process import ReplicatorProcess
-from pidts.task.start import Stopped, begin, wait_for_relay
+from pidts.task.start import Begin, Stopped, begin, wait_for_relay
 from pidts.task.tracker import Tracker
 
 _log = structlog.get_logger(__name__)
@@ -98,13 +102,17 @@ class _Run:
         scratch = self._scratch / str(self._attempt)
         scratch.mkdir()
         with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
-            begun = begin(config, source, target, self._replicator, self._stop)
+            mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
+            begun = self._begin(source, target, mark)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = min(checkpoint.lsn for checkpoint in begun.checkpoints)
+                mark.move(slowest)
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
-                if until_synced and (self._goal is None or self._goal.change_no != slowest.change_no):
-                    self._goal = Lsn.at(position(source)[0], slowest.change_no)
-                staging = config.relay / config.source.source_id / "chunks"
+                # The source may have been replaced after the checkpoint; positions are its successor's then.
+                change_no = relay.origin.change_no if relay.origin else slowest.change_no
+                if until_synced and (self._goal is None or self._goal.change_no != change_no):
+                    self._goal = Lsn.at(position(source)[0], change_no)
+                staging = config.relay / config.source.source_id / "chunks" / config.name
                 shutil.rmtree(staging, ignore_errors=True)
                 first = begun.checkpoints[0]
                 self._tracker.resumed(PlanState.from_checkpoint(slowest, first.copy), first.gtid, first.position)
@@ -119,7 +127,7 @@ class _Run:
                         target=target_of(config),
                         workers=config.workers,
                         epoch=first.epoch,
-                        change_no=slowest.change_no,
+                        change_no=change_no,
                         structures=begun.structures,
                         dialect=begun.dialect,
                         clock_is_utc=begun.clock_is_utc,
@@ -135,9 +143,20 @@ class _Run:
                 )
                 with self._losing_spark_is_transient(), closing(stream):
                     stream.start()
-                    self._watch(stream, relay)
+                    self._watch(stream, relay, mark)
 
-    def _watch(self, stream: TaskStream, relay: RelayReader) -> None:
+    def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> Begin:
+        """Nobody who shares the relay purges it before this task knows where it stands."""
+        mark.begin()
+        try:
+            return begin(self._config, source, target, self._replicator, self._stop)
+        except Transient:
+            raise
+        except Exception:
+            mark.withdraw()
+            raise
+
+    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark) -> None:
         purge_at = time.monotonic() + _PURGE_SECONDS
         while True:
             failure = stream.failure()
@@ -152,10 +171,17 @@ class _Run:
                 self.reached_goal = True
                 return
             if time.monotonic() >= purge_at:
-                purge(self._config.relay, self._config.source.source_id, state.lsn)
+                self._purge(mark, state.lsn)
                 purge_at = time.monotonic() + _PURGE_SECONDS
             if self._stop.wait(_TELL_SECONDS):
                 return
+
+    def _purge(self, mark: TaskMark, applied: Lsn) -> None:
+        """Behind all tasks that share the relay. A disk that has no room for the mark is no reason not to make some."""
+        with suppress(Transient):
+            mark.move(applied)
+        config = self._config
+        release(config.relay, config.source.source_id, PurgeLimits(checkpoints={config.name: applied}))
 
     def _session(self) -> Session:
         if self._spark is None:

@@ -67,7 +67,7 @@ def begin(
     stored = target.checkpoints(config.name, config.source.source_id)
     if stored:
         # Only an empty relay begins there: the machine that held the old one may be gone.
-        replicator.start_at = min(stored, key=lambda checkpoint: checkpoint.lsn).position
+        replicator.resume_at = min(stored, key=lambda checkpoint: checkpoint.lsn)
         replicator.start()
         first = stored[0]
     else:
@@ -128,6 +128,8 @@ def _first_start(
             _log.info("a table changed while structures were read, reading again", at=str(changed))
             lsn, here, gtids = end, after, gtids_after
         start = relay.position(lsn) or here
+        # A busy server's own answer may lack the last few transactions; the log's lacks none.
+        gtids = relay.gtid_set(lsn) or gtids
     _prepare_tables(config, target, structures)
     target.begin()
     if target.checkpoints(config.name, config.source.source_id):

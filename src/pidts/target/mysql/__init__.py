@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import pymysql
 from pymysql.constants import CLIENT
 
+from pidts.login import Tls
+from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.driver import force_close, watch
 from pidts.target.mysql.errors import translate_connect
 from pidts.target.mysql.session import MySqlSession
@@ -21,6 +23,7 @@ class MySqlTarget:
     user: str = "root"
     password: str = field(default="", repr=False)
     connect_timeout: int = 10
+    tls: Tls = field(default_factory=Tls)
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -29,12 +32,15 @@ class MySqlTarget:
                 host=self.host,
                 port=self.port,
                 user=self.user,
-                password=self.password,
+                # The driver would write text in latin1, and the server compares with what its own clients sent.
+                password=self.password.encode(),
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
                 client_flag=CLIENT.FOUND_ROWS,
                 program_name="pidts",
+                auth_plugin_map=PLUGINS,
+                **self.tls.mysql(),
             )
         except (pymysql.err.Error, OSError) as error:
             raise translate_connect(error, f"{self.host}:{self.port}") from error

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 
 import pymysql
 
+from pidts.login import not_offered, refused
 from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
 
-_DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118})
+_DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
+_PLAIN_REFUSED = frozenset({3159, 4151})
+_NO_TLS = 2026
 _LOST = frozenset(
     {0, 1053, 1077, 1079, 1080, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
 )
@@ -84,10 +87,13 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 def translate_connect(error: Exception, place: str) -> PidtsError:
     """Wrong credentials do not get better by waiting."""
     number, text = _parts(error)
+    if (refusal := refused(error, f"the target {place}")) is not None:
+        return refusal
+    if number == _NO_TLS:
+        return not_offered(f"the target {place}")
     if number in _DENIED:
-        return PrecheckFailed(
-            "target-denied", f"target {place}: {text} (error {number})", todo="Check user, password and grants"
-        )
+        todo = "Set ssl-mode to required or more" if number in _PLAIN_REFUSED else "Check user, password and grants"
+        return PrecheckFailed("target-denied", f"target {place}: {text} (error {number})", todo=todo)
     return Transient("target-unreachable", f"target {place}: {text}")
 
 

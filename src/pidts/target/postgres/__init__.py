@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from pidts.login import Tls
 from pidts.target.postgres.errors import translate_connect
 from pidts.target.postgres.session import PostgresSession
 
@@ -19,8 +20,8 @@ class PostgresTarget:
     user: str = "postgres"
     password: str = field(default="", repr=False)
     database: str = "postgres"
-    sslmode: str = "prefer"
     connect_timeout: int = 10
+    tls: Tls = field(default_factory=Tls)
 
     def connect(self) -> PostgresSession:
         """A new session; a peer that is silent for half a minute counts as lost."""
@@ -31,7 +32,6 @@ class PostgresTarget:
                 user=self.user,
                 password=self.password or None,
                 dbname=self.database,
-                sslmode=self.sslmode,
                 connect_timeout=self.connect_timeout,
                 application_name="pidts",
                 keepalives_idle=10,
@@ -39,6 +39,7 @@ class PostgresTarget:
                 keepalives_count=4,
                 tcp_user_timeout=30_000,
                 autocommit=True,
+                **self.tls.postgres(),
             )
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error

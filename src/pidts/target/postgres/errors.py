@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
+from pidts.login import not_offered, not_trusted, other_host
 from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
@@ -56,6 +57,13 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
     """Wrong credentials do not get better by waiting."""
     what = _message(error)
+    who = f"the target {place}"
+    if "server does not support SSL" in what:
+        return not_offered(who)
+    if "does not match host name" in what:
+        return other_host(who, what)
+    if "certificate verify failed" in what:
+        return not_trusted(who, what)
     if any(word in what for word in _DENIED):
         return PrecheckFailed(
             "target-denied", f"PostgreSQL at {place}: {what}", todo="Check user, password and database"

@@ -1,0 +1,214 @@
+"""Compiled functions over raw memory: the only file that knows the compiler.
+
+A function under `@jit` is compiled to machine code the first time it is called and kept on disk for the next process.
+Inside such functions, and only there, the names below read and write memory by address, unaligned and in the
+machine's (little-endian) byte order. Nothing checks an address: every caller proves first that it lies within what it
+was given. In the log a length is a claim, not a fact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core.cgutils import unpack_tuple
+from numba.extending import intrinsic
+
+if sys.byteorder != "little":
+    raise ImportError("the log is little-endian, and so must the machine be")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """Compile; the interpreter's lock is given up while it runs."""
+    return _kept(function, forceinline=False)
+
+
+def inline(function: F) -> F:
+    """The same for small functions, which melt into their callers."""
+    return _kept(function, forceinline=True)
+
+
+def entry(function: Callable[..., int]) -> Any:
+    """Compile a function from numbers to a number once and for all.
+
+    Whoever calls a function made by `jit` is compiled together with all of it, and so are its own callers: the time
+    that takes grows with their number. Compiled callers of this one only need its `address`, for `invoke`; plain ones
+    call its `ctypes`.
+    """
+    count = function.__code__.co_argcount
+    with _folder():
+        return numba.cfunc(types.int64(*[types.int64] * count), cache=True, error_model="numpy")(function)
+
+
+def _kept(function: F, **options: Any) -> F:
+    with _folder():
+        done: F = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    return done
+
+
+@contextmanager
+def _folder() -> Iterator[None]:
+    """Numba asks for the folder when a function is declared; the setting of its other users stays as it is."""
+    settings: Any = numba.config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(cache_folder())
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
+
+
+@cache
+def cache_folder() -> Path:
+    """Where machine code is kept: beside the source, or where NUMBA_CACHE_DIR or the user's cache is.
+
+    Numba notices that a function's own file has changed, but not the files of the functions that it calls. So all files
+    with compiled code have a part in the folder's name.
+    """
+    home = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(home.rglob("*.py")):
+        source = file.read_bytes()
+        if b"binlog.jit import" in source or file == Path(__file__):
+            digest.update(source)
+    return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def _writable(beside: Path) -> Path:
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        beside.mkdir(exist_ok=True)
+    except OSError:
+        return _of_user()
+    return beside if os.access(beside, os.W_OK) else _of_user()
+
+
+def _of_user() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pidts"
+
+
+def _loader(kind: types.Type, bits: int) -> Any:
+    @intrinsic
+    def load(_context: Any, _address: Any) -> Any:
+        def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            value = builder.load(pointer, align=1)
+            wide = ir.IntType(64)
+            return value if bits == 64 else builder.zext(value, wide)
+
+        return kind(types.int64), generate
+
+    return load
+
+
+def _storer(bits: int) -> Any:
+    @intrinsic
+    def store(_context: Any, _address: Any, _value: Any) -> Any:
+        def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+            value = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            builder.store(value, pointer, align=1)
+            return ir.Constant(ir.IntType(8), 0)
+
+        return types.uint8(types.int64, types.int64), generate
+
+    return store
+
+
+load8 = _loader(types.int64, 8)
+"""The byte at an address, 0 to 255."""
+load16 = _loader(types.int64, 16)
+load32 = _loader(types.int64, 32)
+load64 = _loader(types.int64, 64)
+"""Eight bytes as a signed number."""
+store8 = _storer(8)
+store16 = _storer(16)
+store32 = _storer(32)
+store64 = _storer(64)
+
+
+def _invoke(_context: Any, _address: Any, *_arguments: Any) -> Any:
+    count = len(_arguments)
+    packed: Any = types.StarArgTuple
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * count).as_pointer())
+        values = unpack_tuple(builder, arguments[1], count)  # type: ignore[no-untyped-call]
+        return builder.call(function, values)
+
+    return types.int64(types.int64, packed.from_types([types.int64] * count)), generate
+
+
+invoke: Any = intrinsic(_invoke)
+"""What an `entry` at an address gives for these numbers."""
+
+
+def _as_double(_context: Any, _bits: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+as_double: Any = intrinsic(_as_double)
+"""The number that 64 bits mean as a double."""
+
+
+def _copy(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(address, byte) for address in arguments[:2])
+        function = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, ir.IntType(64)])
+        builder.call(function, [target, source, arguments[2], ir.Constant(ir.IntType(1), 0)])
+        return ir.Constant(ir.IntType(8), 0)
+
+    return types.uint8(types.int64, types.int64, types.int64), generate
+
+
+copy: Any = intrinsic(_copy)
+"""`copy(target, source, size)`: bytes from one address to another; the two do not overlap."""
+
+
+def address(buffer: Any) -> int:
+    """Where a buffer (bytes, memoryview, mmap, array) begins; its owner must live for as long as it is used."""
+    found: int = np.frombuffer(buffer, np.uint8).ctypes.data if len(buffer) else 0
+    return found
+
+
+CARRYLESS = platform.machine() in {"x86_64", "AMD64"} and bool(get_host_cpu_features().get("pclmul"))
+"""Whether this processor multiplies without carries."""
+
+
+def _carryless(_context: Any, _left: Any, _right: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pair, place = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)
+        left, right = (builder.insert_element(ir.Constant(pair, None), value, place(0)) for value in arguments)
+        kind = ir.FunctionType(pair, [pair, pair, ir.IntType(8)])
+        function = builder.module.globals.get("llvm.x86.pclmulqdq") or ir.Function(
+            builder.module, kind, "llvm.x86.pclmulqdq"
+        )
+        product = builder.call(function, [left, right, ir.IntType(8)(0)])
+        halves = [builder.extract_element(product, place(half)) for half in (0, 1)]
+        return context.make_tuple(builder, signature.return_type, halves)
+
+    pair_of: Any = types.UniTuple
+    return pair_of(types.int64, 2)(types.int64, types.int64), generate
+
+
+carryless: Any = intrinsic(_carryless)
+"""The product of two 64-bit polynomials over GF(2): its low and its high half; only where `CARRYLESS`."""

@@ -1,0 +1,73 @@
+"""From the memory of a table to Arrow arrays; what was written in Arrow's layout is not copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.binlog import labels
+from pidts.binlog.kernel import texts
+from pidts.binlog.kernel.buffers import Memory, Side
+from pidts.model.batch import ChangeBatch
+from pidts.model.event import Op
+from pidts.model.lsn import Lsn
+from pidts.model.table import Column, Table, TableName
+from pidts.model.types import Kind
+
+
+def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
+    """All rows of a table; the memory belongs to the batch from now on."""
+    rows = memory.rows
+    kinds = np.bincount(memory.ops[:rows], minlength=len(Op) + 1)
+    inserted, deleted = int(kinds[Op.INSERT]), int(kinds[Op.DELETE])
+    if 0 < inserted < rows or 0 < deleted < rows:
+        memory.fill()
+    ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
+    lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])
+    return ChangeBatch.of(
+        table,
+        lsns,
+        ops,
+        _struct(table, memory.before, ops, Op.INSERT, inserted),
+        _struct(table, memory.after, ops, Op.DELETE, deleted),
+        partial,
+    )
+
+
+def _struct(table: Table, side: Side, ops: pa.Array, without: Op, missing: int) -> pa.Array:
+    """The images of one side; null for rows of the op that has none."""
+    rows, fields = len(ops), list(table.arrow)
+    if missing == rows:
+        return pa.nulls(rows, pa.struct(fields))
+    arrays = [
+        _column(table.name, column, rows, side.buffers(place, rows)) for place, column in enumerate(table.columns)
+    ]
+    mask = pc.equal(ops, int(without)) if missing else None
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+
+def _column(name: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:
+    arrow = column.type.arrow
+    if column.type.kind is Kind.ENUM:
+        return _enum(name, column, pa.Array.from_buffers(pa.int32(), rows, buffers))
+    if column.type.kind is Kind.SET:
+        return _set(name, column, pa.Array.from_buffers(pa.uint64(), rows, buffers))
+    if pa.types.is_string(arrow):
+        return texts.text(name, column, rows, buffers)
+    return pa.Array.from_buffers(arrow, rows, buffers)
+
+
+def _enum(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
+    """Number 0 is the empty text that the server stores for a word it does not know."""
+    largest = pc.max(numbers).as_py() or 0
+    if largest > len(column.type.labels):
+        return labels.builder(name, column)(numbers.to_pylist())
+    return pa.array(["", *column.type.labels], pa.string()).take(numbers)
+
+
+def _set(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
+    """Each set that occurs becomes text once."""
+    distinct = numbers.dictionary_encode()
+    words = labels.builder(name, column)(distinct.dictionary.to_pylist())
+    return words.take(distinct.indices)

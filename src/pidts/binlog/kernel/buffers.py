@@ -1,0 +1,178 @@
+"""The memory into which the compiled loop writes the rows of one table, and from which Arrow reads them.
+
+A side (before, after) has one block for all that has a fixed size, and one per column for the bytes of values that
+vary in size. Blocks are made twice as large when something does not fit. They become Arrow's own without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.binlog.jit import address
+from pidts.binlog.kernel import images
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.program import cell_size
+from pidts.model.table import Table
+
+_FIRST_ROWS = 64
+_FIRST_TEXT = 1024
+_ALIGNED = 64
+_END = 4
+_LARGEST_TEXT = 2**31 - 1
+"""The ends of values have 32 bits; the compiled loop asks for no more."""
+
+
+class Side:
+    """The images of one side."""
+
+    __slots__ = ("_block", "_cells", "_texts", "columns")
+
+    def __init__(self, cells: list[int]) -> None:
+        self._cells = cells
+        self.columns = np.zeros((max(len(cells), 1), at.COLUMN // 8), np.int64)
+        self._block = np.zeros(0, np.uint8)
+        self._texts: dict[int, Any] = {}
+
+    def resize(self, rows: int, capacity: int) -> None:
+        """Room for more rows; those that are there move."""
+        bits = _aligned((capacity + 7) // 8)
+        sizes = [_aligned(cell * capacity if cell else _END * (capacity + 1)) for cell in self._cells]
+        block = np.zeros(len(sizes) * bits + sum(sizes), np.uint8)
+        block[: len(sizes) * bits] = 0xFF
+        old, start, base = self._block, address(self._block), address(block)
+        place = len(sizes) * bits
+        for number, (size, cell) in enumerate(zip(sizes, self._cells, strict=True)):
+            column = self.columns[number]
+            if rows:
+                valid, cells = int(column[0]) - start, int(column[1]) - start
+                used, kept = (rows + 7) // 8, cell * rows if cell else _END * (rows + 1)
+                block[number * bits : number * bits + used] = old[valid : valid + used]
+                block[place : place + kept] = old[cells : cells + kept]
+            column[0], column[1] = base + number * bits, base + place
+            place += size
+        self._block = block
+
+    def more_text(self, place: int, needed: int, used: int, ahead: float) -> None:
+        """Room for more bytes of one column."""
+        old = self._texts.get(place)
+        wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), int(used * ahead))
+        text = np.empty(min(wanted, _LARGEST_TEXT), np.uint8)
+        if old is not None:
+            text[:used] = old[:used]
+        self._texts[place] = text
+        self.columns[place, at.TEXT // 8], self.columns[place, at.ROOM // 8] = address(text), len(text)
+
+    def clear(self) -> None:
+        """Lets go of the blocks."""
+        self.columns[:] = 0
+        self._block = _NOTHING
+        self._texts = {}
+
+    def used(self, place: int, rows: int) -> int:
+        """How many bytes of text the first rows of a column take."""
+        cells = int(self.columns[place, at.CELLS // 8]) - address(self._block) + _END * rows
+        return int(self._block[cells : cells + _END].view(np.int32)[0])
+
+    def buffers(self, place: int, rows: int) -> list[pa.Buffer]:
+        """A column as Arrow has it: validity, values or their ends, and text."""
+        base, (valid, cells) = address(self._block), self.columns[place, :2].tolist()
+        cell = self._cells[place]
+        size = cell * rows if cell else _END * (rows + 1)
+        found = [_buffer(self._block, valid - base, (rows + 7) // 8), _buffer(self._block, cells - base, size)]
+        if not cell:
+            text = self._texts.get(place, _NO_TEXT)
+            found.append(_buffer(text, 0, self.used(place, rows)))
+        return found
+
+
+class Memory:
+    """Both sides of a table, and what its rows are and where they stand in the log."""
+
+    __slots__ = ("_frames", "_layout", "after", "before", "lsns", "ops", "state", "width")
+
+    def __init__(self, table: Table) -> None:
+        cells = [cell_size(column.type) for column in table.columns]
+        self.width = len(cells)
+        self.before, self.after = Side(cells), Side(cells)
+        self.state = np.zeros(at.TABLE // 8, np.int64)
+        self._layout = np.zeros((max(len(cells), 1), at.PROGRAM // 8), np.int64)
+        self._layout[: len(cells), at.CELL // 8] = cells
+        self._frames = np.zeros(at.DEPTH * at.FRAME, np.uint8)
+        self.lsns = self.ops = np.zeros(0, np.uint8)
+        self.state[at.WIDTH // 8] = len(cells)
+        self.state[at.BEFORE // 8] = address(self.before.columns)
+        self.state[at.AFTER // 8] = address(self.after.columns)
+        self.state[at.SCRATCH // 8] = address(self._frames)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return int(self.state[at.ROWS // 8])
+
+    def more_rows(self, ahead: float) -> None:
+        """Room for twice as many, or for as many as are to be expected."""
+        state = self.state
+        capacity = max(_FIRST_ROWS, 2 * int(state[at.CAPACITY // 8]), int(self.rows * ahead))
+        self.before.resize(int(state[at.BEFORE_FILLED // 8]), capacity)
+        self.after.resize(int(state[at.AFTER_FILLED // 8]), capacity)
+        self.lsns, self.ops = _grown(self.lsns, at.LSN * capacity), _grown(self.ops, capacity)
+        state[at.CAPACITY // 8] = capacity
+        state[at.LSNS // 8], state[at.OPS // 8] = address(self.lsns), address(self.ops)
+
+    def more_text(self, column: int, place: int, needed: int, ahead: float) -> None:
+        """Room for a value of the column at this address."""
+        behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
+        side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
+        side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), ahead)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the images so far."""
+        return int(self.state[at.SIZE // 8])
+
+    def add_size(self, size: int) -> None:
+        """More bytes of images."""
+        self.state[at.SIZE // 8] += size
+
+    def clear(self) -> None:
+        """Begins anew; what was written belongs to a batch now."""
+        self.before.clear()
+        self.after.clear()
+        self.lsns = self.ops = _NOTHING
+        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE):
+            self.state[field // 8] = 0
+
+    def fill(self) -> None:
+        """Makes both sides as long as the table: with NULL where an operation has no image."""
+        images.fill(address(self.state), address(self._layout), self.rows)
+
+    def back_to(self, rows: int) -> None:
+        """Forgets the rows behind."""
+        for side, filled in ((self.before, at.BEFORE_FILLED // 8), (self.after, at.AFTER_FILLED // 8)):
+            written = int(self.state[filled])
+            if written > rows:
+                images.set_valid(address(side.columns), self.width, rows, written)
+                self.state[filled] = rows
+        self.state[at.ROWS // 8] = rows
+
+
+_NOTHING = np.zeros(0, np.uint8)
+_NO_TEXT = np.zeros(1, np.uint8)
+"""Arrow wants an address even for no bytes."""
+
+
+def _aligned(size: int) -> int:
+    return (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
+
+
+def _grown(old: Any, size: int) -> Any:
+    new = np.zeros(size, np.uint8)
+    new[: len(old)] = old
+    return new
+
+
+def _buffer(owner: Any, start: int, size: int) -> pa.Buffer:
+    return pa.foreign_buffer(address(owner) + start, size, owner)

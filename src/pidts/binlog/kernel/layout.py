@@ -1,0 +1,83 @@
+"""Where everything lies in the memory that compiled and plain code share: numbers of eight bytes at fixed offsets."""
+
+from __future__ import annotations
+
+# What stands for one column of one form: a row of eight numbers.
+PROGRAM = 64
+CODE = 0
+"""How its values are read, one of the codes below."""
+WIRE = 8
+"""Bytes of a value, or of its length."""
+CELL = 16
+"""Bytes of a value in its Arrow array; 0 where values vary in size."""
+A, B, C = 24, 32, 40
+"""Whatever else the code needs."""
+
+BYTES1, BYTES2, BYTES4, BYTES8, INT24, UINT24, YEAR, BITS, WORD4, WORD8, DECIMAL18, DECIMAL = range(1, 13)
+FIRST_TEMPORAL = 32
+DATE, TIME2, DATETIME2, TIMESTAMP2 = range(32, 36)
+OLD_TIME, OLD_DATETIME, OLD_TIMESTAMP, FRACTION_TIME, FRACTION_DATETIME, FRACTION_TIMESTAMP = range(36, 42)
+FIRST_VARYING = 64
+PREFIXED, PADDED, JSON, UUID, INET4, INET6 = range(64, 70)
+
+# The memory of one column of one side of a table.
+COLUMN = 32
+VALID = 0
+"""Address of its validity bits, all ones where nothing has been written."""
+CELLS = 8
+"""Address of its values, or of the ends of its values (32 bits each, the first is 0)."""
+TEXT = 16
+"""Address of the bytes of values that vary in size, and how many there is room for."""
+ROOM = 24
+
+# One table: how many rows it has, where they are.
+ROWS = 0
+CAPACITY = 8
+WIDTH = 16
+BEFORE_FILLED = 24
+"""Up to which row the before images are written; what is missing behind is NULL."""
+AFTER_FILLED = 32
+BEFORE = 40
+"""Address of the columns of the before images."""
+AFTER = 48
+LSNS = 56
+OPS = 64
+SIZE = 72
+"""Bytes of images so far."""
+SCRATCH = 80
+"""Address of memory for unfinished JSON containers."""
+PLAIN = 88
+"""1 where plain code has taken over."""
+NUMBER = 96
+TOUCHED = 104
+"""The number of the last transaction that has rows of the table, and how many rows there were before it."""
+MARK = 112
+TABLE = 120
+
+# What a call was asked, how far it came, and what it needs.
+AT = 0
+"""The byte of the images at which the next row begins."""
+DONE = 8
+"""Rows read, those passed over included."""
+SIDE = 16
+PLACE = 24
+NEEDED = 32
+HELP = 40
+"""Address of documents whose text plain code has made: their address, the text's address and size."""
+HELPS = 48
+PREFIX = 56
+"""The first sixteen bytes of the rows' Lsns."""
+JSON_CODE = 72
+"""Addresses of the functions that write documents and identifiers."""
+IDENTIFIER_CODE = 80
+CALL = 88
+
+# How a call ended.
+FINE = 0
+TORN, BAD_VALUE, TOO_MUCH = -1, -2, -3
+MORE_ROWS, MORE_TEXT, WANTS_HELP = -10, -11, -12
+
+LSN = 20
+FRAME = 48
+DEPTH = 100
+"""How deep JSON may be nested."""

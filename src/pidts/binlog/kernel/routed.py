@@ -1,0 +1,215 @@
+"""A `RowDecoder` that lets the compiled walk take whatever is ordinary, and takes the rest itself.
+
+Two know about the open transaction, then: the walk, in numbers, and the decoder, in objects. Before the decoder takes
+an event it is told what the walk has done since, and afterwards the walk is told what the decoder holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog import compressed, decode, ordinary, refusals
+from pidts.binlog.events import Event, EventType
+from pidts.binlog.jit import address
+from pidts.binlog.kernel import images
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel import router as r
+from pidts.binlog.kernel.table_rows import Call, CompiledBinding, CompiledRows
+from pidts.binlog.storage import Binding
+from pidts.binlog.walk import LogWalker, event_at
+from pidts.model.errors import PidtsError
+from pidts.model.lsn import Lsn
+
+_FIRST_ENTRIES = 64
+_FIRST_TABLES = 16
+_NEVER = 2**62
+_RESERVE = 1.1
+_NOT_IN_PAYLOAD = -1
+
+
+class RoutedDecoder(decode.RowDecoder):
+    """One slice, from its first byte to its last."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._state = np.zeros(r.STATE_SIZE, np.int64)
+        self._call = Call()
+        self._charsets = ordinary.plain_charsets()
+        self._entries = np.zeros((_FIRST_ENTRIES, r.ENTRY), np.int64)
+        self._known: list[tuple[bytes, Binding | None]] = []
+        self._tables: list[CompiledRows] = []
+        self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
+        self._state[r.CHARSETS] = address(self._charsets)
+        self._state[r.READ_ROWS] = images.read_rows.address
+        self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
+        self._place_arrays()
+
+    def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
+        """Takes in all events of the slice."""
+        view = memoryview(raw)
+        place = 0
+        while place < len(view):
+            if walker.format is not None and self._commit is None:
+                place = self._walk(walker, view, place)
+                if place >= len(view):
+                    return
+            piece = event_at(view, place)
+            event = walker.feed(piece)
+            try:
+                self.feed(event)
+            except PidtsError as error:
+                raise refusals.located(error, f"{walker.file}:{event.offset}") from error
+            place += len(piece)
+
+    def feed(self, event: Event) -> None:
+        """One event that is not ordinary, or holds others."""
+        if event.type == EventType.TRANSACTION_PAYLOAD and self._commit is None and not self._is_cut(event):
+            self._feed_payload(event)
+        else:
+            super().feed(event)
+
+    def _is_cut(self, event: Event) -> bool:
+        """Whether rows of the event are left out, and others not."""
+        return self._after is not None and self._after.at_row(0) == Lsn(self._change_no, event.log_index, event.offset)
+
+    def _feed_payload(self, event: Event) -> None:
+        base = 0
+        for piece in compressed.payload_pieces(event.body):
+            self._feed_piece(event, memoryview(piece), base)
+            base += len(piece)
+
+    def _feed_piece(self, event: Event, piece: memoryview, base: int) -> None:
+        place = 0
+        while True:
+            self._state[r.PAYLOAD], self._state[r.BASE] = event.offset, base
+            place = self._run(piece, place, event.log_index)
+            if place >= len(piece):
+                return
+            raw = event_at(piece, place)
+            inner = compressed.inner_event(event, raw)
+            if inner.type == EventType.TRANSACTION_PAYLOAD:
+                raise refusals.unknown_event(inner)
+            self._feed(inner, base + place)
+            place += len(raw)
+
+    def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
+        """Ordinary events from a byte on; the byte behind them."""
+        state = self._state
+        assert walker.format is not None  # noqa: S101 - the caller has looked
+        state[r.OFFSET], state[r.CHECKSUMS], state[r.PAYLOAD] = walker.offset, walker.format.checksum, _NOT_IN_PAYLOAD
+        try:
+            place = self._run(view, place, walker.log_index)
+        except PidtsError as error:
+            raise refusals.located(error, f"{walker.file}:{state[r.LAST]}") from error
+        walker.skip_to(int(state[r.OFFSET]))
+        return place
+
+    def _run(self, view: memoryview, place: int, log_index: int) -> int:
+        state, block = self._state, address(view)
+        self._tell(place, log_index)
+        while True:
+            result = r.route(state, block, len(view), address(self._call.block))
+            if result in (r.DONE, r.HAND_OVER):
+                break
+            if result == r.MAKE_ROOM:
+                self._hear()
+                self._make_room(self._tables[state[r.TABLE]])
+                self._tell(int(state[r.AT]), log_index)
+                continue
+            memory = self._tables[state[r.TABLE]].memory
+            if not self._call.help(result, memory, self._ahead(len(view), memory.size)):
+                # The decoder meets the same event, and says what is wrong with it.
+                memory.back_to(int(state[r.ROWS_BEFORE]))
+                break
+            state[r.RESUME] = 1
+        self._hear()
+        return int(state[r.AT])
+
+    def _ahead(self, size: int, decoded: int) -> float:
+        """How much larger than now the rows may become, as far as one batch goes."""
+        done = int(self._state[r.AT] + self._call.block[at.AT // 8])
+        return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
+
+    def _tell(self, place: int, log_index: int) -> None:
+        """The walk learns what the decoder holds."""
+        state = self._state
+        state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
+        state[r.CAREFUL] = bool(self._savepoints or self._open_full)
+        state[r.LIMIT] = _NEVER if self._may_go_back else self._batch_bytes
+        state[r.AFTER] = self._last_left_out(log_index)
+        prefix = Lsn(self._change_no, log_index, 0).to_bytes()[:8]
+        state[r.PREFIX] = int.from_bytes(prefix, "little", signed=True)
+        state[r.SERIAL] += 1
+        for rows in self._touched:
+            rows.memory.state[at.TOUCHED // 8] = state[r.SERIAL]  # type: ignore[attr-defined]
+        state[r.MAP_SERIAL] += 1
+        for table_id, binding in self._mapped.items():
+            self._remap(table_id, binding)
+
+    def _hear(self) -> None:
+        """The decoder learns what the walk has done."""
+        state = self._state
+        if state[r.CLEARED]:
+            self._touched, self._savepoints = {}, {}
+        if state[r.UNMAPPED]:
+            self._mapped = {}
+        for number in self._touched_tables[: state[r.TOUCHED_COUNT]].tolist():
+            rows = self._tables[number]
+            self._touched.setdefault(rows, (int(rows.memory.state[at.MARK // 8]), 0, 0))
+        for entry in np.flatnonzero(self._entries[:, r.E_MAPPED] == state[r.MAP_SERIAL]):
+            self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
+
+    def _last_left_out(self, log_index: int) -> int:
+        """The byte of this log file up to which rows are left out."""
+        if self._after is None:
+            return -1
+        here = (self._change_no, log_index)
+        after = (self._after.change_no, self._after.log_index)
+        if here == after:
+            return self._after.offset
+        return _NEVER if here < after else -1
+
+    def _bind(self, body: bytes) -> Binding | None:
+        binding = super()._bind(body)
+        self._known.append((body, binding))
+        if isinstance(binding, CompiledBinding) and binding.rows not in self._tables:
+            binding.rows.memory.state[at.NUMBER // 8] = len(self._tables)
+            self._tables.append(binding.rows)
+        if 2 * len(self._known) > len(self._entries):
+            self._entries = np.zeros((2 * len(self._entries), r.ENTRY), np.int64)
+            for number in range(len(self._known)):
+                self._enter(number)
+        else:
+            self._enter(len(self._known) - 1)
+        if len(self._tables) > len(self._touched_tables):
+            self._touched_tables = np.zeros(2 * len(self._tables), np.int64)
+        self._place_arrays()
+        return binding
+
+    def _enter(self, number: int) -> None:
+        body, binding = self._known[number]
+        table_id = int.from_bytes(body[:6], "little")
+        slot = self._free_slot(table_id)
+        table = program = 0
+        if isinstance(binding, CompiledBinding):
+            table = address(binding.rows.memory.state)
+            program = 0 if binding.program is None else address(binding.program)
+        self._entries[slot, : r.E_NUMBER + 1] = table_id, address(body), len(body), table, program, 0, number
+
+    def _free_slot(self, table_id: int) -> int:
+        slot = r.slot_of(table_id) & (len(self._entries) - 1)
+        while self._entries[slot, r.E_BODY]:
+            slot = (slot + 1) & (len(self._entries) - 1)
+        return int(slot)
+
+    def _remap(self, table_id: int, binding: Binding | None) -> None:
+        for entry in np.flatnonzero((self._entries[:, r.E_ID] == table_id) & (self._entries[:, r.E_BODY] != 0)):
+            if self._known[self._entries[entry, r.E_NUMBER]][1] is binding:
+                self._entries[entry, r.E_MAPPED] = self._state[r.MAP_SERIAL]
+                return
+
+    def _place_arrays(self) -> None:
+        self._state[r.ENTRIES], self._state[r.MASK] = address(self._entries), len(self._entries) - 1
+        self._state[r.TOUCHED] = address(self._touched_tables)

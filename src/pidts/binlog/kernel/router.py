@@ -1,0 +1,281 @@
+"""The compiled walk over the events of a slice: what is ordinary costs no plain code at all, not even a call.
+
+Ordinary are transactions whose tables are bound already, whose images have all columns, and that end in XID or COMMIT.
+`LogWalker` and `RowDecoder` are the specification. What is anything else, or in any way odd, is not judged here: the
+walk stops in front of that event, having changed nothing, and the specification takes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog.crc import crc32_at
+from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
+from pidts.binlog.gtid_events import GTID_EVENTS
+from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.ordinary import C_BEGIN, C_NONE, LAST_OFFSET, control_of, place, same
+from pidts.model.event import Op
+
+# Why the walk stopped; the codes of `read_rows` come on top.
+DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
+_GO_ON = 3
+
+# The state's places.
+(AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
+(LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
+(CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, BASE) = range(16, 23)
+STATE_SIZE = 23
+
+# A table map that was met: the id and the bytes of its body, the table and the program (0: not wanted, not compiled),
+# the serial number of the transaction in which it last came, and its number.
+(E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
+ENTRY = 8
+_ENTRY_BYTES = 8 * ENTRY
+
+_OTHER, _STARTS, _STATEMENT, _MAPS, _ENDS, _NOTHING, _ROWS = range(7)
+_FIRST_V2 = int(EventType.WRITE_ROWS)
+_UPDATE = int(Op.UPDATE)
+
+
+def _roles() -> Any:
+    roles = np.full(256, _OTHER, np.uint8)
+    roles[list(GTID_EVENTS)] = _STARTS
+    roles[EventType.QUERY] = _STATEMENT
+    roles[EventType.TABLE_MAP] = _MAPS
+    roles[EventType.XID] = _ENDS
+    roles[[EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.IGNORABLE, EventType.ROWS_QUERY]] = _NOTHING
+    roles[[EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE, EventType.ANNOTATE_ROWS]] = _NOTHING
+    for first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
+        roles[first : first + 3] = _ROWS
+    return roles
+
+
+_ROLES = _roles()
+_OPS = np.zeros(256, np.uint8)
+for _first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
+    _OPS[_first : _first + 3] = Op.INSERT, Op.UPDATE, Op.DELETE
+
+
+@inline
+def slot_of(table_id: int) -> int:
+    """Where the search for a table's entries begins."""
+    return table_id ^ table_id >> 7
+
+
+@inline
+def _table_id(body: int) -> int:
+    number: int = load32(body) | load16(body + 4) << 32
+    return number
+
+
+@jit
+def _mapped(state: Any, table_id: int) -> int:
+    """The entry of the table that this id means now; 0 where none does."""
+    slot = slot_of(table_id) & state[MASK]
+    while True:
+        entry: int = state[ENTRIES] + slot * _ENTRY_BYTES
+        if load64(entry + 8 * E_BODY) == 0:
+            return 0
+        if load64(entry + 8 * E_ID) == table_id and load64(entry + 8 * E_MAPPED) == state[MAP_SERIAL]:
+            return entry
+        slot = slot + 1 & state[MASK]
+
+
+@jit
+def _map(state: Any, body: int, size: int) -> int:
+    """A table map that came before, byte for byte, is in force again; another one of its id is not any more."""
+    if size < 8:
+        return HAND_OVER
+    table_id = _table_id(body)
+    slot = slot_of(table_id) & state[MASK]
+    found = HAND_OVER
+    while True:
+        entry = state[ENTRIES] + slot * _ENTRY_BYTES
+        known = load64(entry + 8 * E_BODY)
+        if known == 0:
+            return found
+        if load64(entry + 8 * E_ID) == table_id:
+            if load64(entry + 8 * E_SIZE) == size and same(known, body, size):
+                store64(entry + 8 * E_MAPPED, state[MAP_SERIAL])
+                found = _GO_ON
+            elif load64(entry + 8 * E_MAPPED) == state[MAP_SERIAL]:
+                store64(entry + 8 * E_MAPPED, 0)
+        slot = slot + 1 & state[MASK]
+
+
+@inline
+def _all_present(bits: int, width: int) -> bool:
+    """Whether the first `width` bits are set."""
+    whole = width >> 3
+    for number in range(whole):
+        if load8(bits + number) != 0xFF:
+            return False
+    rest = (1 << (width & 7)) - 1
+    return rest == 0 or load8(bits + whole) & rest == rest
+
+
+@inline
+def _images_at(body: int, end: int, kind: int, width: int) -> int:
+    """Where the images of a row event begin; 0 where it is odd or its images lack columns."""
+    place_ = body + 8
+    if kind >= _FIRST_V2:
+        if end - place_ < 2 or load16(place_) < 2:
+            return 0
+        place_ += load16(place_)
+    if end - place_ < 3:
+        return 0
+    told = load8(place_)
+    place_ += 1
+    if told > 250:
+        if told != 252:
+            return 0
+        told = load16(place_)
+        place_ += 2
+    bitmap = (width + 7) >> 3
+    images = 2 if np.int64(_OPS[kind]) == _UPDATE else 1
+    if told != width or width == 0 or end - place_ < bitmap * images:
+        return 0
+    for _ in range(images):
+        if not _all_present(place_, width):
+            return 0
+        place_ += bitmap
+    return place_
+
+
+@inline
+def _touch(state: Any, table: int) -> None:
+    """The open transaction has rows of this table: remember what was there before."""
+    if load64(table + at.TOUCHED) != state[SERIAL]:
+        store64(table + at.TOUCHED, state[SERIAL])
+        store64(table + at.MARK, load64(table + at.ROWS))
+        store64(state[TOUCHED] + 8 * state[TOUCHED_COUNT], load64(table + at.NUMBER))
+        state[TOUCHED_COUNT] += 1
+
+
+@jit
+def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, call: int) -> int:
+    """One row event."""
+    if end - body < 8:
+        return HAND_OVER
+    entry = _mapped(state, _table_id(body))
+    if entry == 0:
+        return HAND_OVER
+    table, program = load64(entry + 8 * E_TABLE), load64(entry + 8 * E_PROGRAM)
+    if table == 0:
+        return _GO_ON
+    if offset <= state[AFTER]:
+        return _GO_ON if offset < state[AFTER] else HAND_OVER
+    if program == 0 or load64(table + at.PLAIN) != 0:
+        return HAND_OVER
+    width = load64(table + at.WIDTH)
+    images = _images_at(body, end, kind, width)
+    if images == 0:
+        return HAND_OVER
+    if not state[RESUME]:
+        state[ROWS_BEFORE] = load64(table + at.ROWS)
+        state[TABLE] = load64(table + at.NUMBER)
+        store64(call + at.AT, 0)
+        store64(call + at.DONE, 0)
+        store64(call + at.HELPS, 0)
+        store64(call + at.PREFIX, state[PREFIX])
+        for number in range(8):
+            store8(call + at.PREFIX + 8 + number, offset >> (56 - 8 * number))
+        _touch(state, table)
+    state[RESUME] = 0
+    bitmap = (width + 7) >> 3
+    bitmaps = bitmap << 16 | bitmap
+    size, op = end - images, np.int64(_OPS[kind])
+    result: int = invoke(state[READ_ROWS], table, program, images, size, op, 0, bitmaps, first, 0, call)
+    if result != at.FINE:
+        return result
+    store64(table + at.SIZE, load64(table + at.SIZE) + end - images)
+    return MAKE_ROOM if load64(table + at.SIZE) >= state[LIMIT] else _GO_ON
+
+
+@inline
+def _begin(state: Any) -> None:
+    state[SERIAL] += 1
+    state[TOUCHED_COUNT] = 0
+    state[CLEARED] = 1
+
+
+@inline
+def _end(state: Any) -> None:
+    _begin(state)
+    state[MAP_SERIAL] += 1
+    state[UNMAPPED] = 1
+
+
+@inline
+def _transaction(state: Any, role: Any, body: int, end: int) -> int:
+    """What begins or ends one."""
+    if state[CAREFUL]:
+        return HAND_OVER
+    if role == _STATEMENT:
+        control = control_of(body, end, state[CHARSETS])
+        # ROLLBACK ends in K.
+        if control == C_NONE or load8(end - 1) == 75:
+            return HAND_OVER
+        if control == C_BEGIN:
+            _begin(state)
+        else:
+            _end(state)
+    elif role == _STARTS:
+        _begin(state)
+    else:
+        _end(state)
+    return _GO_ON
+
+
+@jit
+def route(state: Any, block: int, end: int, call: int) -> int:
+    """Take in events of a block; why it stopped, `AT` then being the first byte that is not taken in."""
+    payload = state[PAYLOAD]
+    tail = CHECKSUM_SIZE if state[CHECKSUMS] and payload < 0 else 0
+    here = state[AT]
+    while here < end:
+        state[AT] = here
+        event = block + here
+        if end - here < HEADER_SIZE:
+            return HAND_OVER
+        size, kind = load32(event + 9), load8(event + 4)
+        role = np.int64(_ROLES[kind])
+        if role == _OTHER or size < HEADER_SIZE + tail or size > end - here:
+            return HAND_OVER
+        offset = payload
+        if payload < 0:
+            offset = place(state[OFFSET], load32(event + 13), size)
+            if (
+                load16(event + 17) & FLAG_ARTIFICIAL
+                or offset < state[OFFSET]
+                or offset + size >= LAST_OFFSET
+                or (
+                    tail
+                    and not state[RESUME]
+                    and crc32_at(event, size - CHECKSUM_SIZE, 0) != load32(event + size - CHECKSUM_SIZE)
+                )
+            ):
+                return HAND_OVER
+        state[LAST] = offset
+        body, behind = event + HEADER_SIZE, event + size - tail
+        if role == _ROWS:
+            result = _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
+        elif role == _MAPS:
+            result = _map(state, body, behind - body)
+        elif role == _NOTHING:
+            result = _GO_ON
+        else:
+            result = _transaction(state, role, body, behind)
+        if result not in (_GO_ON, MAKE_ROOM):
+            return result
+        here += size
+        state[AT] = here
+        if payload < 0:
+            state[OFFSET] = offset + size
+        if result == MAKE_ROOM:
+            return MAKE_ROOM
+    state[AT] = here
+    return DONE

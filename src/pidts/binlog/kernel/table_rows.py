@@ -1,0 +1,206 @@
+"""Rows of one table in compiled memory: what `rows.TableRows` is to plain code, with the same results."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.binlog import json, rows
+from pidts.binlog.jit import address
+from pidts.binlog.kernel import arrays, images
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.buffers import Memory
+from pidts.binlog.kernel.identifiers import put_identifier
+from pidts.binlog.kernel.json import put_json
+from pidts.binlog.kernel.program import program
+from pidts.binlog.rows_event import RowsEvent
+from pidts.binlog.table_map import TableMap
+from pidts.model.batch import ChangeBatch
+from pidts.model.errors import Halted, Where
+from pidts.model.lsn import Lsn
+from pidts.model.table import Table
+
+_PREFIX = struct.Struct(">IIQ")
+Mark = tuple[int, int, int]
+
+
+class CompiledRows:
+    """Rows on their way into one `ChangeBatch`.
+
+    What only plain code can read goes into its lists, and so does everything behind it, because rows keep their order.
+    """
+
+    __slots__ = ("_partial", "memory", "plain", "table")
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.memory = Memory(table)
+        self.plain: rows.TableRows | None = None
+        self._partial: list[tuple[int, int, bytes]] = []
+        """First row, the row behind the last, and which columns they hold."""
+
+    def __len__(self) -> int:
+        return self.memory.rows + (0 if self.plain is None else len(self.plain))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the images so far."""
+        return self.memory.size + (0 if self.plain is None else self.plain.size)
+
+    def bind(self, table_map: TableMap) -> CompiledBinding:
+        """What reads the row events behind a TABLE_MAP event."""
+        return CompiledBinding(table_map, self)
+
+    def mark(self) -> Mark:
+        """A point to which `back_to` can return: all rows, and plain code's two counts of images."""
+        before, after = (0, 0) if self.plain is None else self.plain.mark()[1:]
+        return len(self), before, after
+
+    def back_to(self, mark: Mark) -> None:
+        """Forgets the rows since a mark: the source has rolled them back."""
+        count, before, after = mark
+        compiled = self.memory.rows
+        if self.plain is not None:
+            self.plain.back_to((max(count - compiled, 0), before, after))
+        if count < compiled:
+            self.memory.back_to(count)
+            self._partial = [(first, min(end, count), held) for first, end, held in self._partial if first < count]
+
+    def take(self) -> ChangeBatch:
+        """The rows so far as one batch; a new one begins."""
+        count = self.memory.rows
+        batch = arrays.batch(self.table, self.memory, self._held(count))
+        self.memory.clear()
+        self._partial = []
+        if self.plain is None:
+            return batch
+        behind, self.plain = self.plain.take(), None
+        self.memory.state[at.PLAIN // 8] = 0
+        if not count or not len(behind):
+            return batch if count else behind
+        joined = pa.Table.from_batches([batch.rows, behind.rows]).combine_chunks()
+        return ChangeBatch(self.table, joined.to_batches()[0])
+
+    def note_partial(self, first: int, held: bytes | None) -> None:
+        """The rows from `first` on hold only some columns."""
+        if held is not None and first < self.memory.rows:
+            self._partial.append((first, self.memory.rows, held))
+
+    def _held(self, count: int) -> pa.Array | None:
+        if not self._partial:
+            return None
+        values: list[bytes | None] = [None] * count
+        for first, end, held in self._partial:
+            values[first:end] = [held] * (end - first)
+        return pa.array(values, pa.binary())
+
+
+class CompiledBinding:
+    """One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
+
+    __slots__ = ("_plain", "_table_map", "program", "rows")
+
+    def __init__(self, table_map: TableMap, into: CompiledRows) -> None:
+        rows.check_structure(into.table, table_map)
+        self.rows = into
+        self._table_map = table_map
+        self.program: Any = program(into.table.columns, table_map.wires)
+        self._plain: rows.Binding | None = None
+
+    def decode(self, event: RowsEvent, first: Lsn, skip: int) -> None:
+        """Appends the event's rows, numbered from `first`; the first `skip` are read and dropped."""
+        into = self.rows
+        rows.check_event(into.table, event)
+        if self.program is None or event.has_diffs or into.plain is not None:
+            self._decode_plainly(event, first, skip)
+            return
+        begin = into.memory.rows
+        call = Call()
+        call.block[at.PREFIX // 8 : at.PREFIX // 8 + 2].view(np.uint8)[:] = np.frombuffer(
+            _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
+        )
+        partial = event.partial
+        bits = address(partial) if partial else 0
+        bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
+        before, after = (bitmaps[0], bitmaps[-1])
+        while result := images.read_rows.ctypes(
+            address(into.memory.state),
+            address(self.program),
+            address(event.images),
+            len(event.images),
+            int(event.op),
+            bits,
+            before << 16 | after,
+            first.row,
+            skip,
+            address(call.block),
+        ):
+            if not call.help(result, into.memory):
+                self._explain(event, first, skip)
+        into.note_partial(begin, partial)
+        into.memory.add_size(len(event.images))
+
+    def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
+        """Plain code finds the words for what is wrong with an event."""
+        scratch = rows.TableRows(self.rows.table)
+        scratch.bind(self._table_map).decode(event, first, skip)
+        scratch.take()
+        raise Halted(
+            "rows-too-large",
+            "the values of a column take more than 2 GiB in one batch",
+            where=Where(table=str(self.rows.table.name)),
+            todo="Leave the table out of the task, or write less in a transaction with savepoints on the source",
+        )
+
+    def _decode_plainly(self, event: RowsEvent, first: Lsn, skip: int) -> None:
+        into = self.rows
+        if into.plain is None:
+            into.plain = rows.TableRows(into.table)
+            into.memory.state[at.PLAIN // 8] = 1
+        if self._plain is None or self._plain.rows is not into.plain:
+            self._plain = into.plain.bind(self._table_map)
+        self._plain.decode(event, first, skip)
+
+
+class Call:
+    """What a compiled loop is told and tells, and the documents that it has asked about."""
+
+    __slots__ = ("_answers", "_entries", "block")
+
+    def __init__(self) -> None:
+        self.block = np.zeros(at.CALL // 8, np.int64)
+        self.block[at.JSON_CODE // 8] = put_json.address
+        self.block[at.IDENTIFIER_CODE // 8] = put_identifier.address
+        self._answers: list[bytes] = []
+        self._entries = np.zeros((0, 3), np.int64)
+
+    def help(self, result: int, memory: Memory, ahead: float = 1.0) -> bool:
+        """Gives what the loop stopped for; False where that cannot be helped.
+
+        In the end there may be this many times the rows that there are now. Memory that nobody touches costs nothing,
+        and what is large enough at once need not be moved.
+        """
+        block = self.block
+        if result == at.MORE_ROWS:
+            memory.more_rows(ahead)
+        elif result == at.MORE_TEXT:
+            column, place, needed = block[at.SIDE // 8 : at.NEEDED // 8 + 1].tolist()
+            memory.more_text(column, place, needed, ahead)
+        elif result == at.WANTS_HELP:
+            self._answer(int(block[at.SIDE // 8]), int(block[at.NEEDED // 8]))
+        else:
+            return False
+        return True
+
+    def _answer(self, document: int, size: int) -> None:
+        """The text of a document that only plain code can make."""
+        known = int(self.block[at.HELPS // 8])
+        text = json.text(ctypes.string_at(document, size)).encode()
+        del self._answers[known:]
+        self._answers.append(text)
+        self._entries = np.array([*self._entries[:known].tolist(), [document, address(text), len(text)]], np.int64)
+        self.block[at.HELP // 8], self.block[at.HELPS // 8] = address(self._entries), known + 1

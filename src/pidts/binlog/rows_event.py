@@ -1,0 +1,86 @@
+"""Row events taken apart: which table, which operation, which columns the images hold; the images are still bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.binlog.compressed import inflate
+from pidts.binlog.cursor import Cursor
+from pidts.binlog.events import Event, EventType
+from pidts.model.event import Op
+
+_OPS = {
+    EventType.WRITE_ROWS_V1: Op.INSERT,
+    EventType.UPDATE_ROWS_V1: Op.UPDATE,
+    EventType.DELETE_ROWS_V1: Op.DELETE,
+    EventType.WRITE_ROWS: Op.INSERT,
+    EventType.UPDATE_ROWS: Op.UPDATE,
+    EventType.DELETE_ROWS: Op.DELETE,
+    EventType.PARTIAL_UPDATE_ROWS: Op.UPDATE,
+    EventType.WRITE_ROWS_COMPRESSED_V1: Op.INSERT,
+    EventType.UPDATE_ROWS_COMPRESSED_V1: Op.UPDATE,
+    EventType.DELETE_ROWS_COMPRESSED_V1: Op.DELETE,
+    EventType.WRITE_ROWS_COMPRESSED: Op.INSERT,
+    EventType.UPDATE_ROWS_COMPRESSED: Op.UPDATE,
+    EventType.DELETE_ROWS_COMPRESSED: Op.DELETE,
+}
+ROW_EVENTS = frozenset(_OPS)
+
+_VERSION_2 = frozenset(
+    {
+        EventType.WRITE_ROWS,
+        EventType.UPDATE_ROWS,
+        EventType.DELETE_ROWS,
+        EventType.PARTIAL_UPDATE_ROWS,
+        EventType.WRITE_ROWS_COMPRESSED,
+        EventType.UPDATE_ROWS_COMPRESSED,
+        EventType.DELETE_ROWS_COMPRESSED,
+    }
+)
+_COMPRESSED = frozenset(kind for kind in ROW_EVENTS if "COMPRESSED" in kind.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsEvent:
+    """One event, of any version. Its images lie back to back: before, after, before, after."""
+
+    table_id: int
+    op: Op
+    width: int
+    """How many columns the table has."""
+    present: tuple[int, ...]
+    """For each image of a row: the columns that it holds, as bits; all of them in FULL row images."""
+    images: bytes
+    has_diffs: bool = False
+    """JSON documents in the after images may be told by what changed in them."""
+
+    @classmethod
+    def parse(cls, event: Event) -> RowsEvent:
+        """From an event of one of `ROW_EVENTS`."""
+        kind = EventType(event.type)
+        cursor = Cursor(event.body, "a row event")
+        table_id = cursor.uint(6)
+        cursor.take(2)
+        if kind in _VERSION_2:
+            cursor.take(cursor.uint(2) - 2)
+        width = cursor.packed()
+        present = tuple(
+            int.from_bytes(cursor.take((width + 7) // 8), "little") & all_columns(width)
+            for _ in range(2 if _OPS[kind] is Op.UPDATE else 1)
+        )
+        images = cursor.rest()
+        if kind in _COMPRESSED:
+            images = inflate(images, "a compressed row event")
+        return cls(table_id, _OPS[kind], width, present, images, kind is EventType.PARTIAL_UPDATE_ROWS)
+
+    @property
+    def partial(self) -> bytes | None:
+        """What a batch's `partial` column says of its rows."""
+        if all(bits == all_columns(self.width) for bits in self.present):
+            return None
+        return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)
+
+
+def all_columns(width: int) -> int:
+    """A bit for each column."""
+    return (1 << width) - 1

@@ -1,0 +1,92 @@
+"""The transactions of a log that comes in blocks: ordinary ones many at a time, all others one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pidts.binlog.choice import compiled
+from pidts.binlog.scan import TransactionScanner
+from pidts.binlog.walk import LogWalker, event_at
+from pidts.model.lsn import Lsn
+from pidts.model.position import Position
+from pidts.model.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pidts.binlog.block_scan import BlockScan, Run
+
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a part of a block has completed."""
+
+    what: Run | Transaction
+    """A run has at least one transaction; it is valid until the next one."""
+    base: int
+    """The place of the block's first byte among all bytes read."""
+    begin: int
+    """The place of the first byte of the (first) transaction."""
+    end: int
+    """The place of the first byte behind what was taken."""
+    file: str
+
+
+class TransactionReader:
+    """Stands at one place of a log. Marks are passed over: a transaction follows what stands before it, whatever it is.
+
+    So the first transaction of a range follows the same one, wherever the reading began.
+    """
+
+    def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
+        self._walker, self._scanner = walker, scanner
+        self._blocks = _block_scan(walker, scanner)
+        self._passed = self._begin = 0
+
+    @classmethod
+    def at(cls, begins: Position, change_no: int) -> TransactionReader:
+        """At a position of a log."""
+        scanner = TransactionScanner(change_no, Lsn.at(begins, change_no))
+        return cls(LogWalker(begins.file, begins.offset), scanner)
+
+    @property
+    def version(self) -> str:
+        """Of the server that writes the log; empty until its format is known."""
+        return self._walker.format.server_version if self._walker.format else ""
+
+    def move_to(self, begins: Position) -> None:
+        """The next log file begins."""
+        self._walker = LogWalker(begins.file, begins.offset)
+        self._blocks = _block_scan(self._walker, self._scanner)
+
+    def read(self, block: bytes | memoryview) -> Iterator[Completed]:
+        """What the next block of whole events completes."""
+        view, at, base, scanner = memoryview(block), 0, self._passed, self._scanner
+        while at < len(view):
+            if not scanner.in_transaction:
+                scanner.mark()
+                self._begin = base + at
+            begin, file = self._begin, self._walker.file
+            if self._blocks is not None and (run := self._blocks.run(view, at, _NO_LIMIT)) is not None:
+                at = run.end
+                self._passed = base + at
+                if len(run.lines):
+                    self._begin = base + run.block_ends[-1]
+                    yield Completed(run, base, begin, self._begin, file)
+                continue
+            raw = event_at(view, at)
+            transaction = scanner.feed(self._walker.feed(raw))
+            at += len(raw)
+            self._passed = base + at
+            if transaction is not None:
+                yield Completed(transaction, base, begin, self._passed, file)
+
+
+def _block_scan(walker: LogWalker, scanner: TransactionScanner) -> BlockScan | None:
+    if not compiled():
+        return None
+    from pidts.binlog.block_scan import BlockScan  # it loads the compiler
+
+    return BlockScan(walker, scanner)

@@ -1,0 +1,112 @@
+"""Two-phase XA transactions in the log: their names, and keeping what was prepared until it is decided upon.
+
+A transaction's name (xid) has three parts, and the log writes it in two ways: in the XA_PREPARE event as bytes, in
+`XA COMMIT` and `XA ROLLBACK` as text. Both become the text here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
+
+from pidts.binlog.cursor import Cursor
+from pidts.binlog.events import Event
+from pidts.model.errors import DecodeError
+from pidts.model.transaction import Transaction
+from pidts.model.xa import Xa, XaStep
+
+_LONGEST_PART = 64
+_FORMAT_ID = 2**32
+"""The event holds so many bits of the format id, the statement maybe more."""
+_STATEMENT = re.compile(r"XA\s+(\w+)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\b", re.IGNORECASE)
+
+Place = TypeVar("Place")
+
+
+@dataclass(frozen=True, slots=True)
+class XaPrepare:
+    """What an XA_PREPARE event says."""
+
+    xid: str
+    one_phase: bool
+    """It commits at once (`XA COMMIT ... ONE PHASE`)."""
+
+    @classmethod
+    def parse(cls, event: Event) -> XaPrepare:
+        """From an XA_PREPARE event."""
+        cursor = Cursor(event.body, "an XA_PREPARE event")
+        one_phase = cursor.uint(1) != 0
+        format_id, global_size, branch_size = cursor.uint(4), cursor.uint(4), cursor.uint(4)
+        if max(global_size, branch_size) > _LONGEST_PART:
+            raise DecodeError("bad-xid", f"an XA_PREPARE event has an xid of {global_size} and {branch_size} bytes")
+        return cls(_xid(cursor.take(global_size), cursor.take(branch_size), format_id), one_phase)
+
+
+@dataclass(frozen=True, slots=True)
+class XaStatement:
+    """What an XA statement says."""
+
+    verb: str
+    """`START`, `END`, `COMMIT` or `ROLLBACK`."""
+    xid: str
+
+    @classmethod
+    def parse(cls, sql: str) -> XaStatement:
+        """From a statement as servers log it."""
+        match = _STATEMENT.match(sql)
+        if match is None or len(match[2]) % 2 or len(match[3]) % 2:
+            raise DecodeError("bad-xid", f"an XA statement is not understood: {sql[:200]}")
+        return cls(match[1].upper(), _xid(bytes.fromhex(match[2]), bytes.fromhex(match[3]), int(match[4])))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[Place]):
+    """An XA transaction that was prepared, and where its events are."""
+
+    xa: Xa
+    place: Place
+
+
+class PreparedGroups(Generic[Place]):
+    """What was prepared and neither committed nor rolled back yet."""
+
+    def __init__(self, groups: Iterable[Prepared[Place]] = ()) -> None:
+        self._by_xid = {group.xa.xid: group for group in groups}
+
+    def __iter__(self) -> Iterator[Prepared[Place]]:
+        """In the order in which they were prepared."""
+        return iter(self._by_xid.values())
+
+    def __len__(self) -> int:
+        return len(self._by_xid)
+
+    def copy(self) -> Self:
+        """The same groups, to go on from here twice."""
+        return type(self)(self)
+
+    def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
+        """What the next transaction of the log comes to, and the place of its rows where it is not its own.
+
+        To be asked for every transaction in log order. A commit is given what was prepared under its xid; it gets no
+        place if that is not known.
+        """
+        xa = transaction.xa
+        if xa is None:
+            return transaction, None
+        # A name is free again once its transaction is over, and a server that crashed may prepare it a second time.
+        held = self._by_xid.pop(xa.xid, None)
+        if xa.step is XaStep.PREPARE:
+            self._by_xid[xa.xid] = Prepared(xa, place)
+        if xa.step is not XaStep.COMMIT or held is None:
+            return transaction, None
+        rows = held.xa
+        settled = replace(
+            transaction, row_events=rows.row_events, tables=rows.tables, ddl=rows.ddl, ddl_schema=rows.ddl_schema
+        )
+        return settled, held.place
+
+
+def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
+    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id % _FORMAT_ID}"

@@ -1,0 +1,214 @@
+"""What the relay commands print, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from pidts.cli.relay_place import Asked, Place, ask_target
+from pidts.model import Lsn
+from pidts.relay.needs import Need, read_needs
+from pidts.relay.retention import Release
+from pidts.relay.soundness import broken
+from pidts.relay.structures import stored_places
+from pidts.relay.survey import SegmentSurvey, survey
+from pidts.replicate import read_status
+
+_LOG_HEAD = 4
+_TITLES = ("segment", "size", "entries", "last Lsn", "source position", "last GTID", "times (UTC)")
+_TO_THE_RIGHT = (True, True, True, False, False, False, False)
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def picture_of(place: Place, *, verify: bool) -> dict[str, Any]:
+    """Everything about one relay, as plain values."""
+    segments = survey(place.relay, place.source_id)
+    asked = ask_target(place)
+    needs = {need.task: need for need in read_needs(place.folder)}
+    if place.task is not None:
+        needs.setdefault(place.task.name, Need(place.task.name, None))
+    marked = {need.task for need in read_needs(place.folder)}
+    return {
+        "source": place.source_id,
+        "folder": str(place.folder.path),
+        "first": str(segments[0].start) if segments else None,
+        "received": str(segments[-1].end) if segments else None,
+        "bytes": sum(segment.log_bytes + segment.index_bytes for segment in segments),
+        "segments": [_segment(segment) for segment in segments],
+        "tasks": [_task(need, asked, place, segments, marked=name in marked) for name, need in sorted(needs.items())],
+        "structures": [str(lsn) for lsn in stored_places(place.folder)],
+        "replicator": read_status(place.relay, place.source_id),
+        "verified": verify,
+        "damage": [
+            {"file": one.file, "segment": one.segment, "byte": one.byte, "what": one.what}
+            for one in (broken(place.relay, place.source_id) if verify else ())
+        ],
+    }
+
+
+def show_pictures(pictures: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """A block for each relay."""
+    if as_json:
+        print(json.dumps({"relays": pictures}, ensure_ascii=False))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    for number, picture in enumerate(pictures):
+        if number:
+            console.print()
+        _show(console, picture)
+
+
+def show_releases(releases: Sequence[tuple[Place, Release]], *, applied: bool, as_json: bool) -> None:
+    """What was removed, or would be."""
+    if as_json:
+        print(json.dumps({"applied": applied, "relays": [_release(*one) for one in releases]}, ensure_ascii=False))
+        return
+    for place, release in releases:
+        size = _size(sum(segment.log_bytes + segment.index_bytes for segment in release.gone))
+        verb = "removed" if applied else "would remove"
+        print(f"{place.source_id}: {verb} {len(release.gone)} of {_count(release)} segments ({size})")
+        if release.kept:
+            print(f"  segment {release.kept[0].number} stays: {', '.join(release.held_by)}")
+    if not applied and any(release.gone for _, release in releases):
+        print("nothing was removed; --apply does it")
+
+
+def _segment(segment: SegmentSurvey) -> dict[str, Any]:
+    return {
+        "number": segment.number,
+        "after": str(segment.start),
+        "last": str(segment.end),
+        "position": str(segment.position) if segment.position else None,
+        "entries": segment.entries,
+        "first_gtid": segment.first_gtid,
+        "last_gtid": segment.last_gtid,
+        "first_time": segment.first_time,
+        "last_time": segment.last_time,
+        "log_bytes": segment.log_bytes,
+        "index_bytes": segment.index_bytes,
+    }
+
+
+def _task(need: Need, asked: Asked, place: Place, segments: list[SegmentSurvey], *, marked: bool) -> dict[str, Any]:
+    is_named = place.task is not None and place.task.name == need.task
+    checkpoint = asked.checkpoints.get(need.task)
+    lsn = checkpoint or need.lsn
+    return {
+        "task": need.task,
+        "marked": marked,
+        "mark": str(need.lsn) if need.lsn else None,
+        "marked_at": need.written_at,
+        "keep_seconds": need.keep_seconds,
+        "checkpoint": str(checkpoint) if checkpoint else None,
+        "position": asked.positions.get(need.task) or None,
+        "checkpoint_error": asked.error.to_json() if is_named and asked.error else None,
+        "behind_bytes": _behind(lsn, segments) if lsn else None,
+    }
+
+
+def _behind(lsn: Lsn, segments: list[SegmentSurvey]) -> int:
+    """Bytes of log in the relay behind a place; a segment is a stretch of one file of the source's log."""
+    behind = 0
+    for segment in segments:
+        if segment.end <= lsn:
+            continue
+        passed = 0
+        if segment.start < lsn:
+            same_file = segment.start.log_index == lsn.log_index
+            passed = lsn.offset - (segment.start.offset if same_file else _LOG_HEAD)
+        behind += max(0, segment.log_bytes - passed)
+    return behind
+
+
+def _release(place: Place, release: Release) -> dict[str, Any]:
+    return {
+        "source": place.source_id,
+        "removed": [segment.number for segment in release.gone],
+        "bytes": sum(segment.log_bytes + segment.index_bytes for segment in release.gone),
+        "kept": [segment.number for segment in release.kept],
+        "needed_from": str(release.needed_from) if release.needed_from else None,
+        "held_by": list(release.held_by),
+    }
+
+
+def _show(console: Console, picture: dict[str, Any]) -> None:
+    count = len(picture["segments"])
+    title = f" {_size(picture['bytes'])} in {count} segments, {picture['folder']}"
+    console.print(Text.assemble((picture["source"], "bold"), title))
+    if count:
+        for number, line in enumerate(_segment_lines(picture["segments"])):
+            console.print(Text(line, "dim" if number == 0 else ""))
+    for task in picture["tasks"]:
+        console.print(Text("  " + _about(task)))
+    status = picture["replicator"]
+    if status and status.get("warning"):
+        console.print(Text.assemble(("  warning ", "bold yellow"), status["warning"]))
+    for one in picture["damage"]:
+        console.print(Text.assemble(("  broken ", "bold red"), f"{one['file']}, byte {one['byte']}: {one['what']}"))
+    if picture["verified"] and not picture["damage"]:
+        console.print(Text("  every byte was read back and is sound", "green"))
+
+
+def _segment_lines(segments: list[dict[str, Any]]) -> list[str]:
+    """As wide as they have to be: a place in the log that is cut short is none."""
+    rows = [_TITLES] + [
+        (
+            str(segment["number"]),
+            _size(segment["log_bytes"] + segment["index_bytes"]),
+            f"{segment['entries']:,}",
+            segment["last"],
+            segment["position"] or "-",
+            segment["last_gtid"] or "-",
+            f"{_time(segment['first_time'])} to {_time(segment['last_time'])}",
+        )
+        for segment in segments
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(_padded, row, widths, _TO_THE_RIGHT)).rstrip() for row in rows]
+
+
+def _padded(text: str, width: int, to_the_right: bool) -> str:
+    return text.rjust(width) if to_the_right else text.ljust(width)
+
+
+def _about(task: dict[str, Any]) -> str:
+    parts = [f"task {task['task']}:"]
+    if task["checkpoint"]:
+        parts.append(f"the target is at {task['checkpoint']}")
+        if task["position"]:
+            parts.append(f"({task['position']})")
+    elif task["checkpoint_error"]:
+        parts.append(f"the target does not answer [{task['checkpoint_error']['code']}]")
+    if task["mark"]:
+        age = max(0, int(time.time() - task["marked_at"]))
+        parts.append(f"mark {task['mark']}, {age:,} s old")
+    elif task["marked"]:
+        parts.append("it has begun and needs everything")
+    else:
+        parts.append("no mark")
+    if task["behind_bytes"] is not None:
+        parts.append(f"{_size(task['behind_bytes'])} to go")
+    if task["keep_seconds"]:
+        parts.append(f"keeps {task['keep_seconds']:,} s")
+    return f"{parts[0]} {', '.join(parts[1:]).replace(', (', ' (')}"
+
+
+def _count(release: Release) -> int:
+    return len(release.gone) + len(release.kept)
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else "-"
+
+
+def _size(count: int) -> str:
+    amount, unit = float(count), 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"

@@ -1,0 +1,146 @@
+"""A log as blocks of raw events, wherever it is: on a server, or in binary log files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from pidts.binlog.choice import compiled
+from pidts.binlog.events import EventType
+from pidts.binlog.walk import iter_raw
+from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file
+from pidts.excerpt.point import Point
+from pidts.excerpt.seek import begin_of
+from pidts.model import Position
+from pidts.source import BinlogStream, Shape, SourceConfig, connect, log_end
+
+_STDIN = Path("-")
+_TYPE_AT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """Whole events that follow each other; `data` holds them until the next block comes."""
+
+    data: bytes | memoryview
+    begins: Position | None = None
+    """Set where the reading begins and where another file does, if it is known by then."""
+    container: str = ""
+    """The file that they are in; nothing where a server sends them."""
+    offset: int = 0
+    """The byte of the unpacked container at which they begin."""
+
+
+class LogInput(Protocol):
+    """A log, to be read from its beginning."""
+
+    @property
+    def name(self) -> str:
+        """The source's, in the events."""
+
+    def blocks(self) -> Iterator[LogBlock]:
+        """All of it, in order."""
+
+    def again(self, place: Position) -> Iterator[LogBlock]:
+        """The log that there is by now from a file on, at the latest from this place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInput:
+    """A server's log, as a replica receives it; up to its end, or for ever."""
+
+    server: SourceConfig
+    start: Point | None
+    follow: bool
+
+    @property
+    def name(self) -> str:
+        """The server's."""
+        return self.server.source_id
+
+    def blocks(self) -> Iterator[LogBlock]:
+        """One burst after the other."""
+        if self.follow and self.start is None:
+            with closing(connect(self.server)) as session:
+                begins = log_end(session)
+        else:
+            begins = begin_of(self.server, self.start)
+        yield from server_blocks(self.server, begins, follow=self.follow)
+
+    def again(self, place: Position) -> Iterator[LogBlock]:
+        """On a connection of its own, as another replica: a second one with the same id would end the first."""
+        other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
+        yield from server_blocks(other, place)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInput:
+    """Binary log files, in the order of their numbers; `-` is standard input."""
+
+    paths: tuple[Path, ...]
+    say: Callable[[str], None]
+    name: str = ""
+
+    def blocks(self) -> Iterator[LogBlock]:
+        """All of every file."""
+        for path in self.paths:
+            yield from _of_file(path, self.say)
+
+    def again(self, place: Position) -> Iterator[LogBlock]:
+        """From disk once more; what there was to say has been said."""
+        for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
+            yield from _of_file(path, lambda _: None)
+
+
+def server_blocks(
+    server: SourceConfig, begins: Position, *, follow: bool = False, server_id: int | None = None
+) -> Iterator[LogBlock]:
+    """A server's log from a position on."""
+    with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id) as stream:
+        yield LogBlock(b"", begins)
+        while not stream.ended:
+            if not compiled():
+                yield LogBlock(b"".join(stream.read_burst()))
+            elif (data := _whole(stream)) is not None:
+                yield LogBlock(data)
+
+
+def _whole(stream: BinlogStream) -> memoryview | None:
+    """What comes next; an event that comes in pieces is put together."""
+    long = bytearray()
+    while not stream.ended:
+        if (block := stream.read_block()) is None:
+            if not long:
+                return None
+        elif block.shape is Shape.EVENTS:
+            return block.data
+        elif block.shape is Shape.ODD:
+            return block.data[1:]
+        else:
+            long += block.data
+            if block.shape is Shape.LAST_PIECE:
+                return memoryview(long)
+    return None
+
+
+def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
+    if path == _STDIN:
+        yield from _numbered(read_file(path, say))
+        return
+    for block in read_file(path, say):
+        yield LogBlock(block.data, file_begin(path) if block.begins else None, str(path), block.offset)
+
+
+def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
+    """Files that follow each other on standard input have no names: they are counted.
+
+    The end of one may tell the next one's name, or not (after a crash): taken up, it would not fit the first one's.
+    """
+    number = 0
+    for block in blocks:
+        number += block.begins
+        begins = Position.of(str(_STDIN), number, FIRST_EVENT) if block.begins else None
+        yield LogBlock(b"".join(raw for raw in iter_raw(block.data) if raw[_TYPE_AT] != EventType.ROTATE), begins)

@@ -1,0 +1,130 @@
+"""What a server's catalogue says of its tables, taken back to an earlier place of the log.
+
+A catalogue tells how tables are *now*. The schema changes between that place and now, which are searched for in the
+log, take it back; a table that one of them touches is not known before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from pidts.binlog.events import EventType
+from pidts.binlog.transactions import TransactionReader
+from pidts.binlog.walk import iter_raw
+from pidts.excerpt.blocks import LogBlock, server_blocks
+from pidts.excerpt.files import FIRST_EVENT
+from pidts.model import Lsn, Position, Transaction
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.schema.history import History
+from pidts.source import SourceConfig, binary_logs, connect
+from pidts.source.catalogue import Look, look_at_tables
+
+_TYPE_AT = 4
+_MADE = slice(0, 9)
+"""Of a log file's first event: when it was made, and by which server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What a server says now."""
+
+    server: SourceConfig
+    look: Look
+    files: tuple[str, ...]
+    """The log files that it still has."""
+
+    @classmethod
+    def read(cls, server: SourceConfig, tables: AllowList) -> Catalogue:
+        """Ask."""
+        with closing(connect(server)) as session:
+            return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
+
+    @property
+    def history(self) -> History:
+        """What it says of now."""
+        return self.look.history
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the server reads its own statements."""
+        return self.look.dialect
+
+    def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
+        """Seen from a place of its own log in front of all of these schema changes.
+
+        What changed while it was asked is doubtful: the answer may be of before or of after it.
+        """
+        began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
+        passed = [change for change in changes if change.lsn <= ended]
+        doubtful = [change for change in passed if change.lsn > began]
+        return self.history.doubting(doubtful, dialect).before(passed, dialect)
+
+    def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
+        """The schema changes of a part of its log that begins like this, up to where it was asked."""
+        ended = Lsn.at(self.look.ended, change_no)
+        for change in schema_changes(blocks, change_no, ended):
+            if change.begin >= ended:
+                return
+            yield change
+
+    def changes_of_copy(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
+        """The schema changes in files of the log, and those that the server's own log has behind the last of them.
+
+        The latter only if the server wrote that file and still has it: else its log says nothing about the files.
+        """
+        reached, copy = Lsn(change_no, 0, 0), FileMark()
+        for change in schema_changes(copy.watch(blocks), change_no):
+            yield change
+            reached = change.lsn
+        for change in schema_changes(self.blocks_behind(copy), change_no):
+            if change.lsn > reached:
+                yield change
+
+    def blocks_behind(self, last: FileMark) -> Iterator[LogBlock]:
+        """The server's log from the beginning of that file on; nothing where the file is another's, or gone."""
+        if last.file not in self.files:
+            return
+        mine = FileMark()
+        for block in mine.watch(server_blocks(self.server, Position(last.file, FIRST_EVENT))):
+            if mine.made and mine.made != last.made:
+                return
+            yield block
+
+
+class FileMark:
+    """Tells the log file that was read last from others of its name."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        self.made = b""
+
+    def watch(self, blocks: Iterable[LogBlock]) -> Iterator[LogBlock]:
+        """Goes along."""
+        for block in blocks:
+            if block.begins is not None:
+                self.file, self.made = block.begins.file, b""
+            if not self.made:
+                formats = (raw for raw in iter_raw(block.data) if raw[_TYPE_AT] == EventType.FORMAT_DESCRIPTION)
+                self.made = bytes(next(formats, b"")[_MADE])
+            yield block
+
+
+def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
+    """The transactions with statements in a part of a log that begins with the first block."""
+    reader: TransactionReader | None = None
+    for block in blocks:
+        if block.begins is not None and reader is not None:
+            reader.move_to(block.begins)
+        elif block.begins is not None:
+            reader = TransactionReader.at(block.begins, change_no)
+        if reader is None:
+            raise AssertionError("a log has no beginning")
+        for found in reader.read(block.data):
+            if isinstance(found.what, Transaction):
+                if found.what.ddl is not None:
+                    yield found.what
+            elif until is not None and found.what.last >= until:
+                return

@@ -1,0 +1,175 @@
+"""Cuts a log into stretches that tasks can decode on their own.
+
+A stretch is whole transactions of one file, and one set of structures holds for all of its rows: it ends at each schema
+change that matters. What nobody wants is not read where it is long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pidts.binlog import Query
+from pidts.excerpt.statements import concerning, shown_statements
+from pidts.excerpt.store import Span
+from pidts.model import Lsn, TableName, Transaction
+from pidts.rules import AllowList
+from pidts.schema import Dialect, Ignored, Statement, StatementDml, TruncateTable
+from pidts.schema.concerns import understood
+from pidts.schema.history import History
+
+_GAP = 256 << 10
+"""Unwanted bytes of this length are worth a stretch's end."""
+_NOTHING = History(complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A transaction, and where its events are."""
+
+    transaction: Transaction
+    file: str
+    """The source's log file that its rows are in."""
+    begin: Lsn
+    """The Lsn of its first byte."""
+    prev: Lsn
+    """The end of the transaction before, or of the log before the first."""
+    span: Span
+    is_commit: bool = False
+    """The span is a group that prepared an XA transaction; the transaction is its commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one task decodes at a time."""
+
+    span: Span
+    file: str
+    begin: Lsn
+    prev: Lsn
+    end: Lsn
+    structures_at: Lsn
+    """Behind which transaction the structures of its tables hold."""
+    tables: tuple[TableName, ...] = ()
+    history: History = _NOTHING
+    """Of the tables that it has rows of."""
+    has_statements: bool = False
+    commit: Transaction | None = None
+    """It is a prepared XA transaction, and this is its commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a query takes of the log."""
+
+    allow: AllowList
+    dialect: Dialect
+    statements: bool
+    """Whether schema changes are rows of the data frame."""
+
+    def rows(self, transaction: Transaction) -> bool:
+        """Whether it may have rows of a table that is taken."""
+        return transaction.row_events > 0 and (not transaction.tables or _any(self.allow, transaction.tables))
+
+    def takes(self, transaction: Transaction) -> bool:
+        """Whether anything of it is to be read. A statement that changed rows is, so that nobody passes it by."""
+        if transaction.ddl is None:
+            return self.rows(transaction)
+        found = concerning(transaction.ddl, transaction.ddl_schema, self.dialect, self.allow)
+        return self.rows(transaction) or any(self.statements or isinstance(each, StatementDml) for each in found)
+
+    def shown(self, query: Query, lsn: Lsn) -> list[Statement]:
+        """What a statement comes to where it is to be shown."""
+        found = shown_statements(query, lsn, self.dialect, self.allow)
+        return found if self.statements else []
+
+
+class Cutter:
+    """Takes the pieces of a log in order and gives stretches, which have no structures yet: see `resolved`."""
+
+    def __init__(self, wanted: Wanted, size: int) -> None:
+        self.changes: list[Transaction] = []
+        """Those that may have changed structures."""
+        self._wanted, self._size = wanted, size
+        self._first: Piece | None = None
+        self._last: Piece | None = None
+        self._structures_at = Lsn(0, 0, 0)
+        self._has_statements = False
+        self._tables: dict[TableName, None] = {}
+
+    def take(self, piece: Piece) -> Iterator[Stretch]:
+        """What is complete with this piece."""
+        transaction = piece.transaction
+        changes = transaction.ddl is not None and self._may_change(transaction)
+        # The rows of CREATE TABLE ... SELECT have the structure that its statement makes.
+        makes_rows = changes and transaction.row_events > 0
+        if self._wanted.takes(transaction):
+            if makes_rows or piece.is_commit:
+                yield from self.close()
+            yield from self._extend(piece, transaction.lsn if makes_rows else piece.prev)
+        if changes or piece.is_commit:
+            yield from self.close()
+        if changes:
+            self.changes.append(transaction)
+
+    def pass_by(self, piece: Piece) -> None:
+        """A transaction outside the range: only its change of structures matters."""
+        if piece.transaction.ddl is not None and self._may_change(piece.transaction):
+            self.changes.append(piece.transaction)
+
+    def close(self) -> Iterator[Stretch]:
+        """What is open ends here."""
+        first, last = self._first, self._last
+        if first is not None and last is not None:
+            yield Stretch(
+                first.span.upto(last.span),
+                first.file,
+                first.begin,
+                first.prev,
+                last.transaction.lsn,
+                structures_at=self._structures_at,
+                tables=tuple(self._tables),
+                has_statements=self._has_statements,
+                commit=first.transaction if first.is_commit else None,
+            )
+        self._first, self._last, self._tables, self._has_statements = None, None, {}, False
+
+    def _may_change(self, transaction: Transaction) -> bool:
+        found = understood(transaction.ddl or "", transaction.ddl_schema, self._wanted.dialect)
+        return not all(isinstance(statement, Ignored | StatementDml | TruncateTable) for statement in found)
+
+    def _extend(self, piece: Piece, structures_at: Lsn) -> Iterator[Stretch]:
+        transaction, span, first, last = piece.transaction, piece.span, self._first, self._last
+        if first is not None and last is not None:
+            begin = first.span
+            if (
+                begin.container != span.container
+                or span.offset - last.span.end > _GAP
+                or span.end - begin.offset > self._size
+            ):
+                yield from self.close()
+        if self._first is None:
+            self._first, self._structures_at = piece, structures_at
+        self._last = piece
+        self._has_statements = self._has_statements or transaction.ddl is not None
+        for table in transaction.tables:
+            self._tables[table] = None
+
+
+@lru_cache(maxsize=4096)
+def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
+    return any(map(allow, tables))
+
+
+def resolved(
+    stretches: Iterable[Stretch], changes: Iterable[Transaction], history: History, dialect: Dialect
+) -> Iterator[Stretch]:
+    """With the structures that hold for each: `history` is of a place before all of them, `changes` lead on."""
+    ahead = deque(changes)
+    for stretch in stretches:
+        while ahead and ahead[0].lsn <= stretch.structures_at:
+            history = history.after(ahead.popleft(), dialect)
+        tables = {name: history.tables[name] for name in stretch.tables if name in history.tables}
+        yield replace(stretch, history=replace(history, tables=tables, charsets={}, turns=()))

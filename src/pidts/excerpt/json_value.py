@@ -1,0 +1,60 @@
+"""What a value of each type looks like in JSON; `docs/events.md` shows them all.
+
+`json_columns` gives the same forms to whole columns; the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pidts.model import ColumnType, Kind
+
+_SHORTEST = 9
+"""Digits that tell every FLOAT from its neighbours."""
+
+
+def json_value(value: Any, kind: ColumnType | None = None) -> Any:
+    """One value; without its type a FLOAT has the digits of the DOUBLE that it is."""
+    match value:
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat()
+            return text if value.tzinfo is None else f"{text}Z"
+        case date():
+            return value.isoformat()
+        case timedelta():
+            return clock(value)
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            if kind is not None and kind.kind is Kind.VECTOR and len(value) % 4 == 0:
+                return [_short(number) for (number,) in struct.iter_unpack("<f", value)]
+            return base64.b64encode(value).decode("ascii")
+        case float() if kind is not None and kind.kind is Kind.FLOAT:
+            return _short(value)
+    return value
+
+
+def clock(value: timedelta) -> str:
+    """`[-]hh:mm:ss[.ffffff]`."""
+    us = abs(value) // timedelta(microseconds=1)
+    seconds, us = divmod(us, 1_000_000)
+    fraction = f".{us:06}" if us else ""
+    sign = "-" if value < timedelta(0) else ""
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
+
+
+def _short(value: float) -> float:
+    """The number with the fewest digits that is the same in four bytes."""
+    stored = struct.pack("<f", value)
+    for digits in range(1, _SHORTEST):
+        short = float(f"{value:.{digits}g}")
+        # Rounded up, the largest ones would leave the range of four bytes.
+        with suppress(OverflowError):
+            if struct.pack("<f", short) == stored:
+                return short
+    return float(f"{value:.{_SHORTEST}g}")

@@ -1,0 +1,270 @@
+"""Where the next batch of a stream ends, and what its tasks read: decided over a relay's index, at transaction ends.
+
+An offset is all that is needed to go on from it, also on a new relay: the place in the log, the transaction before it,
+and the structures that the tables have there. The same two offsets give the same rows, always.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pidts.excerpt.cut import Cutter, Piece, Stretch, Wanted, resolved
+from pidts.excerpt.rows import View, row_places
+from pidts.excerpt.store import RelayStore, Span
+from pidts.model import Halted, LogEntry, Lsn, Position, Table, TableName, Where
+from pidts.model.transaction import xa_not_received
+from pidts.relay import RelayReader
+from pidts.rules import AllowList
+from pidts.schema.history import History
+
+_IDLE_BYTES = 16 << 20
+"""A query moves over so much log that has nothing for it before its offset does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A place in a stream."""
+
+    lsn: Lsn
+    prev: Lsn
+    """The end of the last transaction up to there."""
+    server: str
+    history: History | None
+    """None where nobody has asked yet: at a query's very beginning."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        data: dict[str, Any] = {"lsn": str(self.lsn), "prev": str(self.prev), "server": self.server}
+        if self.history is not None:
+            data["structures"] = _packed(_Identity(self.history))
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Offset:
+        """The inverse."""
+        text = data.get("structures")
+        return cls(Lsn.parse(data["lsn"]), Lsn.parse(data["prev"]), data["server"], _unpacked(text) if text else None)
+
+
+class _Identity:
+    """A history as a key of a cache: packing the same object again costs nothing."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.history is other.history
+
+    def __hash__(self) -> int:
+        return id(self.history)
+
+
+@lru_cache(maxsize=8)
+def _packed(known: _Identity) -> str:
+    text = json.dumps(known.history.to_json(), separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(text)).decode("ascii")
+
+
+@lru_cache(maxsize=8)
+def _unpacked(text: str) -> History:
+    return History.from_json(json.loads(zlib.decompress(base64.b64decode(text))))
+
+
+def only(history: History, allow: AllowList) -> History:
+    """What a query has to remember: its own tables."""
+
+    def mine(name: TableName) -> bool:
+        return allow(name)
+
+    return replace(
+        history,
+        tables={name: table for name, table in history.tables.items() if mine(name)},
+        unknown={name: text for name, text in history.unknown.items() if mine(name)},
+        turns=tuple(
+            replace(turn, tables={name: known for name, known in turn.tables.items() if mine(name)})
+            for turn in history.turns
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one batch."""
+
+    rows: int | None
+    size: int | None
+    goal: Lsn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTable:
+    """The one table of a query whose images are not JSON."""
+
+    name: TableName
+    fits: Callable[[Table], bool]
+    """Whether a table's rows are exactly what the query wants."""
+
+
+class StreamPlan:
+    """Plans over one relay."""
+
+    def __init__(self, reader: RelayReader, store: RelayStore, view: View, typed: TypedTable | None = None) -> None:
+        self._reader, self._store, self._view, self._typed = reader, store, view, typed
+        self._files: dict[int, str] = {}
+        self._passed: tuple[Lsn, _State] | None = None
+        """From which offset the log was looked at without finding anything, and up to where."""
+
+    def next(self, start: Offset, limits: Limits) -> Offset | None:
+        """The end of the batch that begins at `start`; None where there is nothing for it yet."""
+        state = _State.of(start)
+        if self._passed is not None and self._passed[0] == start.lsn:
+            state = self._passed[1]
+        found: list[Piece] = []
+        size = row_events = 0
+        before = state
+        for entry in self._reader.entries(state.lsn):
+            transaction = entry.transaction
+            if limits.goal is not None and transaction.lsn > limits.goal:
+                break
+            if not self._check_structure(state, entry, alone=not found):
+                break
+            if self._view.wanted.takes(transaction):
+                size += (entry.prepared or entry.extent).size
+                row_events += transaction.row_events
+                is_full = (limits.size is not None and size > limits.size) or (
+                    limits.rows is not None and row_events > limits.rows
+                )
+                if found and is_full:
+                    break
+                found.append(self._piece(entry, state.prev))
+            state = state.behind(entry, self._view.wanted)
+        if found and limits.rows is not None and (kept := self._within(before, found, limits.rows)) < len(found):
+            return self._offset_at(before, found[kept - 1].transaction.lsn)
+        if found or state.passed >= _IDLE_BYTES or (limits.goal is not None and state.lsn > start.lsn):
+            self._passed = None
+            return state.offset(start.server)
+        self._passed = (start.lsn, state)
+        return None
+
+    def _offset_at(self, state: _State, end: Lsn) -> Offset:
+        for entry in self._reader.entries(state.lsn):
+            if entry.transaction.lsn > end:
+                break
+            state = state.behind(entry, self._view.wanted)
+        return state.offset(state.server)
+
+    def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[Stretch]:
+        """What the tasks of a batch decode, in log order."""
+        cutter = Cutter(self._view.wanted, size)
+        found: list[Stretch] = []
+        prev = start.prev
+        for entry in self._reader.entries(start.lsn):
+            if entry.transaction.lsn > end:
+                break
+            if not entry.transaction.is_mark:
+                found += cutter.take(self._piece(entry, prev))
+                prev = entry.transaction.lsn
+        found += cutter.close()
+        return resolved(found, cutter.changes, _known(start), self._view.wanted.dialect)
+
+    def _piece(self, entry: LogEntry, prev: Lsn) -> Piece:
+        if entry.lacks_rows:
+            raise xa_not_received(entry.transaction)
+        extent, begin = entry.extent, entry.transaction.begin
+        if entry.prepared is not None:
+            extent, begin = entry.prepared, entry.prepared.begin
+        if extent.segment not in self._files:
+            position: Position | None = self._reader.position(begin)
+            self._files[extent.segment] = position.file if position else f"log.{begin.log_index:06}"
+        span = Span(str(extent.segment), extent.offset, extent.size)
+        file = self._files[extent.segment]
+        return Piece(entry.transaction, file, begin, prev, span, is_commit=entry.prepared is not None)
+
+    def _within(self, state: _State, found: list[Piece], rows: int) -> int:
+        """How many of the transactions have no more rows together; one at least. Only decoding tells."""
+        cutter = Cutter(self._view.wanted, 4 << 20)
+        stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
+        ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
+        counts = np.zeros(len(found) + 1, np.int64)
+        for stretch in resolved(stretches, cutter.changes, state.history, self._view.wanted.dialect):
+            log_index, offsets = row_places(self._store, stretch, self._view)
+            np.add.at(counts, np.searchsorted(ends, log_index * _FILE + offsets, side="right"), 1)
+            if counts.sum() > rows:
+                break
+        return max(1, int(np.searchsorted(np.cumsum(counts), rows, side="right")))
+
+    def _check_structure(self, state: _State, entry: LogEntry, *, alone: bool) -> bool:
+        """False where the batch has to end before a change of the typed table; where it begins with one, an error."""
+        typed = self._typed
+        if typed is None or entry.transaction.ddl is None:
+            return True
+        before = _table(state.history, typed.name)
+        after = _table(state.history.after(entry.transaction, self._view.wanted.dialect), typed.name)
+        if after is None or before is None or not typed.fits(before) or typed.fits(after):
+            return True
+        if not alone:
+            return False
+        statement = (entry.transaction.ddl or "")[:200]
+        what = f"the table gets other columns than this typed query has: {statement}"
+        todo = (
+            "Everything before it is done. Build the data frame anew (`load()` takes the table's columns of now) and "
+            "start the query with the same checkpoint: it goes on here"
+        )
+        place = str(entry.transaction.prev_lsn)
+        where = Where(source=self._view.source, position=place, table=str(typed.name))
+        raise Halted("typed-structure-changed", what, where=where, todo=todo)
+
+
+_FILE = 1 << 40
+"""More than any log file has bytes: a file's number and a place in it as one number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far the log was looked at."""
+
+    lsn: Lsn
+    prev: Lsn
+    server: str
+    history: History
+    passed: int = 0
+
+    @classmethod
+    def of(cls, offset: Offset) -> _State:
+        return cls(offset.lsn, offset.prev, offset.server, _known(offset))
+
+    def behind(self, entry: LogEntry, wanted: Wanted) -> _State:
+        transaction = entry.transaction
+        history = self.history if transaction.ddl is None else self.history.after(transaction, wanted.dialect)
+        if history is not self.history:
+            history = only(history, wanted.allow)
+        prev = self.prev if transaction.is_mark else transaction.lsn
+        return _State(transaction.lsn, prev, self.server, history, self.passed + entry.extent.size)
+
+    def offset(self, server: str) -> Offset:
+        return Offset(self.lsn, self.prev, server, self.history)
+
+
+def _place(lsn: Lsn) -> int:
+    return lsn.log_index * _FILE + lsn.offset
+
+
+def _known(offset: Offset) -> History:
+    if offset.history is None:
+        raise AssertionError("the structures are not known yet")
+    return offset.history
+
+
+def _table(history: History, name: TableName) -> Any:
+    try:
+        return history.table(name)
+    except Halted:
+        return None

@@ -1,0 +1,117 @@
+"""From where to where a log is wanted, and which of its transactions that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pidts.excerpt.point import Point
+from pidts.model import (
+    Gtid,
+    Lsn,
+    MariaDbGtid,
+    MariaDbGtidSet,
+    MySqlGtid,
+    MySqlGtidSet,
+    Position,
+    Transaction,
+    parse_gtid,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Everything behind `start` up to and with `end`.
+
+    A time stands for the first transaction of that second or later as a start, and for the last one before a later
+    second as an end. A GTID set as a start is what somebody has already, as an end all that is wanted.
+    """
+
+    start: Point | None = None
+    end: Point | None = None
+
+    def holds(self, lsn: Lsn) -> bool:
+        """Whether a change inside a transaction of the range is in it, too: an Lsn may name a row."""
+        if isinstance(self.start, Lsn) and lsn <= self.start:
+            return False
+        return not (isinstance(self.end, Lsn) and lsn > self.end)
+
+
+class Cut:
+    """Goes along with a log, transaction by transaction, and says which are in the range."""
+
+    def __init__(self, wanted: LogRange) -> None:
+        self._start, self._end = wanted.start, wanted.end
+        self._begun = False
+        self._goals = _goals(wanted.end)
+        self.ended = False
+        """Nothing that follows can be in the range."""
+
+    def takes(self, transaction: Transaction) -> bool:
+        """Whether the next transaction is in the range."""
+        if self.ended or self._is_behind(transaction):
+            self.ended = True
+            return False
+        taken = self._is_begun(transaction) and not self._is_not_wanted(transaction)
+        if self._goals and transaction.gtid:
+            self._goals = missed(self._goals, transaction.gtid)
+            self.ended = not self._goals
+        elif isinstance(self._end, Lsn | Position):
+            self.ended = transaction.lsn >= _lsn(self._end, transaction)
+        return taken
+
+    def _is_begun(self, transaction: Transaction) -> bool:
+        start = self._start
+        if isinstance(start, MariaDbGtidSet | MySqlGtidSet):
+            return not (transaction.gtid and start.contains(parse_gtid(transaction.gtid)))
+        if isinstance(start, MySqlGtid):
+            begun, self._begun = self._begun, self._begun or transaction.gtid == str(start)
+            return begun
+        if not self._begun:
+            if isinstance(start, datetime):
+                self._begun = transaction.timestamp >= start.timestamp()
+            else:
+                self._begun = start is None or transaction.lsn > _lsn(start, transaction)
+        return self._begun
+
+    def _is_behind(self, transaction: Transaction) -> bool:
+        end = self._end
+        if isinstance(end, datetime):
+            return transaction.timestamp > end.timestamp()
+        if isinstance(end, Position):
+            return transaction.lsn > _lsn(end, transaction)
+        return isinstance(end, Lsn) and transaction.begin > end
+
+    def _is_not_wanted(self, transaction: Transaction) -> bool:
+        if not isinstance(self._end, MariaDbGtidSet | MySqlGtidSet) or not transaction.gtid:
+            return False
+        return not self._end.contains(parse_gtid(transaction.gtid))
+
+
+def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
+    """The goals that are still ahead once this transaction has come."""
+    if not goals or not gtid:
+        return goals
+    came = parse_gtid(gtid)
+    if isinstance(came, MySqlGtid):
+        return goals - {came}
+    return frozenset(
+        goal
+        for goal in goals
+        if not (isinstance(goal, MariaDbGtid) and goal.domain == came.domain and goal.sequence <= came.sequence)
+    )
+
+
+def _goals(end: Point | None) -> frozenset[Gtid]:
+    """The last transactions of an end that names GTIDs: behind all of them nothing of the range can come."""
+    if isinstance(end, MySqlGtid):
+        return frozenset({end})
+    if isinstance(end, MariaDbGtidSet):
+        return frozenset(end.positions)
+    if isinstance(end, MySqlGtidSet):
+        return frozenset(MySqlGtid(uuid, tag, pieces[-1][1]) for (uuid, tag), pieces in end.members)
+    return frozenset()
+
+
+def _lsn(point: Lsn | Position, transaction: Transaction) -> Lsn:
+    return point if isinstance(point, Lsn) else Lsn.at(point, transaction.lsn.change_no)

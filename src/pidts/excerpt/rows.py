@@ -1,0 +1,263 @@
+"""From a stretch of raw log to record batches in log order, a column at a time.
+
+What a row is comes from the decoder; what is around it, the transaction, its GTID and its times, is looked up for all
+rows at once by their place in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pidts.binlog import Format, TableMap, decode_slice
+from pidts.excerpt.around import Around
+from pidts.excerpt.cut import Stretch, Wanted
+from pidts.excerpt.json_columns import image_text
+from pidts.excerpt.store import Store
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
+from pidts.schema.history import refined, structure_unknown
+
+_ROWS = 16 << 10
+"""Rows of one record batch, unless they are large."""
+_BATCH_BYTES = 128 << 20
+_OPS = pa.array([*(op.name.lower() for op in Op), "ddl"])
+_DDL = len(Op)
+
+Numbers = NDArray[np.int64]
+TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
+"""Makes images of a table's rows values of the type that a query wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a query sees of the log; it travels with the tasks."""
+
+    wanted: Wanted
+    schema: pa.Schema
+    source: str
+    zone: int
+    typed: TypedImages | None
+    """Without it, images are JSON."""
+    after: Lsn | None = None
+    upto: Lsn | None = None
+    """The range, which may begin and end inside a transaction."""
+
+
+def record_batches(store: Store, stretch: Stretch, view: View) -> Iterator[pa.RecordBatch]:
+    """The rows of a stretch as the data frame has them."""
+    log_format, raw = store.read(stretch.span)
+    changes = _decoded(stretch, view, log_format, raw)
+    context = Around(stretch, log_format, raw)
+    yield from _Assembly(stretch, view, changes, context).batches()
+
+
+def row_places(store: Store, stretch: Stretch, view: View) -> tuple[int, Numbers]:
+    """The log file's number of a stretch's rows, and the byte of each row's event."""
+    log_format, raw = store.read(stretch.span)
+    parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(stretch, view, log_format, raw)]
+    return _first(stretch).log_index, np.concatenate([*parts, np.array([], np.int64)])
+
+
+def _decoded(stretch: Stretch, view: View, log_format: Format, raw: bytes) -> list[ChangeBatch]:
+    return decode_slice(
+        raw,
+        format=log_format,
+        log_file=stretch.file,
+        change_no=stretch.begin.change_no,
+        structures=_structure_of(stretch, view),
+        offset=stretch.begin.offset,
+        commit=None if stretch.commit is None else _first(stretch),
+    )
+
+
+def _first(stretch: Stretch) -> Lsn:
+    """Where its rows are: those of a prepared XA transaction all stand at its commit."""
+    commit = stretch.commit
+    return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
+
+
+def _structure_of(stretch: Stretch, view: View) -> Callable[[TableMap], Table | None]:
+    def structure(table_map: TableMap) -> Table | None:
+        name = table_map.name
+        if not view.wanted.allow(name):
+            return None
+        told = table_map.to_table()
+        if told is None:
+            known = stretch.history.table(name)
+            if known is None:
+                raise structure_unknown(name, "(none: the log before here does not tell)")
+            return known
+        try:
+            return refined(told, stretch.history.table(name))
+        except Halted:
+            return told
+
+    return structure
+
+
+class _Part:
+    """The changes of one batch, or the statements, with the places of their rows."""
+
+    def __init__(self, lsns: pa.Array) -> None:
+        data = np.frombuffer(lsns.buffers()[1], np.uint8)[lsns.offset * Lsn.SIZE : (lsns.offset + len(lsns)) * Lsn.SIZE]
+        rows = data.reshape(-1, Lsn.SIZE)
+        self.offsets: Numbers = np.ascontiguousarray(rows[:, 8:16]).view(">u8")[:, 0].astype(np.int64)
+        self.rows: Numbers = np.ascontiguousarray(rows[:, 16:20]).view(">u4")[:, 0].astype(np.int64)
+
+
+class _Assembly:
+    """All rows of a stretch, put in order."""
+
+    def __init__(self, stretch: Stretch, view: View, changes: Sequence[ChangeBatch], context: Around) -> None:
+        self._stretch, self._view, self._context = stretch, view, context
+        self._changes = changes
+        self._statements = list(context.statements(view.wanted)) if stretch.has_statements else []
+        parts = [_Part(batch.rows.column("lsn")) for batch in changes]
+        told = [(statement.lsn.offset, statement.lsn.row) for statement in self._statements]
+        offsets = [*(part.offsets for part in parts), np.array([offset for offset, _ in told], np.int64)]
+        rows = [*(part.rows for part in parts), np.array([row for _, row in told], np.int64)]
+        self._starts = np.cumsum([0, *map(len, offsets)])
+        """Where each batch's rows begin among all, and behind them the statements."""
+        self._offsets, self._rows = np.concatenate(offsets), np.concatenate(rows)
+
+    def _inside(self, order: Numbers) -> NDArray[np.bool_]:
+        """Which rows are in the range: it may begin and end inside a transaction."""
+        first, keep = _first(self._stretch), np.ones(len(order), np.bool_)
+        offsets, rows = self._offsets[order], self._rows[order]
+        for bound, begins in ((self._view.after, True), (self._view.upto, False)):
+            if bound is None:
+                continue
+            if (bound.change_no, bound.log_index) == (first.change_no, first.log_index):
+                behind = (offsets > bound.offset) | ((offsets == bound.offset) & (rows > bound.row))
+                keep &= behind if begins else ~behind
+            elif begins == (bound > first):
+                keep[:] = False
+        return keep
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """A few thousand rows at a time."""
+        order = np.lexsort((self._rows, self._offsets))
+        inside = self._inside(order)
+        if not inside.any():
+            return
+        columns = self._common(order)
+        if not inside.all():
+            columns = {name: array.filter(pa.array(inside)) for name, array in columns.items()}
+            order = order[inside]
+        size = sum(batch.rows.nbytes for batch in self._changes) // len(self._offsets) or 1
+        step = max(1, min(_ROWS, _BATCH_BYTES // size))
+        for begin in range(0, len(order), step):
+            chosen = order[begin : begin + step]
+            old, new = self._images(chosen, "before"), self._images(chosen, "after")
+            arrays = {name: array.slice(begin, step) for name, array in columns.items()} | {"old": old, "new": new}
+            yield pa.RecordBatch.from_arrays(
+                [arrays[name] for name in self._view.schema.names], schema=self._view.schema
+            )
+
+    def _common(self, order: Numbers) -> dict[str, pa.Array]:
+        """All columns but the images."""
+        context, count = self._context, len(order)
+        offsets = self._offsets[order]
+        lsn = _lsn_text(_first(self._stretch), offsets, self._rows[order])
+        place = context.transaction_of(offsets)
+        prev = self._ends_before(place)
+        if count > 1:
+            follows = np.concatenate([[False], place[1:] == place[:-1]])
+            prev = pc.if_else(pa.array(follows), pa.concat_arrays([lsn.slice(0, 1), lsn.slice(0, count - 1)]), prev)
+        tables = [batch.table.name for batch in self._changes]
+        databases = [name.schema for name in tables] + [statement.database or None for statement in self._statements]
+        names = [name.name for name in tables] + [statement.table or None for statement in self._statements]
+        # A batch's rows have one table, each statement has its own.
+        kind = np.searchsorted(self._starts, order, side="right") - 1
+        statements = self._starts[len(tables)]
+        kind = pa.array(np.where(order < statements, kind, len(tables) + order - statements))
+        ops = [
+            *(batch.rows.column("op") for batch in self._changes),
+            pa.array([_DDL] * len(self._statements), pa.int8()),
+        ]
+        return {
+            "lsn": lsn,
+            "prev_lsn": prev,
+            "zone": pa.array(np.full(count, self._view.zone, np.int32)),
+            "source": pa.array([self._view.source]).take(pa.array(np.zeros(count, np.int32))),
+            "database": pa.array(databases, pa.string()).take(kind),
+            "table": pa.array(names, pa.string()).take(kind),
+            "op": _OPS.take(pa.concat_arrays(ops).take(pa.array(order))),
+            "ts": pa.array(context.times(offsets) * 1_000_000, pa.timestamp("us", "UTC")),
+            "gtid": pa.array(context.gtids, pa.string()).take(pa.array(place)),
+            "xid": pa.array(context.xids(), pa.int64()).take(pa.array(place)),
+            "is_retry": pa.array(np.zeros(count, np.bool_)),
+        }
+
+    def _ends_before(self, transactions: Numbers) -> pa.Array:
+        """Of each of these transactions, the end of the one before it."""
+        first, before = self._stretch.begin, np.maximum(transactions - 1, 0)
+        ends = self._context.ends[before] if len(self._context.ends) else before
+        told = _lsn_text(first, ends, np.zeros(len(ends), np.int64))
+        return pc.if_else(pa.array(transactions > 0), told, pa.scalar(str(self._stretch.prev)))
+
+    def _images(self, chosen: Numbers, side: str) -> pa.Array:
+        """One image of the chosen rows, which of each batch are neighbours."""
+        parts, places = [], []
+        image = self._view.schema.field("old").type
+        for number, batch in enumerate(self._changes):
+            start, end = self._starts[number : number + 2]
+            mine = chosen[(chosen >= start) & (chosen < end)]
+            if len(mine):
+                rows = batch.rows.slice(int(mine.min() - start), int(mine.max() - mine.min()) + 1)
+                parts.append(self._image_column(batch.table, rows, side))
+                places.append(np.arange(mine.min(), mine.max() + 1))
+        start = self._starts[len(self._changes)]
+        mine = chosen[chosen >= start]
+        if len(mine):
+            texts = [self._statements[place - start].text if side == "after" else None for place in mine]
+            parts.append(pa.nulls(len(mine), image) if self._view.typed is not None else pa.array(texts, image))
+            places.append(mine)
+        if len(parts) == 1 and len(parts[0]) == len(chosen):
+            return parts[0]
+        all_places = np.concatenate(places)
+        sorted_places = np.argsort(all_places)
+        found = sorted_places[np.searchsorted(all_places, chosen, sorter=sorted_places)]
+        return pa.concat_arrays(parts).take(pa.array(found))
+
+    def _image_column(self, table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
+        if self._view.typed is None:
+            return _json_images(table, rows, side)
+        return self._view.typed(table, rows.column(side), self._view.schema.field("old").type)
+
+
+def _json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
+    images = rows.column(side)
+    partial = rows.column("partial")
+    if partial.null_count == len(partial):
+        return image_text(table, images)
+    kinds = partial.dictionary_encode()
+    codes = kinds.indices.fill_null(-1).to_numpy()
+    texts, places = [], []
+    for code in np.unique(codes):
+        place = np.flatnonzero(codes == code)
+        some = images.take(pa.array(place))
+        bitmap = None if code < 0 else kinds.dictionary[int(code)].as_py()
+        texts.append(image_text(table, some, None if bitmap is None else _held(table, rows, side, bitmap, place)))
+        places.append(place)
+    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(places))))
+
+
+def _held(table: Table, rows: pa.RecordBatch, side: str, bitmap: bytes, place: Numbers) -> tuple[int, ...]:
+    """The columns of one image: the bitmap of the before image comes first where the change has one."""
+    size = (len(table.columns) + 7) // 8
+    second = side == "after" and rows.column("before")[int(place[0])].is_valid
+    bits = int.from_bytes(bitmap[size:] if second else bitmap[:size], "little")
+    return tuple(number for number in range(len(table.columns)) if bits >> number & 1)
+
+
+def _lsn_text(first: Lsn, offsets: Numbers, rows: Numbers) -> pa.Array:
+    """Each Lsn as `str` writes it."""
+    offset = pc.utf8_lpad(pa.array(offsets).cast(pa.string()), 12, "0")
+    row = pc.utf8_lpad(pa.array(rows).cast(pa.string()), 10, "0")
+    return pc.binary_join_element_wise(f"{first.change_no:04}.{first.log_index:010}", offset, row, ".")

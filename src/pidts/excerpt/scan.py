@@ -1,0 +1,63 @@
+"""The transactions of a log that is not in a relay, and where their events are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pidts.binlog.transactions import Completed, TransactionReader
+from pidts.binlog.xa import PreparedGroups
+from pidts.excerpt.blocks import LogBlock
+from pidts.excerpt.cut import Piece
+from pidts.excerpt.store import Span
+from pidts.model import Lsn, Transaction
+from pidts.model.transaction import xa_not_received
+from pidts.model.xa import XaStep
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    span: Span
+    file: str
+    begin: Lsn
+
+
+def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
+    """Each with its server's version; the rows of a prepared XA transaction at its commit."""
+    reader: TransactionReader | None = None
+    held: PreparedGroups[_Group] = PreparedGroups()
+    prev = Lsn(0, 0, 0)
+    for block in blocks:
+        if block.begins is not None and reader is not None:
+            reader.move_to(block.begins)
+        elif block.begins is not None:
+            reader, prev = TransactionReader.at(block.begins, 0), Lsn.at(block.begins)
+        if reader is None:
+            raise AssertionError("a log has no beginning")
+        for found in reader.read(block.data):
+            for transaction, group in _each(found, block):
+                settled, rows = held.settle(transaction, group)
+                if rows is None and transaction.xa is not None and transaction.xa.step is XaStep.COMMIT:
+                    raise xa_not_received(transaction)
+                if not settled.is_mark:
+                    here = rows or group
+                    piece = Piece(settled, here.file, here.begin, prev, here.span, is_commit=rows is not None)
+                    yield piece, reader.version
+                    prev = settled.lsn
+
+
+def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Group]]:
+    what, begin = found.what, found.begin
+    if isinstance(what, Transaction):
+        ends: list[int] = [found.end - found.base]
+        transactions: Iterable[Transaction] = (what,)
+    else:
+        ends, transactions = what.block_ends, what.transactions()
+    for transaction, end in zip(transactions, ends, strict=True):
+        first = transaction.begin
+        if block.container:
+            span = Span(block.container, block.offset + begin - found.base, found.base + end - begin)
+        else:
+            span = Span(found.file, first.offset, transaction.lsn.offset - first.offset)
+        yield transaction, _Group(span, found.file, first)
+        begin = found.base + end

@@ -1,0 +1,93 @@
+"""In which of a server's log files a range begins: the heads of a few files tell.
+
+Each file's first event says when it was made, and the next one which transactions are in the files before it. Asked by
+GTID, a server would send the same transactions without those in front of them; then nobody knew what the first one
+follows, nor what was prepared before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from pidts.binlog.events import EventType
+from pidts.binlog.gtid_events import gtid_list, previous_gtids
+from pidts.binlog.walk import LogWalker
+from pidts.excerpt.files import FIRST_EVENT
+from pidts.excerpt.point import Point
+from pidts.model import ConfigError, GtidSet, Halted, Lsn, MariaDbGtidSet, MySqlGtid, MySqlGtidSet, Position
+from pidts.source.connection import SourceConfig, connect, server_info
+from pidts.source.dump import BinlogStream
+from pidts.source.position import binary_logs
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    created: int
+    before: GtidSet
+    """What the files before it hold, or held."""
+
+
+def begin_of(server: SourceConfig, start: Point | None) -> Position:
+    """Where reading has to begin for a range behind `start`: the head of a file, or a position as it was given."""
+    if isinstance(start, Position):
+        return start
+    with closing(connect(server)) as session:
+        files = [name for name, _ in binary_logs(session)]
+        info = server_info(session)
+    if isinstance(start, MariaDbGtidSet | MySqlGtidSet | MySqlGtid):
+        if info.is_mariadb != isinstance(start, MariaDbGtidSet):
+            raise ConfigError("bad-value", f"{start} is no GTID of a {info.flavor} server")
+        if not info.gtid_mode:
+            raise ConfigError("bad-value", "this server gives its transactions no GTIDs (gtid_mode)")
+    if isinstance(start, Lsn):
+        # It may name a row, and a row cannot be read without what stands before it.
+        return Position.of(files[-1].rpartition(".")[0], start.log_index, FIRST_EVENT)
+    if start is None:
+        return Position(files[0], FIRST_EVENT)
+    return Position(_last(files, lambda file: _is_before(_head(server, file), start), start, server), FIRST_EVENT)
+
+
+def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
+    """The last file that the start is not in front of; of all those before it this is true, too."""
+    low, high = 0, len(files)
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(files[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0 and not isinstance(start, datetime):
+        what = f"the source no longer has all that follows {start}: {files[0]} is its oldest log file"
+        todo = "Read the older files, if they are kept somewhere, or begin elsewhere"
+        raise Halted("position-lost", what, where=server.where, todo=todo)
+    return files[max(low - 1, 0)]
+
+
+def _is_before(head: _Head, start: Point) -> bool:
+    if isinstance(start, datetime):
+        return head.created <= start.timestamp()
+    if isinstance(start, MySqlGtid):
+        return not head.before.contains(start)
+    if isinstance(start, MariaDbGtidSet):
+        return isinstance(head.before, MariaDbGtidSet) and head.before.issubset(start)
+    return isinstance(start, MySqlGtidSet) and isinstance(head.before, MySqlGtidSet) and head.before.issubset(start)
+
+
+def _head(server: SourceConfig, file: str) -> _Head:
+    walker, created = LogWalker(file, FIRST_EVENT), 0
+    with BinlogStream(server, Position(file, FIRST_EVENT), non_blocking=True) as stream:
+        while not stream.ended:
+            for raw in stream.read_burst():
+                event = walker.feed(raw)
+                if event.type == EventType.FORMAT_DESCRIPTION:
+                    created = event.timestamp
+                elif event.type == EventType.PREVIOUS_GTIDS:
+                    return _Head(created, previous_gtids(event))
+                elif event.type == EventType.GTID_LIST:
+                    return _Head(created, gtid_list(event))
+                elif not event.may_be_ignored:
+                    return _Head(created, MySqlGtidSet())
+    return _Head(created, MySqlGtidSet())

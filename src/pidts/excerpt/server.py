@@ -1,0 +1,43 @@
+"""Which server a URL means, and how it lets us in: a password need not stand in what others may read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pidts.model import ConfigError, Where
+from pidts.source import SourceConfig
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def is_url(text: str) -> bool:
+    """Whether a server is meant, perhaps misspelt: taken for a file it would be shown, password and all."""
+    return "://" in text or text.startswith(("mysql:", "mariadb:"))
+
+
+def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", password_file: str = "") -> SourceConfig:
+    """The password comes from the file, else from the URL, where it may be `${NAME}`, else from MYSQL_PWD."""
+    config = SourceConfig.from_url(url, source_id)
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in environ:
+            todo = "Set it before the command, or before the Spark session starts: processes inherit it then"
+            raise ConfigError("missing-variable", f"the environment variable {found[1]} is not set", todo=todo)
+        return environ[found[1]]
+
+    if password_file:
+        password = _read(password_file)
+    else:
+        password = _VARIABLE.sub(value, config.password) if config.password else environ.get("MYSQL_PWD", "")
+    return replace(config, user=_VARIABLE.sub(value, config.user), password=password)
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8").rstrip("\r\n")
+    except OSError as error:
+        what = f"the password's file cannot be read: {error.strerror}"
+        raise ConfigError("unreadable-file", what, where=Where(file=file)) from None

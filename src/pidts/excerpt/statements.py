@@ -1,0 +1,41 @@
+"""Which statements of a log concern somebody who asked for certain tables."""
+
+from __future__ import annotations
+
+from pidts.binlog.statements import Query
+from pidts.model import Halted, Lsn, Where
+from pidts.rules import AllowList
+from pidts.schema import Dialect, DropDatabase, Statement, StatementDml, Unknown
+from pidts.schema.concerns import understood
+
+
+def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
+    """Those of a text that are about one of the tables, or about a schema as a whole that may have one."""
+    found = understood(text, schema, dialect)
+    return [statement for statement in found if _concerns(statement, schema, tables)]
+
+
+def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
+    """The schema changes among them. One that has changed rows is an error: nothing in the log tells which."""
+    found = concerning(query.sql, query.schema, dialect.under(query.sql_mode), tables)
+    for statement in found:
+        if isinstance(statement, StatementDml):
+            raise Halted(
+                "statement-format",
+                f"rows were changed by a statement in the log, so nothing tells which: {query.sql[:200]}",
+                where=Where(position=str(lsn), table=", ".join(map(str, statement.tables)) or query.schema),
+                todo="SET GLOBAL binlog_format = 'ROW' on the source and let its clients reconnect; to see what "
+                "follows, begin behind this place, or leave the table out",
+            )
+    return found
+
+
+def _concerns(statement: Statement, schema: str, tables: AllowList) -> bool:
+    if statement.tables:
+        return any(map(tables, statement.tables))
+    if isinstance(statement, Unknown | StatementDml):
+        return True
+    if isinstance(statement, DropDatabase):
+        schemas = AllowList(do_dbs=tuple(pattern for pattern, _ in tables.do_tables))
+        return schemas.takes_schema(statement.name)
+    return not tables.do_tables and (not schema or tables.takes_schema(schema))

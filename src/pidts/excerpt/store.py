@@ -1,0 +1,129 @@
+"""Where the raw events of a query's log are, for whichever process has to decode them.
+
+Three places hold a log: a relay, binary log files, and the server itself. A `Span` names whole events in any of them;
+it travels to the task, which asks the store for the bytes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from pidts.binlog import EventType, Format, LogWalker, iter_raw
+from pidts.binlog.events import HEADER, HEADER_SIZE, is_artificial
+from pidts.binlog.walk import event_at
+from pidts.excerpt.blocks import server_blocks
+from pidts.excerpt.files import FIRST_EVENT, is_packed, open_file
+from pidts.model import Extent, Position
+from pidts.model.errors import Transient
+from pidts.relay import RelayReader
+from pidts.source import SourceConfig
+
+_WRAP = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole events that follow each other: in a segment's, a file's or a server's log file's bytes."""
+
+    container: str
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + self.size
+
+    def upto(self, other: Span) -> Span:
+        """From here to the end of a later one in the same container."""
+        return Span(self.container, self.offset, other.end - self.offset)
+
+
+class Store(Protocol):
+    """One of the three; picklable."""
+
+    def read(self, span: Span) -> tuple[Format, bytes]:
+        """The events, and how they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStore:
+    """A relay's folder; a container is a segment."""
+
+    relay: Path
+    source_id: str
+
+    def read(self, span: Span) -> tuple[Format, bytes]:
+        """From the segment's file."""
+        with closing(RelayReader(self.relay, self.source_id)) as reader:
+            segment = int(span.container)
+            return format_of(reader.format(segment)), reader.read(Extent(segment, span.offset, span.size))
+
+
+@dataclass(frozen=True, slots=True)
+class FileStore:
+    """Binary log files, plain or packed; a container is a path."""
+
+    def read(self, span: Span) -> tuple[Format, bytes]:
+        """From the file."""
+        path = Path(span.container)
+        if is_packed(path):
+            content = _unpacked(path)
+            return _first_format(content), content[span.offset : span.end]
+        with open_file(path) as file:
+            head = file.read(FIRST_EVENT + HEADER_SIZE)
+            head += file.read(int.from_bytes(head[FIRST_EVENT:][9:13], "little") - HEADER_SIZE)
+            file.seek(span.offset)
+            return _first_format(head), file.read(span.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStore:
+    """A server that sends its log once more; a container is a log file's name, and offsets are those of its log."""
+
+    config: SourceConfig
+
+    def read(self, span: Span) -> tuple[Format, bytes]:
+        """From a dump of our own that begins there."""
+        log_format: Format | None = None
+        parts: list[bytes] = []
+        reached = span.offset
+        # Every dump needs a number of its own: two replicas of one number end each other.
+        number = secrets.randbelow(2**31) + 2**31 - 1
+        begins = Position(span.container, span.offset)
+        for block in server_blocks(self.config, begins, server_id=number):
+            for raw in iter_raw(block.data):
+                _, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
+                if kind == EventType.FORMAT_DESCRIPTION:
+                    log_format = format_of(raw)
+                if is_artificial(kind, flags, log_pos):
+                    continue
+                parts.append(bytes(raw))
+                reached += (log_pos - reached) % _WRAP if log_pos else size
+                if log_format is not None and reached >= span.end:
+                    return log_format, b"".join(parts)
+                if kind == EventType.ROTATE:
+                    break
+        what = f"the server's log ended before {span.container}:{span.end}"
+        raise Transient("source-lost", what, where=self.config.where)
+
+
+def format_of(event: bytes | memoryview) -> Format:
+    """What a raw FORMAT_DESCRIPTION event says."""
+    return Format.parse(LogWalker().feed(event).body)
+
+
+def _first_format(content: bytes) -> Format:
+    return format_of(event_at(memoryview(content), FIRST_EVENT))
+
+
+@lru_cache(maxsize=1)
+def _unpacked(path: Path) -> bytes:
+    """Kept for the next span: those of one packed file are read by one task."""
+    with open_file(path) as plain:
+        return plain.read()

@@ -1,0 +1,131 @@
+"""What may leave a relay: segments that every task has behind it, that are old enough, and that nothing else holds.
+
+A dry run and a purge go through the same decision. The order of a purge, under the lock of the marks: (1) the tables'
+structures as of the first segment that stays are written, (2) segments are removed, oldest first, (3) structures of
+places that are gone are removed. Interrupted anywhere, the next purge finds the same or a shorter list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import structlog
+
+from pidts.model import Halted, Lsn, Transient, Where
+from pidts.relay.folder import Folder, Segment, purge, segments
+from pidts.relay.needs import needs_locked, read_needs, refused
+from pidts.relay.structures import Catalogue, drop_catalogues, moved_catalogue, store_catalogue
+
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a purge removes, or would remove."""
+
+    gone: tuple[Segment, ...]
+    kept: tuple[Segment, ...]
+    needed_from: Lsn | None
+    """The place that the slowest task needs; None where a task needs everything or no task is known."""
+    held_by: tuple[str, ...]
+    """Why the first segment that is kept stays: tasks by name, or another reason in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeLimits:
+    """What decides, besides the marks."""
+
+    before: Lsn | None = None
+    """A person's own limit."""
+    keep_seconds: int = 0
+    checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
+    """What is known of tasks' targets just now; it counts for more than their marks, which may be older."""
+    nobody_needs_it: bool = False
+    """A person has said so; without, a relay of which no task is known is left alone."""
+
+
+def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:
+    """Purge, or say what a purge would do."""
+    folder = Folder.of(relay, source_id)
+    with nullcontext() if dry_run else needs_locked(folder):
+        listed = segments(relay, source_id)
+        decided = _decide(folder, listed, limits)
+        if dry_run or not decided.gone:
+            return decided
+        start = decided.kept[0].start
+        catalogue = _moved(relay, source_id, start)
+        stored = catalogue is None or _is_stored(folder, catalogue)
+        removed = {segment.number for segment in purge(relay, source_id, start)}
+        if catalogue is not None and not stored and not _is_stored(folder, catalogue):
+            _logger.warning("structures not carried over a purge", source=source_id, code="relay-full")
+        drop_catalogues(relay, source_id)
+    return replace(decided, gone=tuple(segment for segment in decided.gone if segment.number in removed))
+
+
+def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Release:
+    needs = read_needs(folder)
+    lsns = {need.task: need.lsn for need in needs} | dict(limits.checkpoints)
+    keep_seconds = max([limits.keep_seconds, *(need.keep_seconds for need in needs)])
+    places = [lsn for lsn in lsns.values() if lsn is not None]
+    needed_from = min(places) if len(places) == len(lsns) and places else None
+    if limits.before is not None and needed_from is not None and limits.before > needed_from:
+        raise still_needed(folder, limits.before, {task: lsn for task, lsn in lsns.items() if lsn == needed_from})
+    unknown = not lsns and not limits.nobody_needs_it
+    young_since = time.time() - keep_seconds
+    gone: list[Segment] = []
+    held_by: tuple[str, ...] = ("the last segment always stays",)
+    for segment, following in pairwise(listed):
+        reasons = [f"task {task}" for task, lsn in sorted(lsns.items()) if lsn is None or lsn < following.start]
+        if unknown:
+            reasons.append("no task has left its mark here")
+        if limits.before is not None and following.start > limits.before:
+            reasons.append(f"it goes on behind {limits.before}")
+        if keep_seconds and _received_at(folder, segment) > young_since:
+            reasons.append(f"received less than {keep_seconds} s ago")
+        if reasons:
+            held_by = tuple(reasons)
+            break
+        gone.append(segment)
+    return Release(tuple(gone), tuple(listed[len(gone) :]), needed_from, held_by)
+
+
+def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -> Halted:
+    """A person asks for more than may go."""
+    task, lsn = next(iter(tasks.items()))
+    what = f"task {task} still needs what comes after {lsn}; it cannot be removed up to {before}"
+    todo = "Leave --before away: what nobody needs is removed. If the task is no more: pidts relay forget"
+    return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
+
+
+def _moved(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
+    """Damage in what nobody needs any more must not stop anybody; the replicator then asks the source again."""
+    try:
+        return moved_catalogue(relay, source_id, start)
+    except Halted as error:
+        _logger.warning("structures not carried over a purge", source=source_id, code=error.code, what=error.what)
+        return None
+
+
+def _is_stored(folder: Folder, catalogue: Catalogue) -> bool:
+    """On a full disk only a purge makes room for it."""
+    try:
+        store_catalogue(folder, catalogue)
+    except OSError as error:
+        refusal = refused(folder, error)
+        if not isinstance(refusal, Transient):
+            raise refusal from error
+        return False
+    return True
+
+
+def _received_at(folder: Folder, segment: Segment) -> float:
+    """When its last entry came, by our clock."""
+    try:
+        return folder.index(segment.number).stat().st_mtime
+    except FileNotFoundError:  # purged meanwhile
+        return 0.0

@@ -1,0 +1,202 @@
+"""Which structure every table has at any place of a relay: catalogues stored beside it, and the log between.
+
+A *catalogue* is what a server's information_schema said at one place of the log. The replicator stores one when a relay
+begins, and another when a statement was not understood, since from there on only a new look tells. What a table looks
+like elsewhere follows from the schema changes in the relay's index: forward from the last catalogue before the place,
+and, where that one does not know, backward from the first one behind it.
+
+Files: `structures/<lsn>.json` in the source's folder, each whole or not there (written aside, flushed, renamed).
+
+The points where this can be interrupted, and what holds there:
+
+1. Relay begun, no catalogue yet: `history_at` says so with `Transient`; the replicator stores one when it follows
+   again. It is then of a later place, and tables that were changed in between are unknown up to their last change.
+2. While a catalogue is written: the draft has another name; nobody reads it, the next purge removes it.
+3. Purge, after the catalogue for the first segment that stays was written, before anything was removed: two catalogues
+   tell the same at that place. Readers take the later one for what is behind it.
+4. Purge, after some segments were removed: the older catalogue stands before a gap, and nobody uses it any more; the
+   new one is there, since it was durable before the first segment was removed.
+5. Purge on a disk without room even for this small file: segments are removed first, so that there is room. Killed just
+   then, the relay has no catalogue for its beginning: as 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pidts.model import Halted, Lsn, Transient, Where
+from pidts.relay.folder import Folder
+from pidts.relay.needs import replace_durably
+from pidts.relay.reader import RelayReader
+from pidts.schema import Dialect
+from pidts.schema.history import History, Turn
+
+_NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
+_TRIES = 3
+_DRAFT_SECONDS = 3600
+"""A draft of this age has no writer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All tables at one place of the log."""
+
+    lsn: Lsn
+    history: History
+    dialect: Dialect
+    """How the server that was asked reads its statements."""
+
+
+def history_at(reader: RelayReader, lsn: Lsn) -> History:
+    """What is known of all tables behind the transaction that ends at `lsn`; go on with `History.after`."""
+    for _ in range(_TRIES):
+        first = reader.first
+        try:
+            return _known_at(reader, lsn, first).history
+        except (Halted, FileNotFoundError):
+            # A purge has passed by, and what is needed is now told by the catalogue that it has left.
+            if reader.first == first:
+                raise
+    raise missing(reader)
+
+
+def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
+    """How the source of the relay read its statements at a place."""
+    stored = stored_places(reader.folder)
+    usable = [place for place in stored if place <= lsn] or stored[:1]
+    if not usable:
+        raise missing(reader)
+    return load_catalogue(reader.folder, usable[-1]).dialect
+
+
+def store_catalogue(folder: Folder, catalogue: Catalogue) -> None:
+    """Durable when this returns."""
+    data = {
+        "lsn": str(catalogue.lsn),
+        "dialect": asdict(catalogue.dialect),
+        "history": catalogue.history.to_json(),
+    }
+    directory = _directory(folder)
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_durably(directory / f"{catalogue.lsn}.json", json.dumps(data, separators=(",", ":")) + "\n")
+
+
+def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
+    """One that is stored; FileNotFoundError where it is not."""
+    path = _directory(folder) / f"{lsn}.json"
+    text = path.read_text(encoding="utf-8")
+    try:
+        data = json.loads(text)
+        dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
+        return Catalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"stored structures are not readable ({error})"
+        todo = "Remove this file while the replicator runs: it stores the tables' structures anew."
+        where = Where(source=folder.source_id, file=str(path))
+        raise Halted("relay-corrupt", what, where=where, todo=todo) from error
+
+
+def stored_places(folder: Folder) -> list[Lsn]:
+    """Where catalogues are, in order."""
+    try:
+        names = [path.name for path in _directory(folder).iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(Lsn.parse(name.removesuffix(".json")) for name in names if _NAME.fullmatch(name))
+
+
+def is_stored(reader: RelayReader) -> bool:
+    """Whether the relay has a catalogue that tells of a place within it."""
+    first = reader.first
+    return first is not None and any(place >= first for place in stored_places(reader.folder))
+
+
+def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
+    """What has to be stored before everything up to `start` is removed; None where nothing is needed or known."""
+    reader = RelayReader(relay, source_id)
+    try:
+        folder, first = reader.folder, reader.first
+        usable = [place for place in stored_places(folder) if first is not None and first <= place <= start]
+        if not usable or usable[-1] == start:
+            return None
+        return _followed(reader, load_catalogue(folder, usable[-1]), start)
+    finally:
+        reader.close()
+
+
+def drop_catalogues(relay: Path | str, source_id: str) -> None:
+    """Remove those from before the relay's first entry, and drafts that were never finished."""
+    reader = RelayReader(relay, source_id)
+    folder, first = reader.folder, reader.first
+    if first is None:
+        return
+    for place in stored_places(folder):
+        if place < first:
+            (_directory(folder) / f"{place}.json").unlink(missing_ok=True)
+    for draft in _directory(folder).glob("*.part"):
+        with suppress(FileNotFoundError):
+            if draft.stat().st_mtime < time.time() - _DRAFT_SECONDS:
+                draft.unlink()
+
+
+def missing(reader: RelayReader) -> Transient:
+    """No catalogue tells of any place within the relay."""
+    folder = reader.folder
+    where = Where(source=folder.source_id, file=str(_directory(folder)))
+    todo = "The replicator stores them when it follows the source; see its log if this stays."
+    return Transient(
+        "structures-not-stored", "the tables' structures are not stored in the relay", where=where, todo=todo
+    )
+
+
+def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> Catalogue:
+    folder = reader.folder
+    places = [place for place in stored_places(folder) if first is not None and place >= first]
+    if not places:
+        raise missing(reader)
+    *earlier, last = places[max(0, bisect_right(places, lsn) - 1) :]
+    known = load_catalogue(folder, last)
+    for place in reversed(earlier):
+        known = _joined(load_catalogue(folder, place), _seen_from(reader, known, place))
+    return _seen_from(reader, known, lsn) if known.lsn > lsn else _followed(reader, known, lsn)
+
+
+def _followed(reader: RelayReader, catalogue: Catalogue, lsn: Lsn) -> Catalogue:
+    history = catalogue.history
+    for transaction in reader.schema_changes(catalogue.lsn, lsn):
+        history = history.after(transaction, catalogue.dialect)
+    return replace(catalogue, lsn=lsn, history=history)
+
+
+def _seen_from(reader: RelayReader, catalogue: Catalogue, lsn: Lsn) -> Catalogue:
+    """The same catalogue, seen from an earlier place."""
+    changes = reader.schema_changes(lsn, catalogue.lsn)
+    return replace(catalogue, lsn=lsn, history=catalogue.history.before(changes, catalogue.dialect))
+
+
+def _joined(known: Catalogue, later: Catalogue) -> Catalogue:
+    """Two views of one place: what the first does not know, the later catalogue may tell, at once or further on."""
+    first, second = known.history, later.history
+    tables = {**second.tables, **first.tables}
+    turns = {turn.lsn: turn for turn in first.turns}
+    for turn in second.turns:
+        both = turns.get(turn.lsn, Turn(turn.lsn))
+        turns[turn.lsn] = Turn(turn.lsn, {**both.tables, **turn.tables}, {**both.charsets, **turn.charsets})
+    history = replace(
+        first,
+        tables=tables,
+        charsets={**second.charsets, **first.charsets},
+        unknown={name: text for name, text in first.unknown.items() if name not in tables},
+        turns=tuple(turns[lsn] for lsn in sorted(turns)),
+    )
+    return replace(known, history=history)
+
+
+def _directory(folder: Folder) -> Path:
+    return folder.path / "structures"

@@ -1,0 +1,158 @@
+"""Looks at the source once in a while, on a connection of its own, for what the stream does not tell.
+
+That is whether the source will purge its log before it is read, and how its tables look at the place where the relay
+begins, or where a statement was not understood. The stream goes on meanwhile: nothing here may hold it up or end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event as StopEvent
+from threading import Thread
+
+import structlog
+
+from pidts.model import Lsn, PidtsError, TableName, Transient
+from pidts.relay import RelayReader
+from pidts.relay.folder import Folder
+from pidts.relay.structures import dialect_at, history_at, is_stored, store_catalogue
+from pidts.replicate.catalogue import read_catalogue
+from pidts.replicate.expiry import Outlook, SourceLogs, outlook
+from pidts.replicate.status import ReplicatorState
+from pidts.replicate.watch import ends_before
+from pidts.schema import Dialect
+from pidts.schema.history import History
+from pidts.source import SourceConfig, binary_logs, connect, query, server_info
+from pidts.source.connection import variables
+
+_POLL = 0.05
+_SOON = 1.0
+"""So long until the next attempt, while the relay has no catalogue at all."""
+_END_SECONDS = 5.0
+_DAY = 86400
+_VARIABLES = (
+    "binlog_expire_logs_seconds",
+    "binlog_expire_logs_auto_purge",
+    "expire_logs_days",
+    "max_binlog_total_size",
+)
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
+
+
+class Observer:
+    """Lives beside one replicator, in a thread of its own."""
+
+    def __init__(
+        self, source: SourceConfig, relay: Path, interval: float, state: Callable[[], ReplicatorState]
+    ) -> None:
+        self._source, self._interval, self._state = source, interval, state
+        self._folder = Folder.of(relay, source.source_id)
+        self._reader = RelayReader(relay, source.source_id)
+        self._log = _logger.bind(source=source.source_id)
+        self._end = StopEvent()
+        self._thread: Thread | None = None
+        self._followed: tuple[Lsn, History, Dialect] | None = None
+        self._accepted: frozenset[object] = frozenset()
+        """What a catalogue could not tell either; asking again for it would be in vain."""
+        self._told = ""
+        self.outlook: Outlook | None = None
+        """The last one; read by the replicator's thread."""
+
+    def start(self) -> None:
+        """Begin as soon as the stream does."""
+        self._end.clear()
+        self._thread = Thread(target=self._run, name="observer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a look that hangs in a dead connection is left behind."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            if not self._state().connected:
+                self._end.wait(_POLL)
+                continue
+            try:
+                self._look()
+                self._told = ""
+            except PidtsError as error:
+                if not isinstance(error, Transient) and error.code != self._told:
+                    self._log.warning("source not looked at", code=error.code, what=error.what, todo=error.todo)
+                    self._told = error.code
+            except OSError as error:
+                self._log.warning("structures not stored", what=str(error))
+            self._end.wait(self._interval if is_stored(self._reader) else min(self._interval, _SOON))
+        self._reader.close()
+
+    def _look(self) -> None:
+        self._look_at_logs()
+        if self._lacks_catalogue():
+            self._store_catalogue()
+
+    def _look_at_logs(self) -> None:
+        origin, received = self._reader.origin, self._reader.received
+        with closing(connect(self._source)) as session:
+            if origin is None or received is None or server_info(session).identity != origin.server:
+                return
+            files = tuple(binary_logs(session))
+            limits = variables(session, *_VARIABLES)
+            now = int(query(session, "SELECT UNIX_TIMESTAMP()")[0][0])
+        if received.change_no != origin.change_no or not files:
+            return
+        reading = received.position(origin.log_base)
+        if ends_before(files, reading):
+            return  # How far behind one is in another log means nothing; the stream's watch sees to it.
+        logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
+        found = outlook(logs, reading, self._state().source_time)
+        if found.warning and (self.outlook is None or self.outlook.warning != found.warning):
+            self._log.warning("source may purge its log", warning=found.warning, behind_bytes=found.behind_bytes)
+        self.outlook = found
+
+    def _lacks_catalogue(self) -> bool:
+        """At the beginning, and since a statement was passed that left a table unknown."""
+        if not is_stored(self._reader):
+            self._followed = None
+            return True
+        received = self._reader.received
+        if received is None:
+            return False
+        if self._followed is None:
+            history = history_at(self._reader, received)
+            self._followed = received, history, dialect_at(self._reader, received)
+        lsn, history, dialect = self._followed
+        for change in self._reader.schema_changes(lsn, received):
+            history = history.after(change, dialect)
+        self._followed = received, history, dialect
+        return bool(_open_questions(history) - self._accepted)
+
+    def _store_catalogue(self) -> None:
+        catalogue = read_catalogue(self._source, self._reader, self._end)
+        if catalogue is None:
+            return
+        store_catalogue(self._folder, catalogue)
+        self._followed = catalogue.lsn, catalogue.history, catalogue.dialect
+        self._accepted = _open_questions(catalogue.history)
+        self._log.info(
+            "structures stored",
+            at=str(catalogue.lsn),
+            tables=len(catalogue.history.tables),
+            unknown=[str(name) for name in catalogue.history.unknown],
+        )
+
+
+def expire_seconds(found: dict[str, str]) -> int:
+    """Of a server's variables: the age at which it purges log files; 0 where it does not."""
+    if found.get("binlog_expire_logs_auto_purge", "ON").upper() in {"OFF", "0"}:
+        return 0
+    seconds = int(found.get("binlog_expire_logs_seconds", 0))
+    return seconds or int(float(found.get("expire_logs_days", 0)) * _DAY)
+
+
+def _open_questions(history: History) -> frozenset[object]:
+    known: list[tuple[TableName, str]] = list(history.unknown.items())
+    return frozenset([*known, *history.unclear])

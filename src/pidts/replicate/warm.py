@@ -1,0 +1,90 @@
+"""`python -m pidts.replicate.warm`: has everything compiled on the way of a change, so that no first use waits for it.
+
+A few made-up transactions go through a socket into a relay and out of it. Machine code of files that have changed
+since is thrown away.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from pidts.binlog import EventType, LogWalker, decode_slice
+from pidts.binlog.events import HEADER, HEADER_SIZE
+from pidts.binlog.jit import cache_folder
+from pidts.binlog.wire import WireType
+from pidts.model import Column, ColumnType, Kind, Position, Table, TableName, Where
+from pidts.relay import Origin, RelayReader, RelayWriter
+from pidts.replicate.receiver import Receiver
+from pidts.replicate.resume import Resume
+from pidts.source.blocks import BlockReader
+
+_FILE = "bin.000001"
+_SOURCE = "s"
+_TABLE = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
+_TABLE_ID = b"\1" + bytes(7)
+_MAP = _TABLE_ID + b"\1s\0\1t\0" + bytes([1, WireType.VARCHAR, 2, 9, 0, 1])
+_INSERT = _TABLE_ID + b"\1\1\0\1\xe9"
+_QUERY = struct.pack("<IIBHH", 0, 0, 0, 0, 0) + b"\0"
+_FORMAT = struct.pack("<H50sIB", 4, b"10.11.0-MariaDB", 0, HEADER_SIZE) + bytes(45)
+
+
+def warm() -> int:
+    """How many rows came through."""
+    group = [
+        (EventType.MARIADB_GTID, b"\1" + bytes(18)),
+        (EventType.TABLE_MAP, _MAP),
+        (EventType.WRITE_ROWS_V1, _INSERT),
+        (EventType.DELETE_ROWS_V1, _INSERT),
+    ]
+    ends = [(EventType.XID, bytes(8)), (EventType.QUERY, _QUERY + b"COMMIT")]
+    head = _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
+    events = [head, *(_event(kind, body) for end in ends for kind, body in [*group, end])]
+    with tempfile.TemporaryDirectory(prefix="pidts-warm-") as folder:
+        _receive(Path(folder), b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
+        return _rows(Path(folder), head)
+
+
+def _receive(folder: Path, packets: bytes) -> None:
+    there, here = socket.socketpair()
+    with closing(RelayWriter.open(folder, _SOURCE)) as writer, there, here:
+        start = Resume(Position(_FILE, 4), Origin("server", "bin", 0), None, "")
+        receiver = Receiver(writer, start, Where(source=_SOURCE))
+        reader = BlockReader(here, Where(source=_SOURCE))
+        there.sendall(packets)
+        while (block := reader.read_block(0.1)) is not None:
+            receiver.take_block(block)
+        receiver.sync()
+
+
+def _rows(folder: Path, head: bytes) -> int:
+    walker = LogWalker(_FILE)
+    walker.feed(head)
+    assert walker.format is not None, "it has just been fed one"  # noqa: S101 - for the type checker
+    with closing(RelayReader(folder, _SOURCE)) as reader:
+        raw = b"".join(reader.read(entry.extent) for entry in reader.entries() if not entry.transaction.is_mark)
+    batches = decode_slice(
+        raw, format=walker.format, log_file=_FILE, change_no=0, structures={_TABLE.name: _TABLE}, offset=len(head) + 4
+    )
+    return sum(map(len, batches))
+
+
+def sweep() -> None:
+    """Throws away what belongs to other versions of the files."""
+    here = cache_folder()
+    for folder in here.parent.glob("compiled-*"):
+        if folder != here:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _event(kind: EventType, body: bytes) -> bytes:
+    return HEADER.pack(1, kind, 1, HEADER_SIZE + len(body), 0, 0) + body
+
+
+if __name__ == "__main__":
+    warm()
+    sweep()

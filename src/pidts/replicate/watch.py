@@ -1,0 +1,145 @@
+"""Whether the log that is being read is still the source's: asked every few seconds, beside the stream.
+
+The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump alive
+with heartbeats from a file that no longer exists, everything committed from then on goes into a new one, and the stream
+looks like that of a source on which nothing happens.
+
+Two things are odd: the log ends before what was received, or it goes on and nothing comes. What was received is noted
+before the log is asked for, so the first is never true of a log that only grows. The second happens to any stream for a
+while. Neither is a verdict: after a second look, on a new connection, the replicator compares the logs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event as StopEvent
+from threading import Thread
+from time import monotonic
+from typing import Self
+
+from pidts.model import PidtsError, Position
+from pidts.model.errors import Transient
+from pidts.relay import Origin
+from pidts.replicate.status import ReplicatorState
+from pidts.source import Session, SourceConfig, binary_logs, connect, server_info
+
+_EVERY = 2.0
+_CONFIRM = 0.5
+_AFTER_FAILURE = 10.0
+_AFTER_FALSE_ALARM = 60.0
+"""A stream that is slow for a reason of its own is not doubted all the time."""
+_SHARE = 50
+"""A server with ten thousand files answers slowly; it is not kept busy for more than this part of the time."""
+_ANSWER_SECONDS = 10.0
+_END_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A stream, and then the log that it reads."""
+
+    reading: Position
+    """How far the relay was."""
+    bytes: int
+    """What had come by then."""
+    logs: tuple[tuple[str, int], ...]
+    """The source's files and their sizes, oldest first; never empty."""
+
+
+def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
+    """Whether a log, as it was after `reading` was received, does not reach there."""
+    newest = Position(logs[-1][0], 4)
+    size = dict(logs).get(reading.file)
+    # A server that cannot open a file says that it has no bytes.
+    return newest.log_index < reading.log_index or (size is not None and 0 < size < reading.offset)
+
+
+def stands_still(before: Sight, now: Sight) -> bool:
+    """Whether there was more to read at the first look, and nothing came until the second."""
+    newest, size = before.logs[-1]
+    end = Position(newest, size)
+    more = (end.log_index, end.offset) > (before.reading.log_index, before.reading.offset)
+    return more and (before.reading, before.bytes) == (now.reading, now.bytes)
+
+
+class LogWatch:
+    """Lives as long as a stream, in a thread of its own."""
+
+    def __init__(self, source: SourceConfig, origin: Origin, state: Callable[[], ReplicatorState]) -> None:
+        self._source, self._origin, self._state = source, origin, state
+        self._session: Session | None = None
+        self._before: Sight | None = None
+        self._quiet_until = 0.0
+        self._dismissed: tuple[tuple[str, int], ...] = ()
+        self._took = 0.0
+        self._end = StopEvent()
+        self._thread = Thread(target=self._run, name="log-watch", daemon=True)
+        self.doubt = False
+        """The stream may be at a log that is gone: set here, taken back by the one who finds that it is not."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End; a question that hangs in a dead connection is left behind."""
+        self._end.set()
+        self._thread.join(_END_SECONDS)
+
+    def dismiss(self) -> None:
+        """The log was compared, and it is the one.
+
+        Not all that a server counts need come: MySQL adds the head of an encrypted file, so such a log seems to go on
+        for ever. The same sizes are doubted once.
+        """
+        self._dismissed = self._before.logs if self._before is not None else ()
+        self._quiet_until = monotonic() + _AFTER_FALSE_ALARM
+        self.doubt = False
+
+    def _run(self) -> None:
+        doubts, pause = 0, _EVERY
+        while not self._end.wait(pause):
+            try:
+                odd = self._look()
+            except PidtsError:  # What keeps us from asking is told where it matters: by the stream, by the observer.
+                doubts, pause = 0, _AFTER_FAILURE
+                self._hang_up()
+                continue
+            doubts = doubts + 1 if odd else 0
+            pause = max(_CONFIRM if odd else _EVERY, self._took * _SHARE)
+            if doubts == 1:
+                self._hang_up()
+            elif doubts:
+                self.doubt = True
+        self._hang_up()
+
+    def _look(self) -> bool:
+        """Whether something is odd."""
+        state, before = self._state(), self._before
+        self._before = None
+        if not state.connected or state.received is None or state.received.change_no != self._origin.change_no:
+            return False
+        reading = state.received.position(self._origin.log_base)
+        if self._session is None:
+            self._session = connect(self._source, answer_within=_ANSWER_SECONDS)
+            if server_info(self._session).identity != self._origin.server:
+                raise Transient("source-changed", "the address leads to another server by now")
+        asked_at = monotonic()
+        logs = tuple(binary_logs(self._session))
+        self._took = monotonic() - asked_at
+        if not logs or Position(logs[-1][0], 4).base != self._origin.log_base:
+            return False
+        now = self._before = Sight(reading, state.bytes, logs)
+        if ends_before(logs, reading):
+            return True
+        if before is None or logs == self._dismissed or asked_at < self._quiet_until:
+            return False
+        return stands_still(before, now)
+
+    def _hang_up(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(Exception):  # it may be closed already
+                session.close()

@@ -1,0 +1,140 @@
+"""A dump's packets as blocks of events, taken apart in compiled code: nothing is made for a single event.
+
+What the socket has brought lies packet after packet in one buffer. Its events are moved together into a second one,
+which whoever reads gets to see: they lie back to back, as in a log file. An event that does not fit into the buffer,
+which may be a gigabyte, passes through it in pieces.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog.events import HEADER_SIZE, EventType
+from pidts.binlog.jit import address, copy, jit, load8, load32
+from pidts.model import Where
+from pidts.source.block import Block, Shape
+from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, PacketReader
+
+_PACKET_HEAD = 4
+_STATUS_SIZE = 1
+_HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
+
+_READ_TO, _WRITTEN, _EVENTS, _ODD = range(4)
+
+
+class BlockReader(PacketReader):
+    """Events of a connected socket that a dump comes from, as many at a time as have arrived."""
+
+    def __init__(self, sock: socket.socket, where: Where) -> None:
+        super().__init__(sock, where)
+        self._block = np.empty(BUFFER_SIZE, np.uint8)
+        self._found = np.zeros(4, np.int64)
+        self._left: int | None = None
+        """Of a long event: bytes of the present packet that have not come yet."""
+        self._goes_on = False
+        """Of a long event: another packet follows the present one."""
+
+    def read_block(self, timeout: float) -> Block | None:
+        """What has arrived; waits for it, at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        # What is left behind the last block comes first: the connection may have ended behind it.
+        while (block := self._take()) is None:
+            if not self._receive() and not self._wait(deadline):
+                return None
+        return block
+
+    def _make_room(self) -> None:
+        """Move what was not taken yet to the front; here, what is larger than the buffer needs no larger one."""
+        rest = self._end - self._begin
+        if self._begin:
+            self._buffer[:rest] = self._buffer[self._begin : self._end]
+        self._begin, self._end = 0, rest
+
+    def _take(self) -> Block | None:
+        if self._left is not None:
+            return self._take_piece()
+        if self._end - self._begin < _PACKET_HEAD:
+            return None
+        found, source = self._found, address(self._buffer)
+        _strip(source, self._begin, self._end, self._block.ctypes.data, found)
+        begin = self._begin
+        self._begin = int(found[_READ_TO])
+        if self._begin > begin:
+            return Block(Shape.EVENTS, self._block.data[: found[_WRITTEN]], int(found[_EVENTS]))
+        if found[_ODD]:
+            return self._take_odd()
+        return self._begin_long()
+
+    def _size(self) -> int:
+        """Of the packet that begins in front."""
+        return int.from_bytes(self._buffer[self._begin : self._begin + 3], "little")
+
+    def _take_odd(self) -> Block:
+        begin = self._begin + _PACKET_HEAD
+        self._begin = begin + self._size()
+        data = bytes(self._buffer[begin : self._begin])
+        if data[:1] == b"\0" and len(data) > 5 and data[5] in _HEARTBEATS:
+            return Block(Shape.EVENTS, memoryview(b""))
+        return Block(Shape.ODD, memoryview(data))
+
+    def _begin_long(self) -> Block | None:
+        """The first piece of an event that does not fit into the buffer; None where it may still come whole."""
+        size = self._size()
+        if size != MAX_PACKET and _PACKET_HEAD + size <= len(self._buffer):
+            return None
+        first = self._begin + _PACKET_HEAD
+        if self._end < first + _STATUS_SIZE + HEADER_SIZE:
+            return None
+        if self._buffer[first]:
+            # An error of the server's is not so long. What is?
+            data = bytes(self._buffer[first : self._end])
+            self._begin = self._end
+            return Block(Shape.ODD, memoryview(data))
+        self._begin = first + _STATUS_SIZE
+        self._left, self._goes_on = size - _STATUS_SIZE, size == MAX_PACKET
+        return self._take_piece()
+
+    def _take_piece(self) -> Block | None:
+        if self._left == 0 and self._goes_on:
+            if self._end - self._begin < _PACKET_HEAD:
+                return None
+            size = self._size()
+            self._begin += _PACKET_HEAD
+            self._left, self._goes_on = size, size == MAX_PACKET
+        left = self._left or 0
+        size = min(left, self._end - self._begin)
+        if left and not size:
+            return None
+        data = memoryview(self._buffer)[self._begin : self._begin + size]
+        self._begin += size
+        self._left = left - size
+        if self._left or self._goes_on:
+            return Block(Shape.PIECE, data)
+        self._left = None
+        return Block(Shape.LAST_PIECE, data, 1)
+
+
+@jit
+def _strip(source: int, begin: int, end: int, target: int, found: Any) -> None:
+    """Move events together until the first packet that is not whole, or odd."""
+    written, events, odd = 0, 0, 0
+    while end - begin >= _PACKET_HEAD:
+        size = load32(source + begin) & MAX_PACKET
+        if size == MAX_PACKET or size > end - begin - _PACKET_HEAD:
+            break
+        event = source + begin + _PACKET_HEAD + _STATUS_SIZE
+        size -= _STATUS_SIZE
+        if size < HEADER_SIZE or load8(event - _STATUS_SIZE) != 0 or load32(event + 9) != size:
+            odd = 1
+            break
+        kind = load8(event + 4)
+        if kind != EventType.HEARTBEAT and kind != EventType.HEARTBEAT_V2:  # noqa: PLR1714 - compiled code
+            copy(target + written, event, size)
+            written += size
+            events += 1
+        begin += _PACKET_HEAD + _STATUS_SIZE + size
+    found[_READ_TO], found[_WRITTEN], found[_EVENTS], found[_ODD] = begin, written, events, odd

@@ -1,0 +1,60 @@
+"""What a server's information_schema says of all tables at once, and at which place of its log that holds at least.
+
+MySQL 8 and later log a schema change before their information_schema shows it: `settled` waits for that, and without
+GTIDs, where nothing tells, a moment has to do. Elsewhere whoever reads information_schema waits for the lock that a
+change holds until it is logged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pidts.model import Halted, Position, TableName
+from pidts.schema import Dialect
+from pidts.schema.history import History
+from pidts.source.connection import Session, server_info
+from pidts.source.grants import current_grants, global_privileges, holds
+from pidts.source.position import log_end, settled
+from pidts.source.structures import read_structures, schema_charsets, source_dialect
+
+_SETTLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One reading. What changed between its two places may be in it or not."""
+
+    history: History
+    dialect: Dialect
+    began: Position
+    ended: Position
+
+
+def look_at_tables(
+    session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
+) -> Look:
+    """Every wanted table that the account sees. One that we cannot read must not take the others along."""
+    info = server_info(session)
+    began = log_end(session) if info.is_mariadb else settled(session, info)
+    if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):
+        pause(_SETTLE_SECONDS)
+    unreadable: dict[TableName, str] = {}
+    while True:
+        try:
+            tables = read_structures(session, lambda name: wanted(name) and name not in unreadable)
+            break
+        except Halted as error:
+            schema, _, name = error.where.table.partition(".")
+            table = TableName(schema, name)
+            if not name or table in unreadable:
+                raise
+            unreadable[table] = str(error)
+    history = History(
+        tables=tables,
+        charsets=schema_charsets(session),
+        unknown=unreadable,
+        complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
+    )
+    return Look(history, source_dialect(session), began, log_end(session))

@@ -1,0 +1,203 @@
+"""The batch side of `format("binlog")`: one pass over the log finds its transactions, tasks then read them in parallel.
+
+A server's log is read twice, by the pass and by the tasks, each from where its part begins; nothing is stored in
+between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_name
+from pidts.binlog.compressed import payload_events
+from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
+from pidts.excerpt.catalogue import Catalogue, FileMark, schema_changes
+from pidts.excerpt.cut import Cutter, Stretch, Wanted, resolved
+from pidts.excerpt.plan import Offset, StreamPlan
+from pidts.excerpt.point import Point
+from pidts.excerpt.range import Cut, LogRange
+from pidts.excerpt.rows import View
+from pidts.excerpt.scan import pieces
+from pidts.excerpt.seek import begin_of
+from pidts.excerpt.store import FileStore, RelayStore, ServerStore, Store
+from pidts.model import ConfigError, Lsn, Position, Table, TableName
+from pidts.relay import RelayReader
+from pidts.relay.structures import dialect_at, history_at
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.schema.history import History, refined
+from pidts.source import SourceConfig, connect, log_end
+from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
+from pidts.spark.binlog_place import first_in_relay, last_in_relay
+from pidts.spark.binlog_types import arrow_schema, typed_images
+from pidts.spark.binlog_work import TaskReader, Work, dealt
+
+_KIND_AT = 4
+_TELLING = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
+
+
+class BinlogReader(DataSourceReader):
+    """Plans in a process of its own for every action on the data frame."""
+
+    def __init__(self, options: BinlogOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
+        """Spark sends the reader to its tasks after planning; these need nothing of it."""
+        return TaskReader, ()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Parts of the log; where there is nothing, one that is empty: Spark asks for one at least."""
+        options = self._options
+        if options.relay is not None:
+            store, view, stretches = self._of_relay(RelayStore(options.relay, options.source_id))
+        else:
+            store, view, stretches = self._scanned()
+        return dealt(store, view, stretches, options.partition_bytes) or [Work(store, view, ())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a worker: decode."""
+        return TaskReader().read(partition)
+
+    def _view(self, dialect: Dialect) -> View:
+        options = self._options
+        return View(
+            Wanted(options.allow, dialect, statements=options.typed is None),
+            arrow_schema(self._schema),
+            options.source_id,
+            options.zone,
+            typed=typed_images if options.typed else None,
+            after=options.start if isinstance(options.start, Lsn) else None,
+            upto=options.end if isinstance(options.end, Lsn) else None,
+        )
+
+    def _of_relay(self, store: RelayStore) -> tuple[Store, View, Iterator[Stretch]]:
+        options = self._options
+        reader = RelayReader(store.relay, store.source_id)
+        change_no = reader.origin.change_no if reader.origin else 0
+        start = first_in_relay(reader, options.start or EARLIEST, change_no=change_no)
+        end = last_in_relay(reader, options.end or LATEST, change_no=change_no)
+        view = self._view(dialect_at(reader, start))
+        offset = Offset(start, start, "", history_at(reader, start))
+        plan = StreamPlan(reader, store, view)
+        return store, view, plan.stretches(offset, end, options.partition_bytes)
+
+    def _scanned(self) -> tuple[Store, View, Iterator[Stretch]]:
+        options = self._options
+        told = Catalogue.read(options.catalogue, options.allow) if options.catalogue else None
+        copy = FileMark()
+        if options.server is not None:
+            store: Store = ServerStore(options.server)
+            blocks = server_blocks(options.server, _begin_of(options.server, options.start))
+        else:
+            store, blocks = FileStore(), copy.watch(FileInput(options.paths, _silent).blocks())
+        cutter: Cutter | None = None
+        view = self._view(told.dialect if told else Dialect())
+        found: list[Stretch] = []
+        cut = Cut(LogRange(_point(options.start), _point(options.end)))
+        for piece, version in pieces(blocks):
+            if cutter is None:
+                view = self._view(told.dialect if told else Dialect.of(version))
+                cutter = Cutter(view.wanted, options.partition_bytes)
+            if cut.takes(piece.transaction):
+                found += cutter.take(piece)
+            else:
+                cutter.pass_by(piece)
+            if cut.ended and told is None:
+                break
+        if cutter is None:
+            return store, view, iter(())
+        found += cutter.close()
+        changes, dialect = cutter.changes, view.wanted.dialect
+        if told is None:
+            at_start = History(complete=False)
+        elif options.server is not None:
+            at_start = told.before(changes, 0, dialect)
+        else:
+            behind = schema_changes(told.blocks_behind(copy), 0)
+            last = changes[-1].lsn if changes else Lsn(0, 0, 0)
+            changes += (change for change in behind if change.lsn > last)
+            at_start = told.history.before(changes, dialect)
+        return store, view, resolved(found, changes, at_start, dialect)
+
+
+def table_now(options: BinlogOptions, name: TableName) -> Table:
+    """The typed table, as late as anything tells."""
+    if options.catalogue is not None:
+        only = AllowList(do_tables=((name.schema, name.name),))
+        found = Catalogue.read(options.catalogue, only).history.table(name)
+    elif options.relay is not None:
+        with closing(RelayReader(options.relay, options.source_id)) as reader:
+            received = reader.received
+            found = history_at(reader, received).table(name) if received else None
+    else:
+        found = _told(FileInput(options.paths, _silent).blocks(), name)
+    if found is None:
+        todo = "Check the name in `tables`; for log files give `schema-from`, the URL of a server that has the table"
+        raise ConfigError("unknown-table", f"the columns of {name} are not known", todo=todo)
+    return found
+
+
+def _told(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
+    """What the log itself says last: in front of rows, or by statements."""
+    maps = _Maps(name)
+    history = History(complete=False)
+    for piece, version in pieces(maps.watch(blocks)):
+        history = history.after(piece.transaction, Dialect.of(version))
+    known, seen = history.tables.get(name), maps.last()
+    return known if seen is None else refined(seen, known)
+
+
+class _Maps:
+    """Looks at the events in front of one table's rows."""
+
+    def __init__(self, name: TableName) -> None:
+        self._name = name
+        self._walker = LogWalker()
+        self._last = b""
+
+    def watch(self, blocks: Iterator[LogBlock]) -> Iterator[LogBlock]:
+        """Goes along with the blocks of files."""
+        for block in blocks:
+            if block.begins is not None:
+                self._walker = LogWalker(block.begins.file, block.begins.offset)
+            at = block.offset
+            for raw in iter_raw(block.data):
+                if raw[_KIND_AT] in _TELLING:
+                    self._walker.skip_to(at)
+                    self._look_at(self._walker.feed(raw))
+                at += len(raw)
+            yield block
+
+    def _look_at(self, event: Event) -> None:
+        packed = event.type == EventType.TRANSACTION_PAYLOAD
+        for inner in (each for _, each in payload_events(event)) if packed else (event,):
+            if inner.type == EventType.TABLE_MAP and table_name(inner.body) == self._name:
+                self._last = bytes(inner.body)
+
+    def last(self) -> Table | None:
+        """As the last of them tells it, if it tells names."""
+        if not self._last:
+            return None
+        is_mariadb = self._walker.format is not None and self._walker.format.is_mariadb
+        return TableMap.parse(self._last, mariadb=is_mariadb).to_table()
+
+
+def _begin_of(server: SourceConfig, start: Point | str | None) -> Position:
+    if start == LATEST:
+        with closing(connect(server)) as session:
+            return log_end(session)
+    return begin_of(server, _point(start))
+
+
+def _point(point: Point | str | None) -> Point | None:
+    return None if isinstance(point, str) else point
+
+
+def _silent(_: str) -> None:
+    """A file that its server still writes ends where it ends now."""

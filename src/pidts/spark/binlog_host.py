@@ -1,0 +1,153 @@
+"""A replicator inside a streaming query's planner, which fills the relay that the query reads.
+
+The relay is the user's, or a folder of our own that goes with the query. A query that is started again begins such a
+folder anew, at the place that its offset names: the truth about a query's progress is in Spark's checkpoint alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+
+from pidts.model import Halted, Lsn, PidtsError, Position, Where
+from pidts.relay import RelayReader, purge
+from pidts.replicate import Replicator, ReplicatorConfig
+from pidts.schema import Dialect
+from pidts.source import SourceConfig, binary_logs, connect, log_end, server_info, source_dialect
+
+_SEGMENT_BYTES = 32 << 20
+_END_SECONDS = 10.0
+_ASK_SECONDS = 1.0
+
+
+class HostedRelay:
+    """One source's log, received here; or a relay that somebody else fills, where there is no server."""
+
+    def __init__(self, server: SourceConfig | None, relay: Path | None, source_id: str) -> None:
+        self.server = server
+        self._given, self._source_id = relay, source_id
+        self._private: Path | None = None
+        self._thread: Thread | None = None
+        self._stop = Event()
+        self._error: BaseException | None = None
+        self._reader: RelayReader | None = None
+        self._asked = 0.0
+        self._told: dict[str, str | int] = {}
+
+    @property
+    def relay(self) -> Path:
+        """The folder of all sources."""
+        found = self._given or self._private
+        if found is None:
+            raise AssertionError("the relay is used before it began")
+        return found
+
+    @property
+    def reader(self) -> RelayReader:
+        """For the planner's thread."""
+        if self._reader is None:
+            self._reader = RelayReader(self.relay, self._source_id)
+        return self._reader
+
+    def begin(self, start: Position | str | None) -> None:
+        """Receive from a place on; what a given relay holds already decides by itself where it goes on."""
+        if self.server is None or self._thread is not None:
+            return
+        if self._given is None:
+            self._private = Path(tempfile.mkdtemp(prefix="pidts-binlog-"))
+            atexit.register(self.close)
+        config = ReplicatorConfig(self.server, self.relay, start, segment_bytes=_SEGMENT_BYTES)
+        self._thread = Thread(target=self._receive, args=(config,), name="replicator", daemon=True)
+        self._thread.start()
+
+    def _receive(self, config: ReplicatorConfig) -> None:
+        try:
+            Replicator(config).run(self._stop)
+        except BaseException as error:  # noqa: BLE001 - raised again by the planner's thread
+            self._error = error
+
+    def check(self) -> None:
+        """Raise what ended the receiving."""
+        if self._error is not None:
+            raise self._error
+
+    def wait(self, lsn: Lsn | None, seconds: float) -> bool:
+        """Until something is there behind an Lsn."""
+        self.check()
+        return self.reader.wait(lsn, seconds)
+
+    def end_of_log(self) -> Position | None:
+        """Where the server's log ends now; None without a server."""
+        if self.server is None:
+            return None
+        with closing(connect(self.server)) as session:
+            return log_end(session)
+
+    def identity(self) -> str:
+        """Which server's log it is."""
+        if self.server is None:
+            origin = self.reader.origin
+            return origin.server if origin else ""
+        with closing(connect(self.server)) as session:
+            return server_info(session).identity
+
+    def dialect(self) -> Dialect | None:
+        """How the server reads its own statements; None without a server."""
+        if self.server is None:
+            return None
+        with closing(connect(self.server)) as session:
+            return source_dialect(session)
+
+    def release(self, lsn: Lsn) -> None:
+        """Room for more: what the query has done with is not needed in a folder of our own."""
+        if self._private is not None:
+            purge(self._private, self._source_id, lsn)
+
+    def lag(self, at: Lsn | None) -> dict[str, str | int]:
+        """What a query's progress says: how far it is received, where the source is, and what lies between."""
+        received = self.reader.received if self._thread or self._given else None
+        lag: dict[str, str | int] = {"received": str(received or "")}
+        if self.server is None or at is None:
+            return lag
+        if time.monotonic() - self._asked >= _ASK_SECONDS:
+            self._asked = time.monotonic()
+            try:
+                with closing(connect(self.server)) as session:
+                    end, logs = log_end(session), binary_logs(session)
+            except PidtsError as error:
+                self._told = {"error": f"{error.code}: {error.what}"}
+            else:
+                self._told = {"sourceEnd": str(end), "behindBytes": _between(at, end, logs)}
+        return lag | self._told
+
+    def close(self) -> None:
+        """Stop receiving, and remove a folder of our own."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+        if self._reader is not None:
+            self._reader.close()
+        if self._private is not None:
+            shutil.rmtree(self._private, ignore_errors=True)
+
+
+def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
+    """Bytes of log from an Lsn to the end."""
+    if at.log_index == end.log_index:
+        return max(0, end.offset - at.offset)
+    sizes = {Position(name, 0).log_index: size for name, size in logs}
+    between = sum(size for index, size in sizes.items() if at.log_index < index < end.log_index)
+    return max(0, sizes.get(at.log_index, at.offset) - at.offset) + between + end.offset
+
+
+def check_server(expected: str, present: str, where: Where) -> None:
+    """A position of one server means nothing on another."""
+    if expected and present and expected != present:
+        what = f"the query was reading {expected}, and {present} is there now"
+        todo = "Point `url` back to it; else begin a new query (another checkpoint) from a place in this server's log"
+        raise Halted("other-source", what, where=where, todo=todo)

@@ -1,0 +1,89 @@
+"""The Lsns between which a query reads: a point as its user names it, looked up in a relay or on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+
+from pidts.excerpt.blocks import server_blocks
+from pidts.excerpt.point import Point
+from pidts.excerpt.range import Cut, LogRange
+from pidts.excerpt.scan import pieces
+from pidts.excerpt.seek import begin_of
+from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
+from pidts.relay import RelayReader
+from pidts.source import SourceConfig, binary_logs, connect, position
+from pidts.spark.binlog_options import EARLIEST, LATEST
+
+_FIRST_EVENT = 4
+
+
+def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
+    """Behind which a range begins."""
+    first, received = _ends(reader)
+    if point in {EARLIEST, LATEST}:
+        return first if point == EARLIEST else received
+    if isinstance(point, Lsn | Position):
+        return point if isinstance(point, Lsn) else Lsn.at(point, change_no)
+    return _before(_entries(reader, first), _contiguous(point), first)
+
+
+def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
+    """With which a range ends; an Lsn may name a row of its last transaction."""
+    first, received = _ends(reader)
+    if point in {EARLIEST, LATEST}:
+        return first if point == EARLIEST else received
+    if isinstance(point, Position):
+        return Lsn.at(point, change_no)
+    if isinstance(point, Lsn):
+        found = reader.find(point)
+        return found.transaction.lsn if found else point
+    cut, last = Cut(LogRange(end=_contiguous(point))), first
+    for transaction in _entries(reader, first):
+        if cut.takes(transaction):
+            last = transaction.lsn
+        if cut.ended:
+            break
+    return last
+
+
+def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
+    """Behind which a stream begins. Lsns of a relay of our own count no changes of the source."""
+    if isinstance(point, Lsn | Position):
+        return point if isinstance(point, Lsn) else Lsn.at(point)
+    if isinstance(point, str):
+        with closing(connect(server)) as session:
+            place = position(session)[0] if point == LATEST else Position(binary_logs(session)[0][0], _FIRST_EVENT)
+        return Lsn.at(place)
+    begin = begin_of(server, point)
+    found = pieces(server_blocks(server, begin))
+    return _before((piece.transaction for piece, _ in found), _contiguous(point), Lsn.at(begin))
+
+
+def _before(transactions: Iterable[Transaction], start: Point, last: Lsn) -> Lsn:
+    """The end of the last transaction that is not in the range behind `start`."""
+    cut = Cut(LogRange(start))
+    for transaction in transactions:
+        if cut.takes(transaction):
+            break
+        last = transaction.lsn
+    return last
+
+
+def _entries(reader: RelayReader, first: Lsn) -> Iterable[Transaction]:
+    return (entry.transaction for entry in reader.entries(first) if not entry.transaction.is_mark)
+
+
+def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
+    first, received = reader.first, reader.received
+    if first is None or received is None:
+        raise ConfigError("bad-option", "the relay is empty", todo="Start its replicator")
+    return first, received
+
+
+def _contiguous(point: Point | str) -> Point:
+    """A GTID set is no place in the log: what is not in it may stand before what is."""
+    if isinstance(point, GtidSet | str):
+        what = f"a relay cannot be read from or to the GTID set {point}"
+        raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")
+    return point

@@ -1,0 +1,50 @@
+"""`format("binlog")`: the log of a MySQL or MariaDB server as a data frame of changes, for anybody's own Spark job."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import DataType, StringType, StructType
+
+from pidts.model import ConfigError
+from pidts.spark.binlog_batch import BinlogReader, table_now
+from pidts.spark.binlog_options import BinlogOptions
+from pidts.spark.binlog_stream import BinlogStreamReader
+from pidts.spark.binlog_types import change_columns, row_type
+
+
+class BinlogSource(DataSource):
+    """Options and columns; reading is the readers' work."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As Spark knows it."""
+        return "binlog"
+
+    def schema(self) -> StructType:
+        """The columns: a typed table's own are those that it has now."""
+        options = BinlogOptions.parse(self.options)
+        image: DataType = row_type(table_now(options, options.typed)) if options.typed else StringType()
+        return change_columns(image)
+
+    def reader(self, schema: StructType) -> BinlogReader:
+        """For `spark.read`."""
+        return BinlogReader(BinlogOptions.parse(self.options), _checked(schema))
+
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        options = BinlogOptions.parse(self.options)
+        if options.paths:
+            todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that somebody fills"
+            raise ConfigError("bad-option", "a stream cannot follow log files", todo=todo)
+        if options.end is not None:
+            todo = "Leave it out, and trigger the query with availableNow=True to end at what the log has now"
+            raise ConfigError("bad-option", "a stream has no endingPosition", todo=todo)
+        return BinlogStreamReader(options, _checked(schema))
+
+
+def _checked(schema: StructType) -> StructType:
+    expected = change_columns(StringType()).names
+    if schema.names != expected:
+        what = f"the columns are {', '.join(expected)}, not {', '.join(schema.names)}"
+        raise ConfigError("bad-option", what, todo="Leave `.schema(...)` out, or change only the types of old and new")
+    return schema

@@ -1,0 +1,222 @@
+"""The streaming side of `format("binlog")`: offsets, admission, lag; tasks decode what the plan deals them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pidts.excerpt.cut import Wanted
+from pidts.excerpt.plan import Limits, Offset, StreamPlan, TypedTable, only
+from pidts.excerpt.rows import View
+from pidts.excerpt.store import RelayStore
+from pidts.model import GtidSet, Lsn, Position, Transient, Where
+from pidts.relay.structures import dialect_at, history_at
+from pidts.schema import Dialect
+from pidts.schema.history import History
+from pidts.source import connect, position
+from pidts.spark.binlog_host import HostedRelay, check_server
+from pidts.spark.binlog_options import LATEST, BinlogOptions
+from pidts.spark.binlog_place import first_in_relay, first_on_server
+from pidts.spark.binlog_types import arrow_schema, fits, typed_images
+from pidts.spark.binlog_work import TaskReader, dealt
+
+_WAIT_SECONDS = 0.4
+"""How long one call looks for changes before it says that there are none: Spark's own polling is busier than this."""
+_BEGIN_SECONDS = 120.0
+_FIRST_EVENT = 4
+
+
+class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in the planner's process as long as the query runs."""
+
+    def __init__(self, options: BinlogOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._host = HostedRelay(options.server, options.relay, options.source_id)
+        self._goal: Lsn | None = None
+        self._checked = False
+        self._plan: StreamPlan | None = None
+        self._dialect: Dialect | None = None
+        self._at: Lsn | None = None
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
+        """The tasks need nothing of it: neither a connection nor a password leaves the planner."""
+        return TaskReader, ()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins. Spark may ask again before a first batch is replayed, see `partitions`."""
+        lsn = self._first()
+        return {**Offset(lsn, lsn, self._host.identity(), None).to_json(), "initial": True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """As the options say."""
+        options = self._options
+        return ReadMaxRows(options.max_rows) if options.max_rows else ReadMaxBytes(options.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """The query ends where the source's log ends now."""
+        end = self._host.end_of_log()
+        if end is not None:
+            self._goal = Lsn.at(end, self._change_no())
+        else:
+            self._goal = self._host.reader.received
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch; `start` again where nothing has come."""
+        offset = self._known(start)
+        plan, limits = self._planner(offset), self._limits(limit)
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            seen = self._host.reader.received
+            waiting = self._goal is not None and not self._reached(self._goal)
+            end = None if waiting else plan.next(offset, limits)
+            if end is not None:
+                self._at = end.lsn
+                began = {"from": offset.to_json()} if start.get("initial") else {}
+                return {**end.to_json(), **began}
+            if time.monotonic() >= deadline and not waiting:
+                self._at = offset.lsn
+                return start
+            self._host.wait(seen, 0.2)
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits(None, None, self._goal)
+        return Limits(self._options.max_rows, self._options.max_bytes, self._goal)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The lag, as it shows in the query's progress."""
+        return self._host.lag(self._at)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Byte ranges of whole transactions.
+
+        Where the first batch is replayed, Spark has no record of its start and asks `initialOffset` again, which may
+        tell another place by now. So the end of the first batch says where it began.
+        """
+        if end.get("initial"):
+            return []
+        offset, upto = self._known(end.get("from", start)), Offset.from_json(end)
+        plan = self._planner(offset)
+        while not self._reached(upto.lsn):
+            self._host.wait(self._host.reader.received, 0.2)
+        view, store = self._view(offset), self._store()
+        return dealt(
+            store, view, plan.stretches(offset, upto.lsn, self._options.partition_bytes), self._options.partition_bytes
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a worker: decode."""
+        return TaskReader().read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything up to there."""
+        if not end.get("initial"):
+            self._host.release(Lsn.parse(end["lsn"]))
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self._host.close()
+
+    def _first(self) -> Lsn:
+        start, server = self._options.start or LATEST, self._options.server
+        if server is None:
+            return first_in_relay(self._host.reader, start, change_no=self._change_no())
+        if isinstance(start, GtidSet):
+            self._host.begin(str(start))
+            return self._await_begin()
+        found = first_on_server(server, start)
+        return found if isinstance(start, Lsn) else replace(found, change_no=self._change_no())
+
+    def _change_no(self) -> int:
+        """How often the source of a given relay was replaced; a relay of our own begins at 0."""
+        if self._options.relay is None:
+            return 0
+        origin = self._host.reader.origin
+        return origin.change_no if origin else 0
+
+    def _known(self, data: dict[str, Any]) -> Offset:
+        """An offset with its structures, once the log is being received from there."""
+        offset = Offset.from_json(data)
+        if not self._checked:
+            check_server(offset.server, self._host.identity(), self._where)
+            self._host.begin(self._begin_at(offset.lsn))
+            self._await_begin()
+            self._checked = True
+        if offset.history is not None:
+            return offset
+        history = self._await_history(offset.lsn)
+        return Offset(offset.lsn, offset.prev, offset.server, only(history, self._options.allow))
+
+    def _begin_at(self, lsn: Lsn) -> Position | None:
+        server = self._options.server
+        if server is None:
+            return None
+        session = connect(server)
+        try:
+            base = position(session)[0].base
+        finally:
+            session.close()
+        # What a user names may be a row's Lsn, and a row cannot be read without what stands before it.
+        return Position.of(base, lsn.log_index, _FIRST_EVENT if lsn == self._options.start else lsn.offset)
+
+    def _await_begin(self) -> Lsn:
+        deadline = time.monotonic() + _BEGIN_SECONDS
+        while (first := self._host.reader.first) is None:
+            if time.monotonic() > deadline:
+                raise Transient("source-silent", "nothing of the source's log has come", where=self._where)
+            self._host.check()
+            time.sleep(0.01)
+        return first
+
+    def _await_history(self, lsn: Lsn) -> History:
+        """The replicator stores the structures soon after it begins; they are exact once the log up to then is here."""
+        while True:
+            try:
+                return history_at(self._host.reader, lsn)
+            except Transient:
+                if self._options.server is None:
+                    raise
+            self._host.wait(None, 0)
+            time.sleep(0.02)
+
+    def _reached(self, lsn: Lsn) -> bool:
+        received = self._host.reader.received
+        return received is not None and received >= lsn
+
+    def _store(self) -> RelayStore:
+        return RelayStore(self._host.relay, self._options.source_id)
+
+    def _view(self, offset: Offset) -> View:
+        options = self._options
+        if self._dialect is None:
+            self._dialect = self._host.dialect() or dialect_at(self._host.reader, offset.lsn)
+        wanted = Wanted(options.allow, self._dialect, statements=options.typed is None)
+        after = options.start if isinstance(options.start, Lsn) else None
+        schema = arrow_schema(self._schema)
+        typed = typed_images if options.typed else None
+        return View(wanted, schema, options.source_id, options.zone, typed=typed, after=after)
+
+    def _planner(self, offset: Offset) -> StreamPlan:
+        if self._plan is None:
+            name, image = self._options.typed, self._schema["new"].dataType
+            typed = TypedTable(name, partial(fits, wanted=image)) if name else None
+            self._plan = StreamPlan(self._host.reader, self._store(), self._view(offset), typed)
+        return self._plan
+
+    @property
+    def _where(self) -> Where:
+        return self._options.server.where if self._options.server else Where(source=self._options.source_id)

@@ -1,0 +1,49 @@
+"""What one task of a query reads: neighbouring stretches of the log, and all that is needed to decode them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pidts.excerpt.cut import Stretch
+from pidts.excerpt.rows import View, record_batches
+from pidts.excerpt.store import Store
+
+
+class Work(InputPartition):
+    """What one task reads; its text holds no more than its size."""
+
+    def __init__(self, store: Store, view: View, stretches: tuple[Stretch, ...]) -> None:
+        self.store, self.view, self.stretches = store, view, stretches
+
+    def __repr__(self) -> str:
+        return f"Work({len(self.stretches)} stretches, {sum(stretch.span.size for stretch in self.stretches)} bytes)"
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """In log order."""
+        for stretch in self.stretches:
+            yield from record_batches(self.store, stretch, self.view)
+
+
+class TaskReader:
+    """What is left of a reader in a worker."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's rows."""
+        if not isinstance(partition, Work):
+            raise TypeError(f"not a partition of ours: {partition!r}")
+        return partition.read()
+
+
+def dealt(store: Store, view: View, stretches: Iterable[Stretch], size: int) -> list[InputPartition]:
+    """Neighbouring stretches together, about `size` bytes a task."""
+    tasks: list[InputPartition] = []
+    mine: list[Stretch] = []
+    for stretch in stretches:
+        if mine and sum(one.span.size for one in mine) + stretch.span.size > size:
+            tasks.append(Work(store, view, tuple(mine)))
+            mine = []
+        mine.append(stretch)
+    return [*tasks, Work(store, view, tuple(mine))] if mine else tasks

@@ -1,0 +1,374 @@
+"""Compiled code gives what plain code gives, bit for bit, in rows and in errors."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.binlog import Format, charsets, jit, json
+from pidts.binlog.kernel import buffers
+from pidts.binlog.kernel.texts import has_ascii
+from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Table, TableName
+
+from .scenarios import Recording, kept, load
+from .test_fuzz import unsealed
+from .twins import decoded, difference
+
+CASES = [name for name in kept() if load(name).tables]
+MOVING = [name for name in CASES if name.endswith("transactions")]
+PLAIN = Format(checksum=False, post_header_lengths=b"", server_version="9.7.0", is_mariadb=False)
+NAME = TableName("s", "t")
+
+
+def arguments(recording: Recording) -> dict:
+    return {
+        "format": recording.format,
+        "log_file": recording.log_file,
+        "change_no": 3,
+        "structures": recording.structures,
+    }
+
+
+@pytest.mark.parametrize("name", kept())
+def test_recordings_of_servers_give_the_same_rows(name):
+    recording = load(name)
+    assert difference(recording.events, **arguments(recording)) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_checksums_too(name):
+    recording, pieces = unsealed(name)
+    raw = b"".join(pieces)
+    assert difference(raw, **arguments(recording) | {"format": PLAIN}) is None
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_going_on_behind_any_row_gives_the_same_rest(name):
+    recording = load(name)
+    lsns = {
+        lsn
+        for batch in decoded("python", recording.events, **arguments(recording))
+        for lsn in batch.rows.column("lsn").to_pylist()
+    }
+    for lsn in sorted(lsns)[::5]:
+        for change_no in (2, 3, 4):
+            after = Lsn(change_no, *struct.unpack(">IQI", lsn[4:]))
+            assert difference(recording.events, after=after, **arguments(recording)) is None
+
+
+@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize("size", [1, 20, 300])
+def test_batches_end_at_the_same_rows(name, size, monkeypatch):
+    monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", size)
+    recording = load(name)
+    assert difference(recording.events, **arguments(recording)) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_memory_that_grows_byte_by_byte_holds_the_same(name, monkeypatch):
+    monkeypatch.setattr(buffers, "_FIRST_ROWS", 1)
+    monkeypatch.setattr(buffers, "_FIRST_TEXT", 1)
+    recording = load(name)
+    assert difference(recording.events, **arguments(recording)) is None
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_damaged_byte_is_found_at_the_same_place(name):
+    recording = load(name)
+    for place in range(0, len(recording.events), len(recording.events) // 40):
+        raw = bytearray(recording.events)
+        raw[place] ^= 0x10
+        assert difference(bytes(raw), **arguments(recording)) is None
+        assert difference(recording.events[:place], **arguments(recording)) is None
+
+
+def packed(number: int) -> bytes:
+    return bytes([number]) if number < 251 else b"\xfc" + struct.pack("<H", number)
+
+
+def log_of(forms: list[tuple[ColumnType, int, bytes]], events: list[tuple[int, bytes]]) -> tuple[bytes, Table]:
+    """One table map and row events about it."""
+    types = bytes(wire for _, wire, _ in forms)
+    metadata = b"".join(data for _, _, data in forms)
+    count = len(forms)
+    body = b"\x07" + bytes(7) + b"\1s\0\1t\0" + packed(count) + types + packed(len(metadata)) + metadata
+    pieces = [(19, body + bytes((count + 7) // 8))]
+    for kind, images in events:
+        held = bytes([0xFF] * ((count + 7) // 8)) * (2 if kind == 31 else 1)
+        pieces.append((kind, b"\x07" + bytes(7) + b"\2\0" + packed(count) + held + images))
+    raw, at = b"", 4
+    for kind, body in [*pieces, (16, bytes(8))]:
+        size = 19 + len(body)
+        at += size
+        raw += struct.pack("<IBIIIH", 1, kind, 1, size, at, 0) + body
+    columns = tuple(Column(f"c{place}", kind) for place, (kind, _, _) in enumerate(forms))
+    return raw, Table(NAME, columns)
+
+
+def fixed(size: int) -> st.SearchStrategy[bytes]:
+    return st.one_of(st.binary(min_size=size, max_size=size), st.just(bytes(size)), st.just(b"\xff" * size))
+
+
+def sized(prefix: int, content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    return content.map(lambda data: len(data).to_bytes(prefix, "little") + data)
+
+
+ANY = st.one_of(st.binary(max_size=40), st.text(max_size=12).map(str.encode), st.just(b"ascii"))
+_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def decimal_form(precision: int, scale: int) -> tuple:
+    """Mostly groups that are numbers, sometimes any bytes."""
+    whole = precision - scale
+    digits = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
+    size = sum(4 if count == 9 else _DIGITS[count] for count in digits)
+
+    def layout(values: list[int], negative: bool) -> bytes:
+        raw = bytearray(b"".join((v % 10**n).to_bytes(_DIGITS[n], "big") for v, n in zip(values, digits, strict=True)))
+        raw[0] |= 0x80
+        return bytes(byte ^ 0xFF for byte in raw) if negative else bytes(raw)
+
+    good = st.builds(layout, st.lists(st.integers(0, 10**9), min_size=len(digits), max_size=len(digits)), st.booleans())
+    kind = ColumnType(Kind.DECIMAL, precision=precision, scale=scale)
+    return kind, 246, bytes([precision, scale]), st.one_of(good, good, good, fixed(size))
+
+
+def date_bytes(days: int) -> bytes:
+    return days.to_bytes(3, "little")
+
+
+FORMS = [
+    *[(ColumnType(kind, unsigned=sign), wire, b"", fixed(size)) for kind, wire, size in [
+        (Kind.TINYINT, 1, 1), (Kind.SMALLINT, 2, 2), (Kind.MEDIUMINT, 9, 3), (Kind.INT, 3, 4), (Kind.BIGINT, 8, 8),
+    ] for sign in (False, True)],
+    (ColumnType(Kind.FLOAT), 4, b"\4", fixed(4)),
+    (ColumnType(Kind.DOUBLE), 5, b"\x08", fixed(8)),
+    (ColumnType(Kind.YEAR), 13, b"", fixed(1)),
+    *[(ColumnType(Kind.BIT, length=bits), 16, bytes([bits % 8, bits // 8]), fixed((bits + 7) // 8)) for bits in (1, 8, 13, 64)],
+    *[decimal_form(*form) for form in [(1, 0), (10, 2), (9, 9), (18, 9), (19, 0), (20, 18), (38, 10), (38, 38), (39, 1), (65, 30), (65, 0), (30, 27)]],
+    (ColumnType(Kind.DATE), 10, b"", st.integers(0, 9999 << 9 | 511).map(date_bytes)),
+    *[(ColumnType(Kind.TIME, fsp=f), 19, bytes([f]), st.integers(-(838 << 12 | 59 << 6 | 59), 838 << 12 | 59 << 6).map(
+        lambda n, f=f: ((n + (1 << 23)) << 8 * ((f + 1) // 2)).to_bytes(3 + (f + 1) // 2, "big"))) for f in range(7)],
+    *[(ColumnType(Kind.TIME, fsp=f), 19, bytes([f]), fixed(3 + (f + 1) // 2)) for f in range(0, 7, 2)],
+    *[(ColumnType(Kind.DATETIME, fsp=f), 18, bytes([f]), st.tuples(st.integers(0, 130_000), st.integers(0, 31), st.integers(0, 24), st.integers(0, 60), st.integers(0, 60)).map(
+        lambda n, f=f: ((n[0] << 22 | n[1] << 17 | n[2] << 12 | n[3] << 6 | n[4]) + (1 << 39)).to_bytes(5, "big") + bytes([50] * ((f + 1) // 2)))) for f in range(7)],
+    *[(ColumnType(Kind.TIMESTAMP, fsp=f), 17, bytes([f]), fixed(4).map(lambda n, f=f: n + bytes([39] * ((f + 1) // 2)))) for f in range(7)],
+    *[(ColumnType(Kind.TIMESTAMP, fsp=f), 17, bytes([f]), fixed(4 + (f + 1) // 2)) for f in (1, 6)],
+    (ColumnType(Kind.TIME), 11, b"", st.integers(-8385959, 8385959).map(lambda n: n.to_bytes(3, "little", signed=True))),
+    *[(ColumnType(Kind.TIME, fsp=f), 11, b"", fixed((3, 4, 4, 5, 5, 5, 6)[f])) for f in range(7)],
+    (ColumnType(Kind.DATETIME), 12, b"", st.integers(0, 99991231235959).map(lambda n: n.to_bytes(8, "little"))),
+    *[(ColumnType(Kind.DATETIME, fsp=f), 12, b"", fixed((8, 6, 6, 7, 7, 7, 8)[f])) for f in range(7)],
+    *[(ColumnType(Kind.DATETIME, fsp=f), 12, b"", st.integers(0, 9_999 * 13 * 32 * 86_400 * 10**f).map(
+        lambda n, f=f: n.to_bytes((8, 6, 6, 7, 7, 7, 8)[f], "big"))) for f in range(1, 7)],
+    *[(ColumnType(Kind.TIMESTAMP, fsp=f), 7, b"", fixed(4 + (0, 1, 1, 2, 2, 3, 3)[f])) for f in range(7)],
+    (ColumnType(Kind.ENUM, charset="utf8mb4", labels=("a", "ö", "")), 254, b"\xf7\1", st.integers(0, 4).map(lambda n: bytes([n]))),
+    (ColumnType(Kind.SET, charset="utf8mb4", labels=("a", "ö", "z")), 254, b"\xf8\1", st.integers(0, 8).map(lambda n: bytes([n]))),
+    (ColumnType(Kind.SET, charset="utf8mb4", labels=tuple(map(str, range(64)))), 254, b"\xf8\x08", fixed(8)),
+    *[(ColumnType(Kind.VARCHAR, length=60, charset=charset), 15, b"\x3c\0", sized(1, ANY)) for charset in
+        ("utf8mb4", "latin1", "ascii", "cp1250", "swe7", "koi8r", "greek", "hebrew", "gbk", "sjis", "utf16", "ucs2", "tis620", "cp1256")],
+    (ColumnType(Kind.VARCHAR, length=300, charset="utf8mb4"), 15, b"\xb0\4", sized(2, ANY)),
+    (ColumnType(Kind.BINARY, length=5), 254, b"\xfe\5", sized(1, st.binary(max_size=6))),
+    (ColumnType(Kind.LONGBLOB), 252, b"\4", sized(4, ANY)),
+    (ColumnType(Kind.TEXT, charset="latin1"), 252, b"\2", sized(2, ANY)),
+    (ColumnType(Kind.UUID), 254, b"\xfe\x10", sized(1, st.binary(max_size=17))),
+    (ColumnType(Kind.INET6), 254, b"\xfe\x10", sized(1, st.lists(st.sampled_from([b"\0\0", b"\0\0", b"\0\1", b"\xff\xff", b"\1\0", b"\0\x1a"]), max_size=8).map(b"".join))),
+    (ColumnType(Kind.INET4), 254, b"\xfe\4", sized(1, st.binary(max_size=4))),
+    (ColumnType(Kind.VARCHAR, length=60, charset="utf8mb4"), 141, b"\x3c\0", sized(1, ANY.map(lambda data: b"\0" + data))),
+]  # fmt: skip
+
+
+@st.composite
+def logs(draw) -> tuple[bytes, Table]:
+    forms = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=10))
+    bitmap = (len(forms) + 7) // 8
+
+    def image() -> bytes:
+        nulls = draw(st.one_of(st.just(0), st.integers(0, 2 ** len(forms) - 1)))
+        values = [draw(value) for place, (*_, value) in enumerate(forms) if not nulls >> place & 1]
+        return nulls.to_bytes(bitmap, "little") + b"".join(values)
+
+    events = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from([30, 31, 32]))
+        images = b"".join(image() for _ in range(draw(st.integers(0, 4)) * (2 if kind == 31 else 1)))
+        events.append((kind, images[: draw(st.one_of(st.just(len(images)), st.integers(0, len(images))))]))
+    return log_of([form[:3] for form in forms], events)
+
+
+@settings(max_examples=300)
+@given(logs())
+def test_any_values_of_any_types_give_the_same_rows_or_the_same_error(log):
+    raw, table = log
+    assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+@pytest.mark.parametrize("place", range(len(FORMS)))
+@settings(max_examples=12)
+@given(st.data())
+def test_every_type_alone(place, data):
+    kind, wire, metadata, values = FORMS[place]
+    images = b"\0" + data.draw(values) + b"\1" + b"\0" + data.draw(values)
+    raw, table = log_of([(kind, wire, metadata)], [(30, images), (31, images[: len(images) // 3] * 2), (32, images)])
+    assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+JSON_TABLE = Table(NAME, (Column("j", ColumnType(Kind.JSON)),))
+
+
+def json_of(document: bytes) -> str | DecodeError:
+    """What compiled code makes of a document."""
+    raw, _ = log_of([(ColumnType(Kind.JSON), 245, b"\4")], [(30, b"\0" + struct.pack("<I", len(document)) + document)])
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: JSON_TABLE}}
+    assert difference(raw, **how) is None
+    found = decoded("compiled", raw, **how)
+    return found if isinstance(found, DecodeError) else found[0].rows["after"].field(0)[0].as_py()
+
+
+def scalar(kind: int, body: bytes) -> bytes:
+    return bytes([kind]) + body
+
+
+def length(size: int) -> bytes:
+    return bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+
+
+SCALARS = st.one_of(
+    st.floats().map(lambda value: scalar(11, struct.pack("<d", value))),
+    st.tuples(st.integers(-(10**9), 10**9), st.integers(-40, 20)).map(lambda n: scalar(11, struct.pack("<d", n[0] * 10.0 ** n[1]))),
+    st.text(max_size=60).map(lambda text: scalar(12, length(len(text.encode())) + text.encode())),
+    st.tuples(st.sampled_from([5, 6, 7, 8, 9, 10]), fixed(8)).map(lambda n: scalar(n[0], n[1])),
+    st.tuples(st.sampled_from([7, 10, 11, 12, 13]), fixed(8)).map(lambda n: scalar(15, bytes([n[0], 8]) + n[1])),
+    st.sampled_from([(1, 0), (5, 5), (10, 2), (65, 30), (18, 0), (30, 27), (0, 0), (66, 1), (3, 4)]).flatmap(
+        lambda form: fixed(30).map(lambda raw: scalar(15, b"\xf6\x20" + bytes(form) + raw))),
+    st.sampled_from([(1, 0), (5, 5), (10, 2), (65, 30), (18, 0), (30, 27), (9, 0), (2, 1)]).flatmap(
+        lambda form: decimal_form(*form)[3].map(lambda raw: scalar(15, b"\xf6" + length(len(raw) + 2) + bytes(form) + raw))),
+    st.tuples(st.integers(0, 255), st.binary(max_size=200)).map(lambda n: scalar(15, bytes([n[0]]) + length(len(n[1])) + n[1])),
+    st.integers(0, 3).map(lambda value: scalar(4, bytes([value]))),
+)  # fmt: skip
+
+
+def container(parts: list[bytes], keys: list[bytes] | None, large: bool) -> bytes:
+    width, inline = (4, {4, 5, 6, 7, 8}) if large else (2, {4, 5, 6})
+    head = 2 * width + (len(keys) * (width + 2) if keys is not None else 0) + len(parts) * (width + 1)
+    names, entries, tail, at = b"", b"", b"", head
+    for key in keys or []:
+        names += at.to_bytes(width, "little") + struct.pack("<H", len(key))
+        tail += key
+        at += len(key)
+    for part in parts:
+        if part[0] in inline:
+            entries += part[:1] + part[1:].ljust(width, b"\0")[:width]
+        else:
+            entries += part[:1] + at.to_bytes(width, "little")
+            tail += part[1:]
+            at += len(part) - 1
+    body = len(parts).to_bytes(width, "little") + at.to_bytes(width, "little") + names + entries + tail
+    return bytes([(0 if keys is not None else 2) + large]) + body
+
+
+def containers(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    names = st.text(max_size=5).map(str.encode)
+    return st.one_of(
+        st.tuples(st.lists(inner, max_size=4), st.booleans()).map(lambda n: container(n[0], None, n[1])),
+        st.tuples(st.lists(st.tuples(names, inner), max_size=4), st.booleans()).map(
+            lambda n: container([part for _, part in n[0]], [key for key, _ in n[0]], n[1])
+        ),
+    )
+
+
+DOCUMENTS = st.recursive(SCALARS, containers, max_leaves=12)
+
+
+@settings(max_examples=300)
+@given(DOCUMENTS)
+def test_json_becomes_the_same_text(document):
+    json_of(document)
+
+
+@settings(max_examples=200)
+@given(DOCUMENTS, st.data())
+def test_damaged_json_becomes_the_same_text_or_error(document, data):
+    broken = bytearray(document)
+    for _ in range(data.draw(st.integers(1, 3))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    json_of(bytes(broken)[: data.draw(st.integers(0, len(broken)))])
+
+
+@pytest.mark.parametrize("depth", [99, 100, 101])
+def test_json_may_be_nested_as_deep_as_the_server_lets_it(depth):
+    document = container([], None, False)
+    for _ in range(depth - 1):
+        document = container([document], None, True)
+    found = json_of(document)
+    assert found == "[" * depth + "]" * depth if depth <= 100 else isinstance(found, DecodeError)
+
+
+@pytest.mark.parametrize(
+    "value", [0.1, 2.5, 1e15, 1e16, 1e300, 5e-324, 0.1 + 0.2, -0.0, 1e-15, 123456789012345.6, float("inf")]
+)
+def test_doubles_inside_json(value):
+    assert json_of(scalar(11, struct.pack("<d", value))) == json.double_text(value)
+
+
+def test_a_row_with_many_doubles_of_many_digits():
+    parts = [scalar(11, struct.pack("<d", number / 7)) for number in range(1, 50)]
+    assert json_of(container(parts, None, True)) == "[" + ", ".join(json.double_text(n / 7) for n in range(1, 50)) + "]"
+
+
+@cache
+def single_bytes() -> list[str]:
+    return [
+        charset
+        for charset in (*charsets._CODECS, *charsets._PATCHED, *charsets._UPPER_HALVES)
+        if charsets.width(charset) == 1
+    ]
+
+
+@pytest.mark.parametrize("charset", single_bytes())
+def test_every_byte_of_every_charset_of_single_bytes(charset):
+    kind = ColumnType(Kind.VARCHAR, length=255, charset=charset)
+    events = [(30, b"\0\1" + bytes([byte])) for byte in range(256)]
+    for event in events:
+        raw, table = log_of([(kind, 15, b"\xff\0")], [event])
+        assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+def test_charsets_whose_ascii_is_not_ascii_are_known():
+    assert not has_ascii("swe7")
+    assert not has_ascii("utf16")
+    assert has_ascii("latin1")
+    assert has_ascii("gbk")
+
+
+def test_commands_do_not_load_the_compiler():
+    program = "import sys, pidts.cli.app, pidts.binlog; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_decimal_that_no_server_has_is_refused_where_the_log_tells_it():
+    raw, _ = log_of([(ColumnType(Kind.DECIMAL), 246, bytes([255, 3]))], [])
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0}
+    for kernel in ("compiled", "python"):
+        found = decoded(kernel, raw, structures=lambda told: told.to_table(placeholders=True), **how)
+        assert isinstance(found, DecodeError)
+        assert found.code == "bad-decimal"
+
+
+def test_machine_code_lies_beside_the_source_or_where_one_may_write(monkeypatch, tmp_path):
+    beside = tmp_path / "package" / "__pycache__"
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert jit._writable(beside) == tmp_path / "cache" / "pidts"
+    beside.parent.mkdir()
+    assert jit._writable(beside) == beside
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert jit._writable(beside) == tmp_path / "cache" / "pidts"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert jit._writable(beside) == tmp_path

@@ -1,0 +1,132 @@
+"""A long stretch of log decoded piece by piece is what it is when decoded at once, in memory that does not grow."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pidts.binlog import EventType, decode_slice, decode_stream, whole_events
+from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
+
+from .made_log import LogMaker
+from .scenarios import Recording, kept, load
+
+MOVING = [name for name in kept() if name.endswith(("transactions", "partial", "prepared"))]
+BLOB = Table(TableName("shop", "t"), (Column("v", ColumnType(Kind.LONGTEXT, charset="utf8mb4")),))
+TABLE_MAP = b"\7\0\0\0\0\0\1\0\4shop\0\1t\0\1\xfc\1\4\1"
+EVENTS, EVENT_BYTES = 600, 1 << 20
+
+
+def told(recording: Recording) -> dict[str, Any]:
+    return {
+        "format": recording.format,
+        "log_file": recording.log_file,
+        "change_no": 3,
+        "structures": recording.structures or {},
+    }
+
+
+def rows_of(batches: Any) -> dict[TableName, pa.Table]:
+    found: dict[TableName, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        found.setdefault(batch.table.name, []).append(batch.rows)
+    return {name: pa.Table.from_batches(parts).combine_chunks() for name, parts in found.items()}
+
+
+@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize("size", [50, 1000, 10**9])
+def test_pieces_give_the_same_rows(name, size, kernel, monkeypatch):
+    monkeypatch.setattr("pidts.binlog.stream._STREAM_BATCH_BYTES", 20)
+    recording = load(name)
+    raw = recording.events
+
+    def pieces() -> Iterator[bytes]:
+        return whole_events(raw[at : at + size] for at in range(0, len(raw), size))
+
+    found = rows_of(decode_stream(pieces, **told(recording)))
+    expected = rows_of(decode_slice(raw, **told(recording)))
+    assert found.keys() == expected.keys()
+    assert all(found[table].equals(rows) for table, rows in expected.items())
+
+
+def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(kernel, monkeypatch):
+    monkeypatch.setattr("pidts.binlog.stream._STREAM_BATCH_BYTES", 1)
+    for closing, parts in (("COMMIT", 3), ("ROLLBACK", 0)):
+        log = made_log([5, 5, 5], closing)
+        batches = list(decode_stream(lambda log=log: [b"".join(log.events)], **about(log)))  # type: ignore[misc]
+        assert len(batches) == parts
+
+
+def made_log(sizes: list[int], closing: str) -> LogMaker:
+    log = LogMaker(random.Random(1), flavor="mariadb")
+    log.gtid()
+    log.put(EventType.TABLE_MAP, TABLE_MAP)
+    for size in sizes:
+        log.put(EventType.WRITE_ROWS_V1, row(size))
+    log.query(closing)
+    return log
+
+
+def row(size: int) -> bytes:
+    return b"\7\0\0\0\0\0\0\0\1\xff\0" + size.to_bytes(4, "little") + b"x" * size
+
+
+def about(log: LogMaker) -> dict[str, Any]:
+    from pidts.binlog import LogWalker
+
+    walker = LogWalker(log.file)
+    walker.feed(log.events[0])
+    return {"format": walker.format, "log_file": log.file, "change_no": 0, "structures": {BLOB.name: BLOB}}
+
+
+def test_a_transaction_larger_than_memory_should_be_is_decoded_in_little(kernel):
+    """600 MB of rows; the process holds a few batches of them at a time."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.binlog.test_stream import large; large()"],
+        env={**os.environ, "PIDTS_KERNEL": kernel, "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows, before, peak = map(int, done.stdout.split())
+    assert rows == EVENTS
+    assert peak - before < 350 << 10, f"{(peak - before) >> 10} MB"
+
+
+def large() -> None:
+    import resource
+
+    first = made_log([], "COMMIT")
+    head, body = first.events[:3], first.events[3]
+    content = row(EVENT_BYTES)
+    size = 19 + len(content) + 4
+    raw = bytearray(19 + len(content))
+    raw[19:] = content
+    raw[4], raw[9:13] = EventType.WRITE_ROWS_V1, size.to_bytes(4, "little")
+    event = bytes(raw) + zlib.crc32(raw).to_bytes(4, "little")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"".join(head)
+        for _ in range(EVENTS):
+            yield event
+        yield body[:13] + bytes(4) + body[17:-4] + zlib.crc32(body[:13] + bytes(4) + body[17:-4]).to_bytes(4, "little")
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count, last = 0, Lsn(0, 0, 0).to_bytes()
+    for batch in decode_stream(pieces, **about(first)):
+        lsns = batch.rows["lsn"].to_pylist()
+        assert lsns == sorted(lsns)
+        assert lsns[0] > last
+        count, last = count + len(batch), lsns[-1]
+    print(count, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # noqa: T201 - read by the test

@@ -1,0 +1,1 @@
+../binlog/made_log.py

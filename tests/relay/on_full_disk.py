@@ -1,0 +1,68 @@
+"""Runs on a disk of a few dozen kilobytes: fills it with a relay, makes room by a purge, and goes on. Prints what it saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store
+
+from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
+from pidts.relay import RelayReader, RelayWriter, segments
+from pidts.relay.folder import Folder
+from pidts.relay.needs import TaskMark
+from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.structures import Catalogue, history_at, store_catalogue, stored_places
+from pidts.schema import Dialect
+from pidts.schema.history import History
+
+disk = Path(sys.argv[1])
+log = made_up_log(400)
+writer = RelayWriter.open(disk, "s", segment_bytes=6_000)
+writer.begin(ORIGIN, START, "")
+writer.start_segment(FORMAT_EVENT)
+tables = {
+    name: Table(name, (Column("id", ColumnType(Kind.INT)),))
+    for name in (TableName("shop", f"t{number}") for number in range(30))
+}
+store_catalogue(Folder.of(disk, "s"), Catalogue(START, History(tables, {"shop": ("utf8mb4", "x")}), Dialect()))
+mark = TaskMark(disk, "s", "shop")
+mark.move(START)
+purged = 0
+codes, seen = [], []
+while True:
+    at = writer.lsn
+    try:
+        store(writer, [piece for piece in log if at is None or piece.transaction.lsn > at])
+    except Transient as error:
+        codes.append(error.code)
+    reader = RelayReader(disk, "s")
+    new = list(reader.entries(seen[-1][0] if seen else None))
+    seen += [(entry.transaction.lsn, reader.read(entry.extent)) for entry in new]
+    reader.close()
+    if len(seen) == len(log):
+        break
+    assert new, "nothing came in although there was room"
+    # To the last byte: neither the mark nor the moved catalogue has room before the purge.
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb") as file:
+        while True:
+            file.write(bytes(512))
+            file.flush()
+    applied = seen[-1][0]
+    try:
+        mark.move(applied)
+    except Transient as error:
+        codes.append(error.code)
+    gone = release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone
+    purged += len(gone)
+    filler.unlink(missing_ok=True)
+    mark.move(applied)
+    reader = RelayReader(disk, "s")
+    assert set(tables) <= set(history_at(reader, applied).tables)
+    assert [lsn for lsn in stored_places(Folder.of(disk, "s")) if lsn < segments(disk, "s")[0].start] == []
+writer.close()
+assert [raw for _, raw in seen] == [piece.raw for piece in log]
+sys.stdout.write(json.dumps({"codes": codes, "purged": purged}))

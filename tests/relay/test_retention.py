@@ -1,0 +1,200 @@
+"""A relay gives away only what no task needs any more, whoever asks, and whether the task runs or not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from pidts.model import Halted, Lsn, Transient
+from pidts.relay import RelayReader, RelayWriter, needs, segments
+from pidts.relay.folder import Folder
+from pidts.relay.needs import Need, TaskMark, forget_need, needs_locked, read_needs, write_need
+from pidts.relay.retention import PurgeLimits, release
+
+from .made_up import Piece, made_up_log, store
+
+MakeWriter = Callable[..., RelayWriter]
+ANYTHING = PurgeLimits(nobody_needs_it=True)
+
+
+@pytest.fixture
+def log(make_writer: MakeWriter) -> list[Piece]:
+    """A relay of a dozen segments and more."""
+    pieces = made_up_log(100)
+    store(make_writer(segment_bytes=2_000), pieces)
+    return pieces
+
+
+def lsn(log: list[Piece], number: int) -> Lsn:
+    return log[number].transaction.lsn
+
+
+def numbers(relay: Path) -> list[int]:
+    return [segment.number for segment in segments(relay, "s")]
+
+
+def test_the_slowest_task_decides(relay: Path, log: list[Piece]) -> None:
+    fast, slow = TaskMark(relay, "s", "fast"), TaskMark(relay, "s", "slow")
+    fast.move(lsn(log, 90))
+    slow.move(lsn(log, 40))
+    found = release(relay, "s", PurgeLimits(checkpoints={"fast": lsn(log, 95)}))
+    assert found.gone
+    assert found.needed_from == lsn(log, 40)
+    assert found.held_by == ("task slow",)
+    entries = [entry.transaction for entry in RelayReader(relay, "s").entries(lsn(log, 40))]
+    assert entries == [piece.transaction for piece in log[41:]]
+    slow.move(lsn(log, 99))
+    assert release(relay, "s", PurgeLimits()).held_by == ("task fast",)
+
+
+def test_a_task_that_stopped_counts_until_it_is_forgotten(relay: Path, log: list[Piece]) -> None:
+    TaskMark(relay, "s", "stopped").move(lsn(log, 5))
+    before = numbers(relay)
+    everything = PurgeLimits(checkpoints={"running": lsn(log, 99)})
+    assert [segment.number for segment in release(relay, "s", everything).gone] == before[
+        : before.index(numbers(relay)[0])
+    ]
+    left = numbers(relay)
+    assert release(relay, "s", everything).gone == ()
+    assert not forget_need(relay, "s", "another")
+    assert forget_need(relay, "s", "stopped")
+    release(relay, "s", everything)
+    assert numbers(relay) == left[-1:]
+
+
+def test_a_task_that_begins_holds_everything_until_it_knows_its_place(relay: Path, log: list[Piece]) -> None:
+    new = TaskMark(relay, "s", "new")
+    new.begin()
+    found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
+    assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task new",))
+    new.move(lsn(log, 50))
+    new.begin()  # it is started again: the old mark holds what it held
+    assert read_needs(Folder.of(relay, "s"))[0].lsn == lsn(log, 50)
+    assert release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})).gone
+    assert segments(relay, "s")[0].start <= lsn(log, 50)
+
+
+def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) -> None:
+    new = TaskMark(relay, "s", "new")
+    new.begin()
+    new.withdraw()
+    assert read_needs(Folder.of(relay, "s")) == []
+    new.move(lsn(log, 3))
+    new.withdraw()
+    assert len(read_needs(Folder.of(relay, "s"))) == 1
+
+
+def test_a_mark_that_nobody_can_read_holds_everything(relay: Path, log: list[Piece]) -> None:
+    TaskMark(relay, "s", "shop").move(lsn(log, 99))
+    (relay / "s" / "needs" / "shop.json").write_text('{"lsn": ')
+    assert release(relay, "s", PurgeLimits()).gone == ()
+    assert release(relay, "s", PurgeLimits(checkpoints={"shop": lsn(log, 99)})).gone
+
+
+def test_a_relay_of_which_nobody_knows_the_tasks_is_left_alone(relay: Path, log: list[Piece]) -> None:
+    assert release(relay, "s", PurgeLimits()).gone == ()
+    assert release(relay, "s", PurgeLimits(), dry_run=True).held_by == ("no task has left its mark here",)
+    assert release(relay, "s", ANYTHING).gone
+    assert len(numbers(relay)) == 1
+
+
+def test_a_dry_run_says_what_a_purge_does_and_does_nothing(relay: Path, log: list[Piece]) -> None:
+    limits = PurgeLimits(checkpoints={"shop": lsn(log, 60)})
+    files = {path: path.stat().st_mtime_ns for path in relay.rglob("*")}
+    said = release(relay, "s", limits, dry_run=True)
+    assert {path: path.stat().st_mtime_ns for path in relay.rglob("*")} == files
+    assert said.gone
+    assert release(relay, "s", limits) == said
+
+
+def test_a_person_s_limit_is_kept_and_may_not_go_past_a_task(relay: Path, log: list[Piece]) -> None:
+    checkpoints = {"shop": lsn(log, 80)}
+    release(relay, "s", PurgeLimits(before=lsn(log, 30), checkpoints=checkpoints))
+    assert segments(relay, "s")[0].start <= lsn(log, 30) < segments(relay, "s")[1].start
+    left = numbers(relay)
+    with pytest.raises(Halted, match="task shop still needs") as caught:
+        release(relay, "s", PurgeLimits(before=lsn(log, 81), checkpoints=checkpoints))
+    assert caught.value.code == "relay-still-needed"
+    assert numbers(relay) == left
+
+
+def test_what_came_less_long_ago_than_a_task_wants_stays(relay: Path, log: list[Piece]) -> None:
+    old = time.time() - 7200
+    for number in numbers(relay)[:4]:
+        os.utime(relay / "s" / f"{number:09}.index", (old, old))
+    TaskMark(relay, "s", "shop", keep_seconds=3600).move(lsn(log, 99))
+    found = release(relay, "s", PurgeLimits(checkpoints={"shop": lsn(log, 99)}))
+    assert [segment.number for segment in found.gone] == [1, 2, 3, 4]
+    assert found.held_by == ("received less than 3600 s ago",)
+    assert release(relay, "s", PurgeLimits(keep_seconds=10)).gone == ()
+
+
+def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
+    """A task whose mark is written has all that it needs, or sees at once that it has not."""
+    folder = Folder.of(relay, "s")
+    with needs_locked(folder):
+        thread = Thread(target=release, args=(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive(), "the purge waits for the lock"
+        write_need(folder, Need("new", lsn(log, 10)))
+    thread.join()
+    assert segments(relay, "s")[0].start <= lsn(log, 10)
+
+
+def test_a_mark_is_whole_or_not_there(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = TaskMark(relay, "s", "shop")
+    mark.move(lsn(log, 5))
+    before = (relay / "s" / "needs" / "shop.json").read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(needs.os, "fsync", full)
+    with pytest.raises(Transient) as caught:
+        mark.move(lsn(log, 6))
+    assert caught.value.code == "relay-full"
+    monkeypatch.undo()
+    assert (relay / "s" / "needs" / "shop.json").read_bytes() == before
+    assert sorted(path.name for path in (relay / "s" / "needs").iterdir()) == ["lock", "shop.json"]
+    assert json.loads(before)["lsn"] == str(lsn(log, 5))
+
+
+def take_the_relay(relay: Path, answer: multiprocessing.Queue[str]) -> None:
+    try:
+        writer = RelayWriter.open(relay, "s")
+    except Halted as error:
+        answer.put(str(error))
+        return
+    answer.put("taken")
+    time.sleep(120)
+    writer.close()
+
+
+def test_of_two_processes_one_writes_and_the_other_may_when_the_first_is_killed(relay: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    answer: multiprocessing.Queue[str] = context.Queue()
+    first = context.Process(target=take_the_relay, args=(relay, answer))
+    first.start()
+    assert answer.get(timeout=60) == "taken"
+    second = context.Process(target=take_the_relay, args=(relay, answer))
+    second.start()
+    said = answer.get(timeout=60)
+    assert "relay-in-use" in said
+    assert f"process {first.pid}" in said
+    second.join(60)
+    first.kill()
+    first.join(60)
+    third = context.Process(target=take_the_relay, args=(relay, answer))
+    third.start()
+    assert answer.get(timeout=60) == "taken"
+    third.kill()
+    third.join(60)

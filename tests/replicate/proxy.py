@@ -1,0 +1,92 @@
+"""A line between us and a server that can be slowed down, cut, or go dead without a word."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+_PIECE = 64 << 10
+
+
+class Proxy:
+    """Forwards every connection to one port of this machine, until it is told not to."""
+
+    def __init__(self, port: int, bytes_a_second: int | None = None) -> None:
+        self._to, self._pace = port, bytes_a_second
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._left: int | None = None
+        """Bytes of the server's that still go through; nothing after them, and nothing of the client's either."""
+        self._end = False
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def freeze_after(self, count: int) -> None:
+        """Connections stay open, also new ones, but after so many bytes nothing is forwarded any more."""
+        self._left = count
+
+    def thaw(self) -> None:
+        """New connections work again; what was held back never comes."""
+        self.cut()
+        self._left = None
+
+    def cut(self) -> None:
+        """End all connections, wherever they are."""
+        for pair in self._pairs:
+            for end in pair:
+                end.close()
+        self._pairs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end = True
+        self._threads[0].join(5)
+        self.cut()
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while not self._end:
+            if not select.select([self._listener], [], [], 0.05)[0]:
+                continue
+            client, _ = self._listener.accept()
+            server = socket.create_connection(("127.0.0.1", self._to))
+            self._pairs.append((client, server))
+            for source, sink, counted in ((client, server, False), (server, client, True)):
+                thread = threading.Thread(target=self._forward, args=(source, sink, counted), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        try:
+            while not self._end:
+                if self._left == 0:
+                    time.sleep(0.02)
+                    if source.fileno() < 0:
+                        return
+                    continue
+                if not select.select([source], [], [], 0.05)[0]:
+                    continue
+                data = source.recv(_PIECE)
+                if not data:
+                    break
+                if counted and self._left is not None:
+                    data = data[: self._left]
+                    self._left -= len(data)
+                sink.sendall(data)
+                if counted and self._pace:
+                    time.sleep(len(data) / self._pace)
+            source.close()
+            sink.close()
+        except (OSError, ValueError):
+            pass

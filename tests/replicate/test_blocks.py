@@ -1,0 +1,162 @@
+"""A relay filled block by block holds the very bytes of one filled event by event."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.model import PidtsError, Position, Where
+from pidts.model.errors import Transient
+from pidts.relay import Origin, RelayReader, RelayWriter
+from pidts.replicate.receiver import Receiver
+from pidts.replicate.resume import Resume
+from pidts.source import Block, Shape
+
+from .made_log import LogMaker, made_log
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def receiver_into(folder: Path, log: LogMaker, segment_bytes: int) -> tuple[RelayWriter, Receiver]:
+    writer = RelayWriter.open(folder, "s", segment_bytes=segment_bytes)
+    gtid_set = "" if log.flavor == "mariadb" else None
+    if writer.state is None:
+        start = Resume(Position(log.file, 4), Origin(SERVER, "bin", 0), None, gtid_set)
+    else:
+        start = Resume(writer.state.position or Position(log.file, 4))
+    return writer, Receiver(writer, start, Where(source="s"))
+
+
+def fill(folder: Path, log: LogMaker, segment_bytes: int, feed: Callable[[Receiver], None]) -> str:
+    writer, receiver = receiver_into(folder, log, segment_bytes)
+    error = ""
+    try:
+        feed(receiver)
+    except PidtsError as caught:
+        error = str(caught)
+        receiver.sync()
+    writer.close()
+    return error
+
+
+def feed_blocks(receiver: Receiver, blocks: list[list[bytes]], piece: int) -> None:
+    for events in blocks:
+        if len(events) == 1 and len(events[0]) > piece:
+            raw = memoryview(events[0])
+            for at in range(0, len(raw), piece):
+                shape = Shape.LAST_PIECE if at + piece >= len(raw) else Shape.PIECE
+                receiver.take_block(Block(shape, raw[at : at + piece], 1))
+        else:
+            receiver.take_block(Block(Shape.EVENTS, memoryview(b"".join(events)), len(events)))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "s").iterdir() if path.suffix in {".log", ".index"}}
+
+
+def cut(events: list[bytes], chance: random.Random) -> list[list[bytes]]:
+    blocks, often = [events[:1]], chance.choice([0.05, 0.3, 1.0])
+    for raw in events[1:]:
+        if chance.random() < often or len(blocks[-1][-1]) > 1000 or len(raw) > 1000:
+            blocks.append([])
+        blocks[-1].append(raw)
+    return blocks
+
+
+def from_the_middle(format_event: bytes) -> bytes:
+    """As a server sends it when it is asked to start within a file."""
+    raw = format_event[:13] + bytes(4) + format_event[17:-4]
+    return raw + zlib.crc32(raw).to_bytes(4, "little")
+
+
+@pytest.fixture(autouse=True)
+def never_durable(monkeypatch):
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    def make() -> tuple[Path, Path]:
+        return tmp_path_factory.mktemp("plain"), tmp_path_factory.mktemp("blocks")
+
+    return make
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_same_files(folders, seed):
+    chance = random.Random(seed)
+    log = made_log(chance, chance.randint(1, 40))
+    if chance.random() < 0.5:
+        log.ordinary(rows=2, row_size=5000)
+    blocks, segment_bytes = cut(log.events, chance), chance.choice([300, 2000, 1 << 20])
+    plain, fast = folders()
+
+    def event_by_event(receiver: Receiver) -> None:
+        for events in blocks:
+            receiver.take(events)
+
+    told = fill(plain, log, segment_bytes, event_by_event)
+    assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == told
+    assert files(fast) == files(plain)
+    # Whatever is refused further on, the log's first transaction is an ordinary one.
+    assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())
+
+
+def test_what_was_found_in_blocks_is_known_when_it_is_opened_again(folders):
+    log = LogMaker(random.Random(2), flavor="mariadb")
+    for _ in range(50):
+        log.ordinary()
+    relay, _ = folders()
+    writer, receiver = receiver_into(relay, log, 3000)
+    feed_blocks(receiver, [log.events], 1 << 20)
+    state = writer.state
+    writer.close()
+    again = RelayWriter.open(relay, "s", segment_bytes=3000)
+    assert again.state == state
+    again.close()
+    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_mark]
+    assert len(entries) == 50
+    assert state.segment == 9
+
+
+@pytest.mark.parametrize("fits", [0, 1, 11, 100, 113, 500, 900])
+def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits):
+    """What is whole in the index counts; the rest comes again."""
+    log = LogMaker(random.Random(2), flavor="mysql")
+    for _ in range(20):
+        log.ordinary()
+    plain, relay = folders()
+    fill(plain, log, 1 << 20, lambda receiver: receiver.take(log.events))
+    writer, receiver = receiver_into(relay, log, 1 << 20)
+    real, room = os.write, [1 << 30]
+
+    def write(handle: int, data: bytes) -> int:
+        if room[0] <= 0:
+            raise OSError(28, "full")
+        taken = real(handle, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    receiver.take_block(Block(Shape.EVENTS, memoryview(b"".join(log.events[:40])), 40))
+    monkeypatch.setattr(os, "write", write)
+    body = memoryview(b"".join(log.events[40:]))
+    room[0] = len(body) + fits
+    with pytest.raises(Transient):
+        receiver.take_block(Block(Shape.EVENTS, body, len(log.events) - 40))
+    room[0] = 1 << 30
+    kept = writer.state
+    again = Receiver(writer, Resume(kept.position), Where(source="s"))
+    behind = [raw for raw in log.events if int.from_bytes(raw[13:17], "little") > kept.position.offset]
+    again.take_block(Block(Shape.EVENTS, memoryview(from_the_middle(log.events[0])), 1))
+    again.take_block(Block(Shape.EVENTS, memoryview(b"".join(behind)), len(behind)))
+    assert files(relay) == files(plain)
+    writer.close()

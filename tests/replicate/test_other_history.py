@@ -1,0 +1,221 @@
+"""A source whose log is not the one that was read before: noticed, whatever it is called and however long it is."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pidts import sandbox
+from pidts.model import Halted, Position, parse_gtid_set
+from pidts.relay import RelayReader
+from pidts.replicate import Applied, ReplicatorConfig
+from pidts.sandbox import Server
+from pidts.source import connect, event_at, gtids_before, position, server_info
+
+from .test_live import RunSql, assert_holds_the_log, end_of, executed_on, following, source_of, write
+
+
+def halted(config: ReplicatorConfig) -> Halted:
+    with pytest.raises(Halted) as caught, following(config) as run:
+        run.until(lambda: False)
+    return caught.value
+
+
+def log_file(server: Server) -> Path:
+    return server.directory / "binlog" / end_of(server).file
+
+
+def test_an_event_is_found_where_it_stands_and_nowhere_else(mysql_like: Server, run_sql: RunSql, database: str) -> None:
+    begin = end_of(mysql_like)
+    write(run_sql, mysql_like, database, 1)
+    data = log_file(mysql_like).read_bytes()
+    size = int.from_bytes(data[begin.offset + 9 :][:4], "little")
+    source = source_of(mysql_like)
+    assert event_at(source, begin) == data[begin.offset :][:size]
+    for offset in (begin.offset + 7, len(data) + 1000):
+        assert event_at(source, replace(begin, offset=offset)) is None
+
+
+def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql: RunSql, database: str) -> None:
+    """Also of domains and tags that were used only once, and where the position is not the end."""
+    several = {"mariadb": "SET gtid_domain_id = 7", "mysql97": "SET gtid_next = 'AUTOMATIC:red'", "mysql56": "DO 0"}
+    for change in (several[mysql_like.kind], "DO 0"):
+        session = connect(source_of(mysql_like))
+        write(run_sql, mysql_like, database, 2)
+        session.query(change)
+        session.query(f"INSERT INTO {database}.t (v) VALUES ('z')")
+        place, executed = position(session)
+        write(run_sql, mysql_like, database, 2)
+        info = server_info(session)
+        for at, expected in ((place, executed), (end_of(mysql_like), executed_on(mysql_like))):
+            told = gtids_before(source_of(mysql_like), session, info, at)
+            assert told is not None
+            assert parse_gtid_set(told) == parse_gtid_set(expected)
+        run_sql(mysql_like, "FLUSH BINARY LOGS")
+        session.close()
+
+
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_domains_and_tags_are_followed_and_resumed(
+    mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path, use_gtid: bool
+) -> None:
+    changes = {
+        "mariadb": ("SET gtid_domain_id = 3", "SET gtid_domain_id = 4"),
+        "mysql97": ("SET gtid_next = 'AUTOMATIC:green'", "SET gtid_next = 'AUTOMATIC:blue'"),
+        "mysql56": ("DO 0", "DO 0"),
+    }[mysql_like.kind]
+    write(run_sql, mysql_like, database, 1)
+    start = end_of(mysql_like)
+    config = ReplicatorConfig(source_of(mysql_like), tmp_path, start, use_gtid=use_gtid)
+    for change in changes:
+        with following(config) as run:
+            run.until(lambda run=run: run.replicator.state().connected)  # type: ignore[misc]
+            session = connect(source_of(mysql_like))
+            session.query(change)
+            session.query(f"INSERT INTO {database}.t (v) VALUES ('z')")
+            session.close()
+            run.until_received(mysql_like)
+        write(run_sql, mysql_like, database, 1)
+    with following(config) as run:
+        run.until_received(mysql_like)
+    entries = assert_holds_the_log(tmp_path, mysql_like, start)
+    # Begun at a bare position, the set is complete all the same.
+    assert RelayReader(tmp_path, "s").gtid_set(entries[-1].transaction.lsn) == executed_on(mysql_like)
+
+
+@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+def test_a_backup_that_was_restored_and_has_grown_since(
+    start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
+) -> None:
+    """Same server, same files, all the GTIDs that were received and more, and another content."""
+    home, backup, relay = tmp_path / "server", tmp_path / "backup", tmp_path / "relay"
+    with start_server(home) as server:
+        run_sql(server, "CREATE DATABASE d")
+        write(run_sql, server, "d", 2)
+        server.stop()
+        shutil.copytree(home, backup, symlinks=True)
+        server.start()
+        config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4))
+        write(run_sql, server, "d", 2)
+        with following(config) as run:
+            run.until_received(server)
+        received, gtids = end_of(server), executed_on(server)
+        server.stop()
+        shutil.rmtree(home)
+        shutil.copytree(backup, home, symlinks=True)
+        server.start()
+        write(run_sql, server, "d", 9, size=50)
+        mariadb = server.kind == "mariadb"
+        assert parse_gtid_set(gtids, mariadb).issubset(parse_gtid_set(executed_on(server), mariadb))
+        assert end_of(server).file == received.file
+        for use_gtid in (False, True):
+            error = halted(replace(config, use_gtid=use_gtid))
+            assert (error.code, "is not the one that was received" in error.what) == ("source-went-back", True)
+
+
+def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None:
+    with sandbox.start_mysql97() as server:
+        run_sql(server, "CREATE DATABASE d")
+        write(run_sql, server, "d", 2)
+        config = ReplicatorConfig(source_of(server), tmp_path, Position("bin.000001", 4))
+        with following(config) as run:
+            run.until_received(server)
+        end = end_of(server)
+        run_sql(server, "RESET BINARY LOGS AND GTIDS")
+        for use_gtid in (False, True):
+            assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
+        while (end_of(server).file, end_of(server).offset) <= (end.file, end.offset):
+            write(run_sql, server, "d", 3)
+        for use_gtid in (False, True):
+            assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
+
+
+def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:
+    """In a new container it is known by its log; a stranger that has its number is not taken for it."""
+    relay = tmp_path / "relay"
+    number = ("--server-id=77",)
+    with sandbox.start_mariadb(tmp_path / "a", number) as server, sandbox.start_mariadb(options=number) as stranger:
+        for one in (server, stranger):
+            run_sql(one, "CREATE DATABASE d")
+            write(run_sql, one, "d", 4)
+            time.sleep(1.1)  # two that do the same in the same second under the same number write the same log
+        config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), patience=0.3)
+        with following(config) as run:
+            run.until_received(server)
+        # As far as GTIDs tell, it has everything.
+        write(run_sql, stranger, "d", 4)
+        error = halted(replace(config, source=source_of(stranger)))
+        assert (error.code, "server-id 77" in error.what) == ("other-source", True)
+        for _ in range(20):
+            run_sql(server, "INSERT INTO d.t (v) VALUES ('more')")
+        with following(config) as run:
+            run.until_received(server)
+        error = halted(replace(config, source=source_of(stranger), use_gtid=True))
+        assert (error.code, "has not executed" in error.what) == ("source-went-back", True)
+        received = RelayReader(relay, "s").received
+        server.stop()
+    with sandbox.start_mariadb(tmp_path / "a", number) as moved:
+        assert moved.port != server.port
+        write(run_sql, moved, "d", 2)
+        with following(replace(config, source=source_of(moved))) as run:
+            run.until(lambda: run.replicator.state().connected)
+            run.until_received(moved)
+        entries = [entry.transaction for entry in RelayReader(relay, "s").entries(received)]
+        assert {entry.lsn.change_no for entry in entries} == {1}
+        assert sum(entry.row_events for entry in entries) == 2
+
+
+def test_a_relay_that_was_lost_is_made_again_with_the_same_lsns(run_sql: RunSql, tmp_path: Path) -> None:
+    with sandbox.start_mariadb(tmp_path / "a") as first:
+        run_sql(first, "CREATE DATABASE d")
+        write(run_sql, first, "d", 3)
+        first.stop()
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("auto.cnf", "s.sock"))
+        first.start()
+        with following(ReplicatorConfig(source_of(first), tmp_path / "old", Position("bin.000001", 4))) as run:
+            run.until_received(first)
+        before = applied(tmp_path / "old", first)
+    with sandbox.start_mariadb(tmp_path / "b") as second:
+        config = ReplicatorConfig(source_of(second), tmp_path / "old", use_gtid=True)
+        write(run_sql, second, "d", 2)
+        with following(config) as run:
+            run.until(lambda: run.replicator.state().position == str(end_of(second)))
+        after = applied(tmp_path / "old", second)
+        assert (before.lsn.change_no, after.lsn.change_no) == (0, 1)
+        write(run_sql, second, "d", 3)
+        with following(config) as run:
+            run.until(lambda: run.replicator.state().position == str(end_of(second)))
+        for number, (start, use_gtid) in enumerate([(before, True), (after, True), (after, False)]):
+            relay = tmp_path / f"new{number}"
+            with following(replace(config, relay=relay, start=start, use_gtid=use_gtid)) as run:
+                run.until(lambda run=run: run.replicator.state().position == str(end_of(second)))  # type: ignore[misc]
+            known, made = (entries_of(at, start) for at in (tmp_path / "old", relay))
+            # The copy of a server has the same log at that place, so its position holds there, too.
+            assert [(one.lsn.position("bin"), one.gtid, one.row_events) for one in made] == [
+                (one.lsn.position("bin"), one.gtid, one.row_events) for one in known
+            ]
+            assert start is before or [one.lsn for one in made] == [one.lsn for one in known]
+            assert made[0].lsn > start.lsn
+            assert RelayReader(relay, "s").first == start.lsn
+            last = RelayReader(relay, "s").received
+            assert last is not None
+            assert RelayReader(relay, "s").gtid_set(last) == executed_on(second)
+        elsewhere = replace(after, position=str(replace(end_of(second), offset=4)))
+        error = halted(replace(config, relay=tmp_path / "none", start=elsewhere, use_gtid=False))
+        assert error.code == "other-source"
+
+
+def applied(relay: Path, server: Server) -> Applied:
+    received = RelayReader(relay, "s").received
+    assert received is not None
+    return Applied(received, str(end_of(server)), executed_on(server))
+
+
+def entries_of(relay: Path, start: Applied) -> list:
+    entries = (entry.transaction for entry in RelayReader(relay, "s").entries(start.lsn))
+    return [entry for entry in entries if entry.gtid]

@@ -1,0 +1,13 @@
+"""What set-up has compiled is the whole way of a change: rows really come through."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.replicate.warm import warm
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "python"])
+def test_the_made_up_rows_come_through(kernel, monkeypatch):
+    monkeypatch.setenv("PIDTS_KERNEL", kernel)
+    assert warm() == 4

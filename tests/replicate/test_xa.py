@@ -1,0 +1,390 @@
+"""Two-phase XA transactions of real servers, through relay, planner and decoder: what is committed is applied, once, when it is."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from pidts import sandbox
+from pidts.apply import Committer
+from pidts.batch.context import JobContext
+from pidts.batch.lanes import Blob, Pointer, apply, decode, pointers
+from pidts.batch.log import ddl_event
+from pidts.batch.meaning import Meaning
+from pidts.batch.workers import Commit, Workers
+from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Position, Table, TableName
+from pidts.plan import Limits, PlanState, next_state, plan_between
+from pidts.relay import RelayReader, purge, segments
+from pidts.replicate import ReplicatorConfig, run_process
+from pidts.rules import AllowList
+from pidts.sandbox import Server
+from pidts.schema import Dialect
+from pidts.source import SourceConfig
+from pidts.target.values import ValuesTarget
+
+from .test_live import RunSql, assert_holds_the_log, end_of, following, source_of
+
+numbers = itertools.count()
+Rows = list[tuple[Any, ...]]
+
+
+def tables(database: str) -> tuple[Table, ...]:
+    columns = (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.VARCHAR, length=500)))
+    key = Key("PRIMARY", ("id",), unique=True, primary=True)
+    return tuple(Table(TableName(database, name), columns, (key,)) for name in "im")
+
+
+class CrashError(Exception):
+    """The applying process is gone."""
+
+
+class Road:
+    """From a relay to a target in memory, as a task goes it; every `run` is a new process."""
+
+    def __init__(self, relay: Path, database: str, start: Position, workers: int = 2) -> None:
+        self.relay, self.workers, self.tables = relay, workers, tables(database)
+        self.target = ValuesTarget(f"xa {next(numbers)}")
+        self.allow = AllowList(do_dbs=(database,))
+        self.first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn.at(start))
+        self.lsn = self.first.lsn
+        session = self.target.connect()
+        for table in self.tables:
+            for statement in session.create_statements(table).statements:
+                session.execute(statement)
+        session.begin()
+        session.save_structures("t", "s", self.first.lsn, {table.name: table for table in self.tables})
+        session.commit()
+        session.close()
+
+    def run(self, limits: Limits | None = None, seen: Callable[[Lsn], None] = lambda _: None) -> None:
+        """Until nothing is left."""
+        limits = limits or Limits(idle_entries=1)
+        session = self.target.connect()
+        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        structures = session.load_structures("t", "s")
+        session.close()
+        workers, slowest = Workers.claimed(claimed)
+        state = PlanState.from_checkpoint(slowest.lsn, slowest.copy)
+        meaning = Meaning(self.allow, Dialect())
+        context = self._context(structures, claimed[0].epoch)
+        with (
+            closing(RelayReader(self.relay, "s")) as relay,
+            closing(Committer(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)) as committer,
+        ):
+            while True:
+                self.lsn = state.lsn
+                end = next_state(state, relay.entries(state.lsn), {}, limits, meaning)
+                if end is None:
+                    return
+                plan = plan_between(state, end, relay.entries(state.lsn), meaning)
+                moved = workers.moved(end)
+                blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
+                for pointer in pointers(plan):
+                    for blob in decode(context, Pointer.from_json(pointer.to_json())):
+                        blobs[blob.worker].append(blob)
+                for worker in range(self.workers):
+                    apply(committer, Commit(workers.checkpoints, moved.checkpoints), worker, blobs[worker])
+                state, workers = end, moved
+                seen(end.lsn)
+
+    def run_crashing(self) -> None:
+        """Breaks off at every point of the target's transactions once."""
+        for left in itertools.count(1):
+            points = iter(range(left))
+
+            def hook(point: str, points: Iterator[int] = points) -> None:
+                if next(points, None) is None:
+                    raise CrashError(point)
+
+            self.target.store.hook = hook
+            try:
+                self.run()
+                break
+            except CrashError:
+                continue
+            finally:
+                self.target.store.hook = None
+
+    def content(self) -> dict[str, Rows]:
+        return {
+            table.name.name: sorted(tuple(row.values()) for row in self.target.store.content(table.name).values())
+            for table in self.tables
+        }
+
+    def _context(self, structures: Mapping[TableName, Table], epoch: int) -> JobContext:
+        return JobContext(
+            task="t",
+            source=SourceConfig("nobody", 1, source_id="s"),
+            relay=self.relay,
+            staging=self.relay / "staging",
+            target=self.target,
+            workers=self.workers,
+            epoch=epoch,
+            change_no=0,
+            structures=structures,
+            dialect=Dialect(),
+            clock_is_utc=True,
+            charsets={},
+        )
+
+
+@contextmanager
+def sessions(server: Server, run_sql: RunSql, database: str) -> Iterator[Callable[[str, str], Rows]]:
+    """`do("a", sql)` in a session of that name, which stays; what is left prepared is rolled back (5.6 does that)."""
+    opened: dict[str, pymysql.Connection[Any]] = {}
+    prepared: set[str] = set()
+
+    def do(name: str, sql: str) -> Rows:
+        if name not in opened:
+            opened[name] = pymysql.connect(
+                host=server.host,
+                port=server.port,
+                user=server.user,
+                password=server.password,
+                database=database,
+                autocommit=True,
+                ssl_disabled=True,
+                init_command="SET SESSION innodb_lock_wait_timeout = 3",
+            )
+        with opened[name].cursor() as cursor:
+            cursor.execute(sql)
+            rows = list(cursor.fetchall())
+        if sql.startswith("XA PREPARE "):
+            prepared.add(sql.removeprefix("XA PREPARE "))
+        elif sql.startswith(("XA COMMIT ", "XA ROLLBACK ")):
+            prepared.discard(sql.split(" ", 2)[2])
+        return rows
+
+    try:
+        yield do
+    finally:
+        for connection in opened.values():
+            connection.close()
+        for xid in prepared if server.kind != "mysql56" else ():
+            until_not_refused(run_sql, server, f"XA ROLLBACK {xid}")
+
+
+def until_not_refused(run_sql: RunSql, server: Server, sql: str) -> None:
+    """A server needs a moment until it lets another session have what a closed one has prepared."""
+    for _ in range(100):
+        try:
+            run_sql(server, sql)
+        except pymysql.Error:
+            time.sleep(0.02)
+        else:
+            return
+    run_sql(server, sql)
+
+
+def content_of(server: Server, run_sql: RunSql, database: str) -> dict[str, Rows]:
+    return {name: run_sql(server, f"SELECT id, v FROM {database}.{name} ORDER BY id") for name in "im"}
+
+
+def prepare_and_leave(server: Server, name: str, sql: str) -> None:
+    connection = pymysql.connect(
+        host=server.host, port=server.port, user=server.user, password=server.password, ssl_disabled=True
+    )
+    with closing(connection), connection.cursor() as cursor:
+        for statement in (f"XA START '{name}'", sql, f"XA END '{name}'", f"XA PREPARE '{name}'"):
+            cursor.execute(statement)
+
+
+def make(run_sql: RunSql, server: Server, database: str) -> None:
+    for name, engine in (("i", "InnoDB"), ("m", "MyISAM")):
+        run_sql(
+            server,
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(500)) ENGINE={engine} CHARSET utf8mb4",
+            database=database,
+        )
+
+
+STEPS = """
+a XA START 'one', 'br', 7
+a INSERT INTO m VALUES (1, 'at once')
+a INSERT INTO i VALUES (1, 'one')
+b XA START X'00ff27', 'x''y'
+b INSERT INTO i VALUES (2, 'two'), (3, 'two')
+c INSERT INTO i VALUES (4, 'plain')
+b XA END X'00ff27', 'x''y'
+b XA PREPARE X'00ff27', 'x''y'
+a UPDATE i SET v = 'changed' WHERE id = 1
+a SAVEPOINT s
+a INSERT INTO i VALUES (90, 'undone')
+a ROLLBACK TO s
+a XA END 'one', 'br', 7
+a XA PREPARE 'one', 'br', 7
+c FLUSH BINARY LOGS
+c UPDATE i SET v = 'between' WHERE id = 4
+a XA COMMIT 'one', 'br', 7
+a UPDATE i SET v = 'after' WHERE id = 1
+b XA COMMIT X'00ff27', 'x''y'
+b DELETE FROM i WHERE id = 2
+b XA START 'back'
+b DELETE FROM i WHERE id = 3
+b XA END 'back'
+b XA PREPARE 'back'
+c INSERT INTO i VALUES (5, 'plain')
+b XA ROLLBACK 'back'
+b XA START 'quick'
+b INSERT INTO i VALUES (6, 'one phase')
+b XA END 'quick'
+b XA COMMIT 'quick' ONE PHASE
+b XA START 'one', 'br', 7
+b INSERT INTO i VALUES (7, 'name used again')
+b XA END 'one', 'br', 7
+b XA PREPARE 'one', 'br', 7
+b XA COMMIT 'one', 'br', 7
+a XA START 'never'
+a INSERT INTO i VALUES (91, 'never decided')
+a XA END 'never'
+a XA PREPARE 'never'
+""".strip().splitlines()
+COMPRESSED = [
+    "b SET SESSION binlog_transaction_compression = 1",
+    "b XA START 'packed'",
+    "b INSERT INTO i VALUES (8, REPEAT('a', 499)), (9, REPEAT('a', 499)), (10, REPEAT('a', 499))",
+    "b XA END 'packed'",
+    "b XA PREPARE 'packed'",
+    "b INSERT INTO m VALUES (2, 'between')",
+    "b XA COMMIT 'packed'",
+]
+
+
+def test_each_is_visible_from_its_commit_on(mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path) -> None:
+    server = mysql_like
+    make(run_sql, server, database)
+    start = end_of(server)
+    states: dict[Lsn, dict[str, Rows]] = {}
+    steps = [*(COMPRESSED if server.kind == "mysql97" else []), *STEPS]
+    with sessions(server, run_sql, database) as do:
+        for step in steps:
+            do(step[0], step[2:])
+            newest = max((server.directory / "binlog").glob("bin.0*"))
+            here = Lsn.at(Position(newest.name, newest.stat().st_size))
+            states[here] = {name: do("look", f"SELECT id, v FROM {name} ORDER BY id") for name in "im"}
+        config = ReplicatorConfig(source_of(server), tmp_path, start, segment_bytes=600)
+        with following(config) as run:
+            run.until_received(server)
+    assert_holds_the_log(tmp_path, server, start)
+    assert len(segments(tmp_path, "s")) > 5
+    road, met = Road(tmp_path, database, start), list[Lsn]()
+
+    def check(lsn: Lsn) -> None:
+        if lsn in states:
+            assert road.content() == states[lsn], str(lsn)
+            met.append(lsn)
+
+    road.run(Limits(transactions=1, idle_entries=1), check)
+    assert len(met) > 10
+    assert road.content()["i"][0] == (1, "after")
+    at_once = Road(tmp_path, database, start)
+    at_once.run()
+    crashing = Road(tmp_path, database, start)
+    crashing.run_crashing()
+    assert at_once.content() == crashing.content() == content_of(server, run_sql, database)
+
+
+@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql97])
+def test_kills_restarts_rotations_and_purges_in_between(
+    start_server: Callable[[], Server], run_sql: RunSql, tmp_path: Path
+) -> None:
+    with start_server() as server:
+        run_sql(server, "CREATE DATABASE d")
+        make(run_sql, server, "d")
+        start = end_of(server)
+        config = ReplicatorConfig(source_of(server), tmp_path, start, segment_bytes=2_000)
+        road = Road(tmp_path, "d", start)
+        process = multiprocessing.get_context("spawn").Process(target=run_process, args=(config,))
+        process.start()
+        try:
+            for name, row in (("early", 1), ("late", 2), ("back", 3)):
+                prepare_and_leave(server, name, f"INSERT INTO d.i VALUES ({row}, '{name}')")
+            until_not_refused(run_sql, server, "XA COMMIT 'early'")
+            end = Lsn.at(end_of(server))
+            reader = RelayReader(tmp_path, "s")
+            while (received := reader.received) is None or received < end:
+                assert reader.wait(received, 60)
+        finally:
+            process.kill()
+            process.join()
+        server.kill()
+        server.start()
+        run_sql(server, "FLUSH BINARY LOGS")
+        for number in range(10, 40):
+            run_sql(server, f"INSERT INTO d.i VALUES ({number}, REPEAT('x', 200))")
+        with following(config) as run:
+            run.until_received(server)
+        road.run()
+        assert [row[0] for row in road.content()["i"]] == [1, *range(10, 40)]
+        kept = len(segments(tmp_path, "s"))
+        purge(tmp_path, "s", road.lsn)
+        assert len(segments(tmp_path, "s")) == 1 < kept
+        assert len(list((tmp_path / "s").glob("*.log"))) > 1
+        with following(config) as run:
+            run_sql(server, "XA COMMIT 'late'")
+            run_sql(server, "XA ROLLBACK 'back'")
+            run_sql(server, "UPDATE d.i SET v = 'last' WHERE id = 2")
+            run.until_received(server)
+        road.run_crashing()
+        assert road.content() == content_of(server, run_sql, "d")
+
+
+def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
+    mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
+) -> None:
+    server = mysql_like
+    make(run_sql, server, database)
+    with sessions(server, run_sql, database) as do:
+        for name, row in (("a", 1), ("b", 2)):
+            do(name, f"XA START '{name}'")
+            do(name, f"INSERT INTO i VALUES ({row}, '{name}')")
+            do(name, f"XA END '{name}'")
+            do(name, f"XA PREPARE '{name}'")
+        start = end_of(server)
+        do("a", "XA ROLLBACK 'a'")
+        do("c", "INSERT INTO i VALUES (3, 'before')")
+        do("b", "XA COMMIT 'b'")
+    with following(ReplicatorConfig(source_of(server), tmp_path, start)) as run:
+        run.until_received(server)
+    road = Road(tmp_path, database, start)
+    if server.kind == "mysql56":  # it logs the rows with the commit
+        road.run()
+        assert road.content()["i"] == [(2, "b"), (3, "before")]
+        return
+    with pytest.raises(Halted) as caught:
+        road.run()
+    assert caught.value.code == "xa-not-received"
+    assert "X'62',X'',1" in caught.value.what
+    assert road.content()["i"] == [(3, "before")]
+
+
+def test_a_statement_in_it_is_seen_when_it_commits(
+    mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
+) -> None:
+    server = mysql_like
+    make(run_sql, server, database)
+    start = end_of(server)
+    with sessions(server, run_sql, database) as do:
+        for sql in (
+            "SET SESSION binlog_format = STATEMENT",
+            "XA START 'text'",
+            "INSERT INTO i VALUES (1, 'a')",
+            "XA END 'text'",
+            "XA PREPARE 'text'",
+            "XA COMMIT 'text'",
+        ):
+            do("a", sql)
+    with following(ReplicatorConfig(source_of(server), tmp_path, start)) as run:
+        run.until_received(server)
+    with closing(RelayReader(tmp_path, "s")) as reader:
+        (entry,) = [entry for entry in reader.entries() if entry.transaction.ddl]
+        assert (entry.prepared is None) is (server.kind == "mysql56")
+        assert ddl_event(reader, entry).sql == entry.transaction.ddl == "INSERT INTO i VALUES (1, 'a')"

@@ -1,0 +1,113 @@
+"""Several tasks on one relay: one replicator fills it, and another takes over when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pidts.model import ConfigError, Halted
+from pidts.relay import RelayReader, RelayWriter
+from pidts.replicate import read_status
+from pidts.sandbox import Server
+from pidts.task import replicator_process
+from pidts.task.config import load_task
+from pidts.task.duration import parse_duration
+from pidts.task.replicator_process import ReplicatorProcess
+
+TASK = """
+name: {name}
+task-mode: all
+target-database: {{host: 127.0.0.1, port: 9, user: root}}
+mysql-instances: [{{source-id: s, from: {{host: {host}, port: {port}, user: root}}}}]
+pidts: {{relay: ./relay, relay-keep: {keep}}}
+"""
+
+
+def task(folder: Path, name: str, port: int = 9, keep: str = "0") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(TASK.format(name=name, host="127.0.0.1", port=port, keep=keep))
+    return path
+
+
+@pytest.fixture
+def replicators(mariadb: Server, tmp_path: Path) -> Iterator[list[ReplicatorProcess]]:
+    found = [ReplicatorProcess(load_task(task(tmp_path, name, mariadb.port))) for name in ("one", "two")]
+    yield found
+    for replicator in found:
+        replicator.stop()
+
+
+def until(condition: Callable[[], object], meanwhile: Callable[[], None], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        meanwhile()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_one_fills_it_and_the_other_takes_over(
+    replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(replicator_process, "_LONGEST_PAUSE", 0.3)
+    first, second = replicators
+    relay = tmp_path / "relay"
+
+    def filled_by() -> int | None:
+        status = read_status(relay, "s")
+        return status["pid"] if status and status["connected"] else None
+
+    first.start()
+    until(filled_by, first.watch)
+    holder = filled_by()
+    assert holder is not None
+    second.start()
+    until(lambda: second._served, second.watch)
+    attempts = second._child
+    until(lambda: second._child is not attempts, second.watch)
+    assert filled_by() == holder
+    assert RelayReader(relay, "s").first is not None
+    os.kill(holder, signal.SIGKILL)
+    until(lambda: filled_by() not in {None, holder}, second.watch)
+    assert second._child is not None
+    assert filled_by() == second._child.pid
+
+
+def test_one_that_holds_the_relay_and_does_nothing_is_not_waited_for(
+    replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
+    hanging = RelayWriter.open(tmp_path / "relay", "s")
+    try:
+        replicators[0].start()
+        with pytest.raises(Halted, match=f"process {os.getpid()}") as caught:
+            until(lambda: False, replicators[0].watch)
+        assert caught.value.code == "relay-in-use"
+    finally:
+        hanging.close()
+
+
+def test_how_long_the_relay_keeps_what_is_applied(tmp_path: Path) -> None:
+    assert load_task(task(tmp_path, "shop", keep="1h30m")).relay_keep == 5400
+    assert load_task(task(tmp_path, "shop")).relay_keep == 0
+    with pytest.raises(ConfigError, match=r"pidts.relay-keep: 'soon' is no length of time") as caught:
+        load_task(task(tmp_path, "shop", keep="soon"))
+    assert caught.value.where.line == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90s", 90), ("30m", 1800), ("12h", 43200), ("7d", 604800), ("1d12h", 129600)]
+)
+def test_lengths_of_time(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "h", "1 h", "-1h", "1h!", "1.5h", "\u0661h", "99999d", "1w"])
+def test_what_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_duration(text)
