@@ -48,11 +48,14 @@ def print_events(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with closing(read_events(log, wanted, allow, structures, zone=zone, say=_say)) as changes:
-            for change in islice(changes, limit):
+            count = 0
+            for count, change in enumerate(islice(changes, limit), 1):  # noqa: B007 - it is looked at below
                 show(change)
                 if follow:
                     sys.stdout.flush()
         sys.stdout.flush()
+        if not count and tables and limit != 0:
+            _say(f"no event of {tables} in this part of the log")
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:

@@ -68,7 +68,8 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
 
 def _is_before(head: _Head, start: Point) -> bool:
     if isinstance(start, datetime):
-        return head.created <= start.timestamp()
+        # In the second in which a file was created, the one before may have been written to as well.
+        return head.created < start.timestamp()
     if isinstance(start, MySqlGtid):
         return not head.before.contains(start)
     if isinstance(start, MariaDbGtidSet):

@@ -1,0 +1,27 @@
+"""Where in a server's log a reading by time begins."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pidts.excerpt.seek import begin_of
+from pidts.sandbox import Server
+from pidts.source import SourceConfig
+
+SECOND = 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("moment", "file"), [(SECOND, "bin.000001"), (SECOND + 1, "bin.000003"), (SECOND - 1, "bin.000001")]
+)
+def test_files_of_one_second_are_all_read(monkeypatch, mariadb: Server, moment, file):
+    """What was committed in the second in which files were created may stand in the one before them."""
+    from pidts.excerpt import seek
+
+    created = {"bin.000001": SECOND - 50, "bin.000002": SECOND, "bin.000003": SECOND}
+    monkeypatch.setattr(seek, "binary_logs", lambda _: [(name, 1000) for name in created])
+    monkeypatch.setattr(seek, "_head", lambda _, name: seek._Head(created[name], seek.MySqlGtidSet()))
+    server = SourceConfig(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+    assert begin_of(server, datetime.fromtimestamp(moment, UTC)).file == file
