@@ -144,6 +144,9 @@ class _Run:
                 with self._losing_spark_is_transient(), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
+                with suppress(Transient):
+                    # While the task is stopped others purge the relay by this.
+                    mark.move(stream.state.lsn)
 
     def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> Begin:
         """Nobody who shares the relay purges it before this task knows where it stands."""
