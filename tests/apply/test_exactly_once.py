@@ -65,7 +65,7 @@ def test_crashes_change_nothing(batches, faults):
             with Committer(target, "t", "s", row.epoch, retry=Retry(attempts=20), sleep=lambda _: None) as writer:
                 for number in range(row.lsn.offset, len(batches)):
                     new = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, number + 1), batch=number)
-                    outcome = writer.commit(0, Lsn(0, 1, number), new, [net(number, batches[number])])
+                    outcome = writer.commit(0, Lsn(0, 1, number), new, lambda _, n=number: [net(n, batches[n])])
                     assert outcome is Outcome.APPLIED
                     moves.append(new.lsn)
             finished = True

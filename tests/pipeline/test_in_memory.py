@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.apply import Committer, DdlRunner, SchemaChange
-from pidts.batch.lanes import Blob, apply, copied
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.decoding import copied
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Op, Table, TableName, Transient
 from pidts.plan import BatchKind, CopyState, Limits, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between

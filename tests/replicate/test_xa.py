@@ -15,10 +15,13 @@ import pytest
 
 from pidts import sandbox
 from pidts.apply import Committer
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.lanes import Blob, Pointer, apply, decode, pointers
+from pidts.batch.decoding import decode
 from pidts.batch.log import ddl_event
 from pidts.batch.meaning import Meaning
+from pidts.batch.pointers import Pointer, pointers
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Position, Table, TableName
 from pidts.plan import Limits, PlanState, next_state, plan_between

@@ -19,15 +19,18 @@ COMMIT. What holds when it breaks off at each point:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Self
+from typing import Self, TypeAlias
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.model import Checkpoint, Lsn, Transient, Where
 from pidts.reduce import NetChange
+
+Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
+"""What to write may depend on what the target holds, and need not be in memory all at once."""
 
 
 class Committer:
@@ -49,23 +52,26 @@ class Committer:
         self._sleep = sleep
         self._session: TargetSession | None = None
 
-    def commit(self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Sequence[NetChange]) -> Outcome:
+    def commit(
+        self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Changes, *, has_rows: bool = True
+    ) -> Outcome:
         """Bring the worker from `expected` to `checkpoint.lsn` with these changes, or find that it is there already.
 
-        ALREADY is never said of what this very call committed, whatever became of the connection.
+        `changes` is asked in each attempt, when the worker's checkpoint is locked, and consumed one by one; `has_rows`
+        says beforehand whether it has any. ALREADY is never said of what this very call committed, whatever became of
+        the connection.
         """
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
-        rows = sum(change.deletes.num_rows + change.upserts.num_rows for change in changes)
         asked = False
         for attempt in range(1, self._retry.attempts + 1):
             try:
                 session = self._connected()
                 session.begin()
                 stored = session.lock_checkpoint(self._task, self._source, worker)
-                if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
+                if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
                     session.rollback()
                     return Outcome.APPLIED if asked else Outcome.ALREADY
-                for change in changes:
+                for change in changes(session):
                     session.write(change)
                 session.save_checkpoint(new)
                 asked = True

@@ -9,8 +9,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.lanes import Blob, Pointer, apply, decode
+from pidts.batch.decoding import decode
+from pidts.batch.pointers import Pointer
 from pidts.batch.workers import Commit
 from pidts.reduce import Counts
 from pidts.spark.failures import structured

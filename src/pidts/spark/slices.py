@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pidts.batch.lanes import pointers
 from pidts.batch.meaning import Meaning
+from pidts.batch.pointers import pointers
 from pidts.batch.staging import staged_chunk
 from pidts.model import Lsn
 from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between

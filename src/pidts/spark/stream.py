@@ -22,10 +22,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.ddl import run_ddl
-from pidts.batch.lanes import Blob, apply, decode, pointers
+from pidts.batch.decoding import decode
 from pidts.batch.meaning import Meaning
+from pidts.batch.pointers import pointers
 from pidts.batch.staging import forget
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, GtidSet, Halted, Lsn, Transient, Where, parse_gtid, parse_gtid_set

@@ -47,9 +47,9 @@ def state(target: Target, task: str, structure: Table) -> tuple[list[Checkpoint]
 
 def test_rows_and_checkpoint_arrive_together_and_once(target: Target, task: str, structure: Table) -> None:
     with committer(target, task, claimed(target, task)) as writer:
-        first = writer.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
-        again = writer.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 666)])])
-        late = writer.commit(0, lsn(50), checkpoint(100), [change(structure, upserts=[(1, 666)])])
+        first = writer.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 1)])])
+        again = writer.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 666)])])
+        late = writer.commit(0, lsn(50), checkpoint(100), lambda _: [change(structure, upserts=[(1, 666)])])
     assert (first, again, late) == (Outcome.APPLIED, Outcome.ALREADY, Outcome.ALREADY)
     (row,), rows = state(target, task, structure)
     assert (row.lsn, rows) == (lsn(200), [{"id": 1, "v": 1}])
@@ -57,17 +57,17 @@ def test_rows_and_checkpoint_arrive_together_and_once(target: Target, task: str,
 
 def test_a_gap_halts(target: Target, task: str, structure: Table) -> None:
     with committer(target, task, claimed(target, task)) as writer, pytest.raises(Halted, match="checkpoint-mismatch"):
-        writer.commit(0, lsn(150), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+        writer.commit(0, lsn(150), checkpoint(200), lambda _: [change(structure, upserts=[(1, 1)])])
     assert state(target, task, structure)[1] == []
 
 
 def test_an_older_run_is_refused_after_a_take_over(target: Target, task: str, structure: Table) -> None:
     old = committer(target, task, claimed(target, task))
-    old.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
+    old.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 1)])])
     with committer(target, task, claimed(target, task)) as new:
-        new.commit(0, lsn(200), checkpoint(300), [change(structure, upserts=[(1, 2)])])
+        new.commit(0, lsn(200), checkpoint(300), lambda _: [change(structure, upserts=[(1, 2)])])
     with pytest.raises(Fenced):
-        old.commit(0, lsn(300), checkpoint(400), [change(structure, upserts=[(1, 666)])])
+        old.commit(0, lsn(300), checkpoint(400), lambda _: [change(structure, upserts=[(1, 666)])])
     assert state(target, task, structure)[1] == [{"id": 1, "v": 2}]
 
 
@@ -84,7 +84,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
             0,
             lsn(place),
             checkpoint(place + 10),
-            [change(structure, deletes=[(place - 10,)], upserts=[(place, broken)])],
+            lambda _, at=place, tried=broken: [change(structure, deletes=[(at - 10,)], upserts=[(at, tried)])],
         )
         epoch = claimed(target, task)
         try:
@@ -125,10 +125,13 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
             raise Transient("target-lost", "cut")
 
     with committer(watched, task, epoch) as writer:
-        writer.commit(0, lsn(100), checkpoint(200), [])
+        writer.commit(0, lsn(100), checkpoint(200), lambda _: [])
         watched.points.clear()
         watched.watch = cut_once
-        assert writer.commit(0, lsn(200), checkpoint(300), [change(structure, upserts=[(1, 1)])]) is Outcome.APPLIED
+        assert (
+            writer.commit(0, lsn(200), checkpoint(300), lambda _: [change(structure, upserts=[(1, 1)])])
+            is Outcome.APPLIED
+        )
     if wire:
         assert wire.connections == 2
         wire.close()
@@ -140,21 +143,23 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
 def test_a_copy_batch_moves_by_its_progress(target: Target, task: str, structure: Table) -> None:
     with committer(target, task, claimed(target, task)) as writer:
         chunk = [change(structure, upserts=[(1, 1)])]
-        first = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), chunk)
-        again = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), chunk)
-        second = writer.commit(0, lsn(100), checkpoint(100, batch=2, copy="two"), [change(structure, upserts=[(2, 2)])])
+        first = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), lambda _: chunk)
+        again = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), lambda _: chunk)
+        second = writer.commit(
+            0, lsn(100), checkpoint(100, batch=2, copy="two"), lambda _: [change(structure, upserts=[(2, 2)])]
+        )
         assert (first, again, second) == (Outcome.APPLIED, Outcome.ALREADY, Outcome.APPLIED)
         with pytest.raises(Halted, match="neither"):
-            writer.commit(0, lsn(100), checkpoint(100, batch=3, copy="two"), chunk)
+            writer.commit(0, lsn(100), checkpoint(100, batch=3, copy="two"), lambda _: chunk)
     assert len(state(target, task, structure)[1]) == 2
 
 
 def test_two_tables_and_two_workers_move_alone(target: Target, task: str, structure: Table) -> None:
     epoch = claimed(target, task, workers=2)
     with committer(target, task, epoch) as one, committer(target, task, epoch) as two:
-        one.commit(0, lsn(100), checkpoint(200), [change(structure, upserts=[(1, 1)])])
-        two.commit(1, lsn(100), checkpoint(200), [change(structure, upserts=[(2, 2)])])
-        one.commit(0, lsn(200), checkpoint(300), [])
+        one.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 1)])])
+        two.commit(1, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(2, 2)])])
+        one.commit(0, lsn(200), checkpoint(300), lambda _: [])
     rows, found = state(target, task, structure)
     assert [row.lsn for row in rows] == [lsn(300), lsn(200)]
     assert len(found) == 2
@@ -170,6 +175,6 @@ def test_it_gives_up_after_so_many_attempts_and_says_what_is_open(target: Target
         Committer(Unreachable(), task, "s", 1, retry=Retry(attempts=4), sleep=pauses.append) as writer,
         pytest.raises(Transient, match="4 attempts"),
     ):
-        writer.commit(0, lsn(100), checkpoint(200), [])
+        writer.commit(0, lsn(100), checkpoint(200), lambda _: [])
     assert len(pauses) == 3
     assert pauses == sorted(pauses) or max(pauses) <= 0.4

@@ -235,7 +235,7 @@ def test_a_take_over_waits_for_a_running_change(world: World, impatient: None) -
 
 def test_workers_that_are_not_together_stop_it(world: World) -> None:
     with Committer(world.target, world.task, "s", world.epoch) as writer:
-        writer.commit(0, lsn(100), checkpoint(105), [])
+        writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False)
     with pytest.raises(Halted, match="checkpoint-mismatch"):
         world.ddl(f"TRUNCATE TABLE `{world.name.name}`")
 

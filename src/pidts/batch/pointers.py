@@ -1,0 +1,54 @@
+"""What a batch consists of, for Spark to hand out: pointers to data, never the data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pidts.model import Extent, Lsn
+from pidts.plan import BatchPlan, ChunkRequest, LogSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """One thing for one Spark task to do; exactly one field is set, or none: then it only wakes every worker."""
+
+    log: LogSlice | None = None
+    write: ChunkRequest | None = None
+    read: ChunkRequest | None = None
+
+    def to_json(self) -> str:
+        """One text: what a pointer is inside a data frame."""
+        data: dict[str, object] = {}
+        if self.log:
+            extent = self.log.extent
+            data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
+            if self.log.commit:
+                data["commit"] = str(self.log.commit)
+        if self.write:
+            data["write"] = self.write.to_json()
+        if self.read:
+            data["read"] = self.read.to_json()
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Pointer:
+        """The inverse of `to_json`."""
+        data = json.loads(text)
+        log = None
+        if "log" in data:
+            segment, offset, size, begin, number = data["log"]
+            commit = Lsn.parse(data["commit"]) if "commit" in data else None
+            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit)
+        write, read = (ChunkRequest.from_json(data[name]) if name in data else None for name in ("write", "read"))
+        return cls(log, write, read)
+
+
+def pointers(plan: BatchPlan) -> list[Pointer]:
+    """All there is to do in a batch, the empty pointer first: every worker has a checkpoint to move."""
+    return [
+        Pointer(),
+        *(Pointer(log=piece) for piece in plan.log),
+        *(Pointer(write=request) for request in plan.write),
+        *(Pointer(read=request) for request in plan.read),
+    ]
