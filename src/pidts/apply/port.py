@@ -72,6 +72,9 @@ class TargetSession(Protocol):
     def fingerprint(self, name: TableName) -> str | None:
         """A text that changes whenever the table's structure does, and only then; None where there is no table."""
 
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """The type of each column as `create_statements` would make it."""
+
     def create_statements(self, table: Table) -> Rendered:
         """How to create the table with all its keys."""
 

@@ -137,6 +137,16 @@ def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
     return show_findings(config.name, check_task(config), as_json=as_json)
 
 
+@app.command("plan")
+def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
+    """Show each table, its types and statements on the target, and its size; write nothing."""
+    config = _opened(task, debug=debug)
+    from pidts.cli.outlook import show_outlook
+    from pidts.task.outlook import outlook
+
+    return show_outlook(config, outlook(config), as_json=as_json)
+
+
 @app.command("replicate")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
     """Run a task's replicator alone: from the source into the relay."""

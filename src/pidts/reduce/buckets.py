@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Op
-from pidts.reduce.identity import identities, identity_columns
+from pidts.reduce.identity import identities
 from pidts.reduce.key_hash import key_hash, spreads, table_number
 
 
@@ -22,8 +22,8 @@ def buckets(batch: ChangeBatch, count: int) -> list[ChangeBatch | None]:
     if count < 1:
         raise ValueError(f"a number of buckets, not {count}")
     table = batch.table
-    names = identity_columns(table)
-    spread = [] if table.secondary_unique else [i for i, name in enumerate(names) if spreads(table.column(name))]
+    names = () if table.secondary_unique else table.identity
+    spread = [place for place, name in enumerate(names) if spreads(table.column(name))]
     parts: list[ChangeBatch | None] = [None] * count
     if not len(batch):
         return parts

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Halted, Op, Table, Where
+from pidts.model import ChangeBatch, Halted, Op, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,23 +41,11 @@ class Identities:
     """Updates that give their row another key."""
 
 
-def identity_columns(table: Table) -> tuple[str, ...]:
-    """The names of the columns that identify a row."""
-    if not table.identity:
-        raise Halted(
-            "no-key",
-            "The table has neither a primary key nor a unique key over columns that are never NULL",
-            where=Where(table=str(table.name)),
-            todo="Add a primary key on the source, or leave the table out of the task",
-        )
-    return table.identity
-
-
 def identities(batch: ChangeBatch) -> Identities:
     """Read the keys of all changes; halts where a key has a NULL, which would match no row on the target."""
-    names = identity_columns(batch.table)
-    before = [_plain_zero(values) for values in image_columns(batch, "before", names)]
-    after = [_plain_zero(values) for values in image_columns(batch, "after", names)]
+    names = batch.table.identity
+    before = [plain_zero(values) for values in image_columns(batch, "before", names)]
+    after = [plain_zero(values) for values in image_columns(batch, "after", names)]
     op = batch.rows.column("op")
     deleted, updated = pc.equal(op, int(Op.DELETE)), pc.equal(op, int(Op.UPDATE))
     current = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
@@ -86,5 +74,6 @@ def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
     return reduce(pc.or_, masks)
 
 
-def _plain_zero(values: pa.Array) -> pa.Array:
+def plain_zero(values: pa.Array) -> pa.Array:
+    """Without the sign of zero, where the values have one."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

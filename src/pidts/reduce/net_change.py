@@ -34,11 +34,27 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
-    """All of `deletes` are executed before any of `upserts`; within each, identities are distinct and sorted."""
+    """All of `deletes` are executed before any of `upserts`.
+
+    A table with a key: within each of the two, identities are distinct and sorted.
+
+    A table without one (`table.identity` is empty): rows are equal where all their columns are, exactly: bytes of text,
+    NULL equal to NULL, but zero without its sign.
+    """
 
     table: Table
     deletes: pa.Table
-    """The identity columns of the rows to remove; a row may stand here and in `upserts`: removed, then written anew."""
+    """The identity columns of the rows to remove; a row may stand here and in `upserts`: removed, then written anew.
+
+    Without a key: all columns, each distinct row once.
+    """
     upserts: pa.Table
-    """All columns (`table.arrow`) of the rows to write, whether the target has them or not."""
+    """All columns (`table.arrow`) of the rows to write, whether the target has them or not.
+
+    Without a key: rows to insert, a row as often as it is to be added.
+    """
     counts: Counts
+    times: pa.Int64Array | None = None
+    """Without a key: how many copies of each row of `deletes` to remove. The target has at least as many."""
+    safe: bool = False
+    """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Op, Where
-from pidts.reduce.identity import any_of, identities, identity_columns, image_columns
+from pidts.reduce.identity import any_of, identities, image_columns
+from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def _joined(parts: list[ChangeBatch]) -> ChangeBatch:
 
 def _net_change(batch: ChangeBatch) -> NetChange:
     table, size = batch.table, len(batch)
-    names = identity_columns(table)
+    names = table.identity
+    if not names:
+        deletes, times, upserts = multiset_change(batch)
+        return NetChange(table, deletes, upserts, _counts(batch), times)
     keys = identities(batch)
     order, logged = _order(batch)
     columns = keys.current

@@ -22,6 +22,7 @@ from pidts.schema.actions import (
 from pidts.schema.columns import column_type
 from pidts.schema.compare import differences
 from pidts.schema.ddl import classify
+from pidts.schema.definitions import type_text
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.render import column_clause, create_table, quote, quote_table, render_statement
 from pidts.schema.statements import (
@@ -87,4 +88,5 @@ __all__ = [
     "render_statement",
     "retargeted",
     "server_charset",
+    "type_text",
 ]

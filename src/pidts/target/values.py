@@ -216,6 +216,10 @@ class ValuesSession:
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """The source's own."""
+        return tuple(str(column.type.kind) for column in table.columns)
+
     def create_statements(self, table: Table) -> Rendered:
         """In this target's own language, which is JSON."""
         return Rendered((json.dumps({"create": table.to_json()}),))

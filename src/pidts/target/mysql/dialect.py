@@ -24,6 +24,7 @@ from pidts.schema import (
     create_table,
     quote,
     render_statement,
+    type_text,
 )
 from pidts.target.difference import difference
 from pidts.target.literals import Expression, Now, parse_default
@@ -116,6 +117,12 @@ def create(table: Table, server: Server) -> Rendered:
         ),
         tuple(notes),
     )
+
+
+def column_types(table: Table, server: Server) -> tuple[str, ...]:
+    """With the collation that a text gets here."""
+    made, _ = adapted(table, server)
+    return tuple(type_text(column.type, server.collations) for column in made.columns)
 
 
 def render(statement: Statement, before: _Structures, after: _Structures, server: Server, executed_at: int) -> Rendered:

@@ -143,6 +143,10 @@ class MySqlSession:
             raise
         return _COUNTER.sub("", str(rows[0][1]))
 
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """As this server can have them."""
+        return dialect.column_types(table, self._server)
+
     def create_statements(self, table: Table) -> Rendered:
         """With database, keys and comments."""
         return dialect.create(table, self._server)

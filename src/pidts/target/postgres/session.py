@@ -18,7 +18,7 @@ from pidts.target.difference import difference, refuse_unfillable, unfillable
 from pidts.target.meta import MetaStore
 from pidts.target.postgres import alter, meta
 from pidts.target.postgres.create import create_table
-from pidts.target.postgres.dialect import qualified
+from pidts.target.postgres.dialect import qualified, type_name
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.shape import PgTable, read_shape
@@ -143,6 +143,10 @@ class PostgresSession:
         """Nobody needs it here, DDL is part of the transaction; exact all the same."""
         shape = self._shape(name)
         return repr(shape) if shape else None
+
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """By the type mapping."""
+        return tuple(type_name(column.type) for column in table.columns)
 
     def create_statements(self, table: Table) -> Rendered:
         """With schema, keys and comments."""

@@ -1,0 +1,54 @@
+"""`pidts plan`: what a task would do, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pidts.model import PrecheckFailed
+from pidts.task.config import TaskConfig
+from pidts.task.outlook import TableOutlook, Way
+
+_STYLES = {Way.CREATE: "green", Way.USE: "cyan", Way.REFUSED: "bold red"}
+
+
+def show_outlook(config: TaskConfig, tables: Sequence[TableOutlook], *, as_json: bool) -> int:
+    """Print it; the exit code says whether some table is refused."""
+    refused = sum(table.way is Way.REFUSED for table in tables)
+    code = PrecheckFailed.exit_code if refused or not tables else 0
+    if as_json:
+        found = {"task": config.name, "mode": config.mode, "tables": [table.to_json() for table in tables]}
+        print(json.dumps(found, ensure_ascii=False))
+        return code
+    console = Console(soft_wrap=True, highlight=False)
+    for table in tables:
+        _show_table(console, table)
+    rows = sum(table.size.rows for table in tables if table.size)
+    size = sum(table.size.bytes for table in tables if table.size)
+    total = f"{config.name}: {len(tables)} tables, about {rows:,} rows in {size / 1e6:,.1f} MB"
+    console.print(Text(total + (f"; {refused} refused" if refused else "")))
+    if not tables:
+        console.print(Text("block-allow-list lets no table of the source pass", "bold red"))
+    return code
+
+
+def _show_table(console: Console, table: TableOutlook) -> None:
+    size = f"about {table.size.rows:,} rows" if table.size else "size unknown"
+    route = f"{table.source}" if table.source == table.target else f"{table.source} -> {table.target}"
+    key = f"key ({', '.join(table.key)})" if table.key else "no key: rows are found by all their columns"
+    console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {size}, {key}"))
+    grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for column in table.columns:
+        grid.add_row(column.name, Text(column.source_type), "->", Text(column.target_type))
+    console.print(grid)
+    for statement in table.statements:
+        console.print(Text(f"  {statement};", "dim"))
+    for note in table.notes:
+        console.print(Text(f"  note: {note}", "yellow"))
+    for problem in table.problems:
+        console.print(Text(f"  refused: {problem}", "red"))
+    console.print()

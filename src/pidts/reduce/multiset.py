@@ -1,0 +1,70 @@
+"""What a batch does to a table without a key: how many copies of which rows go and come.
+
+Such a table is a multiset. Each image of a change adds or takes one copy of a row, and in what order does not matter:
+the sum per distinct row is the whole effect. Rows that the log takes away were there at the start or came in the same
+batch, so the target has as many copies as the sum says it loses.
+
+Rows are told apart by their bits, as the source's images hold them. Only what is removed is joined across the sign of
+zero: a target compares 0.0 and -0.0 equal and would meet the same rows by both.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import ChangeBatch
+from pidts.reduce.identity import image_columns, plain_zero
+
+
+def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Table]:
+    """The distinct rows that go, how many copies of each, and the rows that come, repeated, in the order of the log."""
+    schema = batch.table.arrow
+    gone, new = (pc.indices_nonzero(batch.rows.column(side).is_valid()) for side in ("before", "after"))
+    images = [
+        pa.concat_arrays([before.take(gone), after.take(new)])
+        for before, after in zip(
+            *(image_columns(batch, side, schema.names) for side in ("before", "after")), strict=True
+        )
+    ]
+    copies = pa.concat_arrays(
+        [pa.repeat(pa.scalar(-1, pa.int64()), len(gone)), pa.repeat(pa.scalar(1, pa.int64()), len(new))]
+    )
+    sums = _summed(images, copies)
+    row, total = sums.column("place").combine_chunks(), sums.column("copies").combine_chunks()
+
+    less = pc.less(total, 0)
+    lost = [values.take(row.filter(less)) for values in images]
+    times = pc.negate(total.filter(less))
+    if any(pa.types.is_floating(kind) for kind in schema.types):
+        joined = _summed([plain_zero(values) for values in lost], times)
+        first = joined.column("place").combine_chunks()
+        lost, times = [values.take(first) for values in lost], joined.column("copies").combine_chunks()
+
+    more = pc.greater(total, 0)
+    added = _repeated(row.filter(more), total.filter(more))
+    return (
+        pa.Table.from_arrays(lost, schema=schema),
+        times,
+        pa.Table.from_arrays([values.take(added) for values in images], schema=schema),
+    )
+
+
+def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
+    """Per distinct row: the place of its last appearance and the sum of its copies, in the order of those places."""
+    by = [f"column{number}" for number in range(len(columns))]
+    rows = pa.Table.from_arrays([*columns, copies, pa.arange(0, len(copies))], names=[*by, "copies", "place"])
+    sums = rows.group_by(by, use_threads=False).aggregate([("copies", "sum"), ("place", "max")])
+    sums = sums.select(["copies_sum", "place_max"]).rename_columns(["copies", "place"])
+    return sums.sort_by("place")
+
+
+def _repeated(rows: pa.Int64Array, times: pa.Int64Array) -> pa.Int64Array:
+    """Each row number as often as it says."""
+    if pc.all(pc.equal(times, 1)).as_py():
+        return rows
+    ends = pc.cumulative_sum(times)
+    lists = pa.ListArray.from_arrays(
+        pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32()), pa.arange(0, ends[-1].as_py())
+    )
+    return rows.take(pc.list_parent_indices(lists))

@@ -1,0 +1,70 @@
+"""`pidts plan` tells what a run would do to each table, and does none of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.sandbox import Server
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def task(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql) -> Path:
+    for sql in (
+        "CREATE TABLE orders (id BIGINT UNSIGNED PRIMARY KEY, state ENUM('new','paid'), note TEXT, UNIQUE (note(20)))",
+        "CREATE TABLE plain (a INT, b DATETIME(3))",
+        "CREATE TABLE taken (id INT PRIMARY KEY, amount DECIMAL(8,2))",
+        "INSERT INTO orders VALUES (1, 'new', 'a'), (2, 'paid', 'b')",
+        "ANALYZE TABLE orders",
+    ):
+        run_sql(mariadb, sql, database=database)
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".taken (id integer PRIMARY KEY)', database=database)
+    path = tmp_path / "task.yaml"
+    path.write_text(f"""\
+name: {database}
+task-mode: all
+target-database: {{type: postgresql, host: {postgres.host}, port: {postgres.port}, user: {postgres.user},
+  password: "{postgres.password}", database: {database}}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {mariadb.host}, port: {mariadb.port}, user: {mariadb.user}, password: "{mariadb.password}"}}
+    block-allow-list: one
+block-allow-list: {{one: {{do-dbs: [{database}]}}}}
+""")
+    return path
+
+
+def test_a_plan_names_types_statements_sizes_and_what_is_refused(
+    task: Path, database: str, postgres: Server, run_sql: RunSql, capsys: Output
+) -> None:
+    assert run_command(["plan", str(task), "--json"]) == 3
+    told = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
+
+    orders = told["orders"]
+    assert (orders["way"], orders["key"], orders["rows"]) == ("create", ["id"], 2)
+    assert [(c["name"], c["target_type"]) for c in orders["columns"]] == [
+        ("id", "numeric(20)"),
+        ("state", "text"),
+        ("note", "text"),
+    ]
+    assert any("CREATE TABLE" in statement for statement in orders["statements"])
+    assert any("note" in note for note in orders["notes"])
+
+    assert told["plain"]["key"] == []
+    assert (told["taken"]["way"], told["taken"]["problems"]) == ("refused", ["it lacks column amount"])
+    made = "SELECT count(*) FROM information_schema.tables WHERE table_schema = %s"
+    assert run_sql(postgres, made, database, database=database) == [(1,)]
+
+    assert run_command(["plan", str(task)]) == 3
+    shown = capsys.readouterr().out
+    assert f"create  {database}.orders  about 2 rows, key (id)" in shown
+    assert "refused: it lacks column amount" in shown
