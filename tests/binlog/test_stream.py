@@ -8,11 +8,13 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 
 from pidts.binlog import EventType, decode_slice, decode_stream, whole_events
 from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
@@ -45,25 +47,57 @@ def rows_of(batches: Any) -> dict[TableName, pa.Table]:
 @pytest.mark.parametrize("name", MOVING)
 @pytest.mark.parametrize("size", [50, 1000, 10**9])
 def test_pieces_give_the_same_rows(name, size, kernel, monkeypatch):
-    monkeypatch.setattr("pidts.binlog.stream._STREAM_BATCH_BYTES", 20)
+    monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 20)
     recording = load(name)
     raw = recording.events
 
     def pieces() -> Iterator[bytes]:
         return whole_events(raw[at : at + size] for at in range(0, len(raw), size))
 
-    found = rows_of(decode_stream(pieces, **told(recording)))
+    stretches = [
+        [lsn for batch in stretch for lsn in batch.rows["lsn"].to_pylist()]
+        for stretch in decode_stream(pieces, **told(recording))
+    ]
+    assert all(max(one) < min(two) for one, two in pairwise(filter(None, stretches)))
+    found = rows_of(chain.from_iterable(decode_stream(pieces, **told(recording))))
     expected = rows_of(decode_slice(raw, **told(recording)))
     assert found.keys() == expected.keys()
     assert all(found[table].equals(rows) for table, rows in expected.items())
 
 
 def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(kernel, monkeypatch):
-    monkeypatch.setattr("pidts.binlog.stream._STREAM_BATCH_BYTES", 1)
+    monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 1)
     for closing, parts in (("COMMIT", 3), ("ROLLBACK", 0)):
         log = made_log([5, 5, 5], closing)
-        batches = list(decode_stream(lambda log=log: [b"".join(log.events)], **about(log)))  # type: ignore[misc]
-        assert len(batches) == parts
+        stretches = list(decode_stream(lambda log=log: log.events, **about(log)))  # type: ignore[misc]
+        assert len(stretches) == parts
+
+
+@pytest.mark.parametrize(("closing", "leaves"), [("COMMIT", True), ("ROLLBACK", False)])
+def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, kernel):
+    """Its one event holds several pieces' worth of rows; a rollback inside it is seen before any row leaves."""
+    inner = bare(EventType.TABLE_MAP, TABLE_MAP)
+    for _ in range(10):
+        inner += bare(EventType.WRITE_ROWS_V1, row(1 << 20))
+    inner += bare(EventType.QUERY, bytes(8) + b"\0\0\0\0\0" + b"\0" + closing.encode())
+    log = LogMaker(random.Random(1), flavor="mariadb")
+    log.gtid()
+    size = b"\3\4\xfd" + len(inner).to_bytes(3, "little")
+    log.put(EventType.TRANSACTION_PAYLOAD, b"\2\1\0" + size + b"\0" + zstandard.compress(inner))
+    found = list(decode_stream(lambda: log.events, **about(log)))
+    assert (len(found) > 1) == leaves
+    expected = rows_of(decode_slice(b"".join(log.events), **about(log)))
+    taken = rows_of(chain.from_iterable(found))
+    assert taken.keys() == expected.keys()
+    assert all(taken[table].equals(rows) for table, rows in expected.items())
+    assert sum(map(len, taken.values())) == (10 if leaves else 0)
+
+
+def bare(kind: int, content: bytes) -> bytes:
+    """An event as it stands in a compressed transaction: without a checksum."""
+    raw = bytearray(19)
+    raw[4], raw[9:13] = kind, (19 + len(content)).to_bytes(4, "little")
+    return bytes(raw) + content
 
 
 def made_log(sizes: list[int], closing: str) -> LogMaker:
@@ -124,7 +158,7 @@ def large() -> None:
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count, last = 0, Lsn(0, 0, 0).to_bytes()
-    for batch in decode_stream(pieces, **about(first)):
+    for batch in chain.from_iterable(decode_stream(pieces, **about(first))):
         lsns = batch.rows["lsn"].to_pylist()
         assert lsns == sorted(lsns)
         assert lsns[0] > last

@@ -95,9 +95,7 @@ def test_a_missing_privilege(run: Any, own_source: Server, run_sql: RunSql, data
     assert "GRANT" in error["todo"]
 
 
-@pytest.mark.parametrize(
-    ("setting", "bad", "good"), [("binlog_format", "STATEMENT", "ROW"), ("binlog_row_image", "MINIMAL", "FULL")]
-)
+@pytest.mark.parametrize(("setting", "bad", "good"), [("binlog_format", "STATEMENT", "ROW")])
 def test_a_log_that_does_not_hold_whole_rows(
     run: Any, own_source: Server, run_sql: RunSql, setting: str, bad: str, good: str
 ) -> None:

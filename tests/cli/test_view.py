@@ -74,4 +74,6 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
         "batches": 9,
         "seconds": 12.0,
         "locked_rows": 0,
+        "refetched": 0,
+        "cause": None,
     }

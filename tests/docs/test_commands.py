@@ -103,7 +103,7 @@ def test_the_quick_start(tmp_path: Path, run_sql: RunSql) -> None:
                 elif command != "./demo --seconds 30":
                     ran.append(command)
                     quick_start_command("; ".join([*exports, command]), tmp_path, source, target, run_sql)
-        assert len(ran) == 4
+        assert len(ran) == 5
 
 
 def fill(source: Server, target: Server, run_sql: RunSql) -> None:
@@ -134,6 +134,9 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         return
     done = run(command, 200, folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    if " plan " in command:
+        assert "create  shop.orders" in done.stdout
+        assert "1 table, " in done.stdout
     if "--until-synced" in command:
         assert run_sql(target, states, database="shop") == [(1, "new"), (2, "new")]
     if " events " in command:

@@ -20,7 +20,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.decoding import copied
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Op, Table, TableName, Transient
-from pidts.plan import BatchKind, CopyState, Limits, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
+from pidts.plan import CopyState, Limits, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
@@ -65,39 +65,41 @@ class Pipeline:
         claimed = tuple(session.claim("t", "s", self.workers, self.first))
         structures = session.load_structures("t", "s")
         session.close()
-        workers, slowest = Workers.claimed(claimed)
-        state = PlanState.from_checkpoint(slowest.lsn, slowest.copy)
+        workers, state, _ = Workers.claimed(claimed)
         committer = Committer(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)
         chunks = {}
         while True:
             staged = {request.table: chunks[request][0] for request in state.reading}
-            end = next_state(state, self.source.entries(state.lsn), staged, self.limits, self.work)
+            end = next_state(state, self.log, staged, self.limits, self.work, None, state.dues)
             if end is None:
                 break
-            plan = plan_between(state, end, self.source.entries(state.lsn), self.work)
+            plan = plan_between(state, end, self.log, self.work)
             moved = workers.moved(end)
             before, after = workers.checkpoints, moved.checkpoints
             commit = Commit(before, after)
-            if end.kind is BatchKind.DDL:
-                statement = classify(plan.ddl.transaction.ddl, "shop")
-                changed = structures_after(statement, structures, {})
-                change = SchemaChange(
-                    statement=statement,
-                    text=plan.ddl.transaction.ddl,
-                    before={name: structures.get(name) for name in changed},
-                    after=changed,
-                    structures=changed,
-                )
-                runner = DdlRunner(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)
-                runner.run(change, before[0].lsn, after)
-                structures = {**structures, **changed}
-            else:
-                self.rows(state, plan, structures, chunks, committer, commit)
+            self.rows(state, plan, structures, chunks, committer, commit)
             for request in plan.read:
                 chunks[request] = self.read(request, structures[NAME], between)
             between()
             state, workers = end, moved
+            for due in state.dues:
+                structures = {**structures, **self.schema_change(due, structures, claimed[0].epoch)}
         committer.close()
+
+    def log(self, at, to=None):
+        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+
+    def schema_change(self, due, structures, epoch):
+        """What the change leaves, or nothing where an earlier run has made it."""
+        runner = DdlRunner(self.target, "t", "s", epoch, sleep=lambda _: None)
+        if runner.is_done(due):
+            return {}
+        text = next(entry.transaction.ddl for entry in self.log(self.first.lsn) if entry.transaction.lsn == due)
+        statement = classify(text, "shop")
+        changed = structures_after(statement, structures, {})
+        before = {name: structures.get(name) for name in changed}
+        runner.run(SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed), due)
+        return changed
 
     def rows(self, state, plan, structures, chunks, committer, commit):
         blobs = [[] for _ in range(self.workers)]

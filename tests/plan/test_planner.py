@@ -3,12 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName, Transaction, Xa, XaStep
 from pidts.plan import (
-    BatchKind,
     ChunkRequest,
     CopyState,
     Limits,
@@ -52,12 +49,12 @@ def work_of(entry: LogEntry) -> Work:
     return Work(WorkKind.ROWS if ORDERS in entry.transaction.tables else WorkKind.NOTHING)
 
 
-def behind(entries: list[LogEntry], lsn: Lsn) -> list[LogEntry]:
-    return [entry for entry in entries if entry.transaction.lsn > lsn]
+def behind(entries: list[LogEntry], at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+    return [entry for entry in entries if at < entry.transaction.lsn and (to is None or entry.transaction.lsn <= to)]
 
 
-def plan(state, entries, staged=None, limits=LIMITS, goal=None):
-    return next_state(state, behind(entries, state.lsn), staged or {}, limits, work_of, goal)
+def plan(state, entries, staged=None, limits=LIMITS, goal=None, done=()):
+    return next_state(state, lambda at, to: behind(entries, at, to), staged or {}, limits, work_of, goal, done)
 
 
 def offset(lsn: Lsn) -> int:
@@ -76,16 +73,20 @@ def test_a_batch_is_no_larger_than_its_limit():
     assert offset(plan(PlanState(START), log("rrrrrr")).lsn) == 3
 
 
-def test_a_ddl_is_a_batch_of_its_own():
+def test_a_batch_ends_before_a_ddl_and_the_next_goes_over_it_once_it_is_done():
     entries = log("rdr")
+    before = plan(PlanState(START), entries)
+    assert (offset(before.lsn), before.due) == (1, entries[1].transaction.lsn)
+    assert plan(before, entries) is None
+    behind_it = plan(before, entries, done=before.dues)
+    assert (offset(behind_it.lsn), behind_it.due, behind_it.held) == (3, None, ())
+
+
+def test_of_two_ddls_in_a_row_the_second_begins_when_the_first_is_done():
+    entries = log("dd")
     first = plan(PlanState(START), entries)
-    second = plan(first, entries)
-    third = plan(second, entries)
-    assert [(offset(state.lsn), state.kind) for state in (first, second, third)] == [
-        (1, BatchKind.ROWS),
-        (2, BatchKind.DDL),
-        (3, BatchKind.ROWS),
-    ]
+    second = plan(first, entries, done=first.dues)
+    assert [(offset(state.lsn), offset(state.due)) for state in (first, second)] == [(0, 1), (1, 2)]
 
 
 def test_other_tables_alone_are_no_batch_until_there_are_many():
@@ -96,10 +97,9 @@ def test_other_tables_alone_are_no_batch_until_there_are_many():
 
 def test_a_ddl_behind_other_tables_is_reached():
     entries = log("nmdr")
-    state, kinds = PlanState(START), []
-    while (state := plan(state, entries)) is not None:
-        kinds.append((offset(state.lsn), state.kind))
-    assert kinds == [(2, BatchKind.ROWS), (3, BatchKind.DDL), (4, BatchKind.ROWS)]
+    before = plan(PlanState(START), entries)
+    assert (offset(before.lsn), offset(before.due)) == (2, 3)
+    assert offset(plan(before, entries, done=before.dues).lsn) == 4
 
 
 def test_a_goal_behind_other_tables_is_reached():
@@ -139,15 +139,20 @@ def test_a_window_longer_than_the_limits_is_not_cut():
     assert offset(plan(reading, log("rrrrrrr"), staged(reading, high=5)).lsn) == 5
 
 
+def test_a_batch_that_became_long_writes_no_chunk_and_does_not_wait_for_its_window():
+    reading = plan(copying(), [])
+    limits = replace(LIMITS, copy_bytes=250)
+    after = plan(reading, log("rrrrrrr"), staged(reading, high=5), limits=limits)
+    assert (offset(after.lsn), after.written) == (3, ())
+
+
 def test_a_chunk_whose_window_holds_a_ddl_is_read_again():
     entries = log("rdr")
     reading = plan(copying(), [])
     chunk = staged(reading, high=3)
     first = plan(reading, entries, chunk)
     assert (offset(first.lsn), first.written, first.reading) == (1, (), ())
-    ddl = plan(first, entries)
-    assert ddl.kind is BatchKind.DDL
-    again = plan(ddl, entries)
+    again = plan(first, entries, done=first.dues)
     assert again.reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
 
@@ -155,9 +160,8 @@ def test_a_chunk_that_the_source_refused_is_read_again_behind_the_ddl():
     entries = log("rd")
     reading = plan(copying(), [])
     first = plan(reading, entries, staged(reading, high=2, stale=True))
-    ddl = plan(first, entries)
-    assert (first.written, ddl.kind) == ((), BatchKind.DDL)
-    assert plan(ddl, entries).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
+    assert (first.written, offset(first.due)) == ((), 2)
+    assert plan(first, entries, done=first.dues).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
 
 def test_a_refusal_that_no_ddl_explains_halts():
@@ -171,12 +175,19 @@ def test_a_chunk_whose_file_is_gone_is_read_again():
     assert plan(reading, []).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
 
+def over(state: PlanState, work: Work) -> PlanState:
+    """Behind one DDL that is done."""
+    entries = log("d")
+    return next_state(
+        state, lambda at, to: behind(entries, at, to), {}, LIMITS, lambda _: work, None, [entries[0].transaction.lsn]
+    )
+
+
 def test_a_table_with_another_key_is_copied_from_its_beginning():
     work = Work(WorkKind.DDL, recopied=(ORDERS,))
-    again = next_state(copying((5,)), log("d"), {}, LIMITS, lambda _: work)
-    assert again.copy == {ORDERS: CopyState()}
+    assert over(copying((5,)), work).copy[ORDERS].after is None
     done = PlanState(START, {ORDERS: CopyState(after=(5,), done=True)})
-    assert next_state(done, log("d"), {}, LIMITS, lambda _: work).copy == done.copy
+    assert over(done, work).copy == done.copy
 
 
 def test_the_last_chunk_ends_the_copy():
@@ -185,15 +196,13 @@ def test_the_last_chunk_ends_the_copy():
 
 
 def test_a_dropped_table_is_copied_no_further():
-    entries = log("d")
-    gone = next_state(copying(), entries, {}, LIMITS, lambda _: Work(WorkKind.DDL, gone=(ORDERS,)))
-    assert gone.copy == {}
+    assert over(copying(), Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
 
 
 def test_a_renamed_table_keeps_its_progress():
     other = TableName("shop", "sales")
-    state = next_state(copying((5,)), log("d"), {}, LIMITS, lambda _: Work(WorkKind.DDL, renamed=((ORDERS, other),)))
-    assert state.copy == {other: CopyState(after=(5,))}
+    (copy,) = over(copying((5,)), Work(WorkKind.DDL, renamed=((ORDERS, other),))).copy.items()
+    assert (copy[0], copy[1].after) == (other, (5,))
 
 
 def test_a_state_survives_spark_s_offset_log():
@@ -212,7 +221,7 @@ def test_a_restart_forgets_what_was_read_and_keeps_what_was_written():
 def test_slices_join_neighbours_and_leave_out_others():
     entries = log("rrnr")
     end = PlanState(entries[-1].transaction.lsn)
-    batch = plan_between(PlanState(START), end, entries, work_of)
+    batch = plan_between(PlanState(START), end, lambda at, to: behind(entries, at, to), work_of)
     assert [(piece.extent.offset, piece.extent.size) for piece in batch.log] == [(START.offset, 400)]
     assert batch.row_events == 3
     assert batch.gtids == ("0-1-1", "0-1-2", "0-1-3", "0-1-4")
@@ -229,7 +238,9 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
     entries = log("rmrrr")
     place = PreparedExtent(1, entries[1].extent.offset, 100, entries[1].transaction.begin)
     entries[3] = committed(entries[3], place)
-    batch = plan_between(PlanState(START), PlanState(entries[-1].transaction.lsn), entries, work_of)
+    batch = plan_between(
+        PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), work_of
+    )
     at = entries[3].transaction.xa.at
     assert [(piece.extent.offset, piece.begin, piece.commit) for piece in batch.log] == [
         (entries[0].extent.offset, START, None),
@@ -256,30 +267,3 @@ def test_a_commit_of_unknown_rows_halts_behind_all_that_is_known():
         plan(before, entries)
     assert caught.value.code == "xa-not-received"
     assert offset(plan(PlanState(entries[2].transaction.lsn), entries).lsn) == 4
-
-
-@given(st.text("rdnm", max_size=40), st.integers(1, 5), st.sampled_from([1, 3, 10_000]), st.data())
-def test_batches_cover_the_log_once_end_at_transactions_and_never_cross_a_ddl(kinds, size, idle, data):
-    """Whatever of the log is there when the planner is asked: no gap, no overlap, each DDL alone."""
-    entries = log(kinds)
-    limits = Limits(transactions=size, row_events=size, idle_entries=idle)
-    state, seen = PlanState(START), []
-    while True:
-        rest = behind(entries, state.lsn)
-        shown = rest[: data.draw(st.integers(1, max(len(rest), 1)))]
-        after = next_state(state, shown, {}, limits, work_of)
-        if after is None:
-            # Only other tables' transactions may be left waiting, and only while nothing of ours is behind them.
-            assert all(work_of(entry).kind is WorkKind.NOTHING for entry in shown)
-            if len(shown) < len(rest):
-                continue
-            seen += rest
-            break
-        assert next_state(state, shown, {}, limits, work_of) == after
-        covered = [entry for entry in rest if entry.transaction.lsn <= after.lsn]
-        assert covered[-1].transaction.lsn == after.lsn
-        ddls = [entry for entry in covered if entry.transaction.ddl]
-        assert len(covered) == 1 if ddls else after.kind is BatchKind.ROWS
-        seen += covered
-        state = after
-    assert seen == entries

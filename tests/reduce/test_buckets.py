@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -145,7 +146,72 @@ def test_an_update_within_one_bucket_stays_an_update() -> None:
     assert buckets(changes, 1) == [changes]
 
 
-def test_an_empty_batch_has_no_parts_and_a_table_without_a_key_halts() -> None:
+def test_an_empty_batch_has_no_parts_and_a_table_without_a_key_stays_whole() -> None:
     assert buckets(batch(table(INT), []), 3) == [None, None, None]
-    with pytest.raises(Halted, match="no-key"):
-        buckets(batch(table(), [(Op.INSERT, None, ())]), 3)
+    changes = batch(table(), [(Op.INSERT, None, ())] * 9)
+    assert [part for part in buckets(changes, 3) if part is not None] == [changes]
+
+
+def test_a_table_whose_target_has_more_unique_keys_stays_whole() -> None:
+    changes = batch(table(INT), [(Op.INSERT, None, (n,)) for n in range(100)])
+    assert [part for part in buckets(changes, 8, watched=["v"]) if part is not None] == [changes]
+
+
+def test_a_unique_key_that_contains_the_identity_keeps_nothing_together() -> None:
+    plain = table(INT)
+    wider = replace(plain, keys=(*plain.keys, Key("wider", ("v", "k0"), unique=True)))
+    changes = batch(wider, [(Op.INSERT, None, (n,)) for n in range(100)])
+    assert sum(part is not None for part in buckets(changes, 8)) == 8
+
+
+def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]) -> ChangeBatch:
+    """Updates as MINIMAL row images tell them: the key before, then the columns of a bitmap."""
+    changes = batch(table, [(Op.UPDATE, old, new) for old, new, _ in updates])
+    keys = len(table.identity)
+    told = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]
+    rows = changes.rows.set_column(4, changes.rows.schema.field(4), pa.array(told, pa.binary()))
+    return ChangeBatch(table, rows)
+
+
+def test_an_update_told_in_part_has_the_keys_that_it_does_not_repeat() -> None:
+    one = table(INT, INT)
+    key, other = next(((a, 1), (a, 2)) for a in range(99) if place(one, (a, 1), 2) != place(one, (a, 2), 2))
+    for kept, bits in (((None, None), 0b100), ((key[0], None), 0b101), (key, 0b111)):
+        parts = buckets(in_part(one, (key, kept, bits)), 2)
+        assert [part is not None for part in parts] == [place(one, key, 2) == number for number in range(2)]
+    same = next((a, 3) for a in range(99) if place(one, (a, 3), 2) == place(one, (a, 4), 2))
+    (part,) = [part for part in buckets(in_part(one, (same, (None, 4), 0b010)), 2) if part is not None]
+    assert part.rows.column("op").to_pylist() == [Op.UPDATE]
+    with pytest.raises(Halted, match="two workers"):
+        buckets(in_part(one, (key, key, 0b111), (key, (None, other[1]), 0b010)), 2)
+
+
+def test_the_halves_of_an_update_told_in_part_have_each_their_own_bitmap() -> None:
+    one = table(INT)
+    here, there = next((a, b) for a in range(9) for b in range(9) if place(one, (a,), 2) < place(one, (b,), 2))
+    left, right = buckets(in_part(one, ((here,), (there,), 0b11), ((here,), (None,), 0b10)), 2)
+    assert left is not None
+    assert right is not None
+    assert (left.rows.column("op").to_pylist(), right.rows.column("op").to_pylist()) == (
+        [Op.DELETE, Op.UPDATE],
+        [Op.INSERT],
+    )
+    assert (left.rows.column("partial").to_pylist(), right.rows.column("partial").to_pylist()) == (
+        [b"\x01", b"\x01\x02"],
+        [None],
+    )
+
+
+def test_a_generated_column_may_be_missing_where_a_row_gets_another_worker() -> None:
+    one = table(INT)
+    made = replace(one, columns=(one.columns[0], replace(one.columns[1], generated=True)))
+    here, there = next((a, b) for a in range(9) for b in range(9) if place(one, (a,), 2) < place(one, (b,), 2))
+    _, right = buckets(in_part(made, ((here,), (there,), 0b01)), 2)
+    assert right is not None
+    assert right.rows.column("partial").to_pylist() == [b"\x01\x01"]
+
+
+def test_a_table_of_the_source_goes_with_its_part() -> None:
+    changes = batch(table(INT), [(Op.INSERT, None, (n,)) for n in range(100)])
+    merged = replace(changes, upstream=TableName("shard", "one"))
+    assert {part.upstream for part in buckets(merged, 4) if part is not None} == {TableName("shard", "one")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
-from pidts.reduce import Counts, NetChange, net_changes
+from pidts.reduce import ANYTHING, Counts, NetChange, UniqueKey, net_changes, watched_columns
 
 INT = ColumnType(Kind.INT)
 C, N, U, D = Op.COPY, Op.INSERT, Op.UPDATE, Op.DELETE
@@ -165,9 +166,146 @@ def test_keys_of_every_type_name_their_rows(kind: ColumnType, one: Any, two: Any
     assert rows(found.upserts) == [(two, 3, 1)]
 
 
-def test_a_table_without_a_key_halts() -> None:
-    with pytest.raises(Halted, match="no-key"):
-        net(table(INT, INT, key=0), (N, None, (1, 1)))
+def test_a_table_without_a_key_keeps_its_multiplicity() -> None:
+    found = net(
+        table(INT, INT, key=0),
+        *[(N, None, (1, None))] * 3,
+        (D, (1, None), None),
+        (U, (2, 2), (3, 3)),
+        (U, (2, 2), (2, 2)),
+        *[(D, (4, 4), None)] * 2,
+        (C, None, (5, 5)),
+    )
+    assert (rows(found.deletes), found.times) == ([(4, 4), (2, 2)], pa.array([2, 1], pa.int64()))
+    assert rows(found.upserts) == [(1, None), (1, None), (3, 3), (5, 5)]
+    assert found.counts == Counts(inserted=3, updated=2, deleted=3, copied=1)
+    assert net(TWO, (D, (1, 1), None)).times is None
+
+
+EVERY = tuple(
+    ColumnType(kind, precision=65 if kind is Kind.DECIMAL else None, scale=2 if kind is Kind.DECIMAL else None)
+    for kind in Kind
+)
+
+
+def test_rows_without_a_key_are_told_apart_in_every_type() -> None:
+    for kind in (*EVERY, ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.BIGINT, unsigned=True)):
+        arrow = kind.arrow
+        if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+            values = pa.array([b"a", b"a ", b"A"], pa.binary()).cast(arrow)
+        elif pa.types.is_decimal(arrow) or pa.types.is_floating(arrow):
+            values = pa.array([1, 2, 3], pa.int8()).cast(arrow)
+        else:
+            values = pa.array([1, 2, 3], pa.int64() if arrow.bit_width == 64 else pa.int32())
+            values = values.cast(arrow) if pa.types.is_integer(arrow) else values.view(arrow)
+        values = pa.concat_arrays([values, pa.nulls(1, arrow)])
+        image = pa.StructArray.from_arrays(
+            [pa.repeat(7, 4).cast(pa.int32()), values], fields=list(table(INT, kind).arrow)
+        )
+        before, after = image.take(pa.array([0, 1, 3, None, None])), image.take(pa.array([None, None, None, 0, 2]))
+        lsns = pa.array([Lsn(0, 1, 100, row).to_bytes() for row in range(5)], pa.binary(Lsn.SIZE))
+        ops = pa.array([D, D, D, N, N], pa.int8())
+        (found,) = net_changes([ChangeBatch.of(table(INT, kind, key=0), lsns, ops, before, after)])
+        assert found.deletes["b"].combine_chunks().equals(values.take(pa.array([1, 3]))), kind
+        assert found.upserts["b"].combine_chunks().equals(values.take(pa.array([2]))), kind
+        assert found.times == pa.array([1, 1], pa.int64())
+        assert found.deletes.schema == found.upserts.schema == found.table.arrow
+
+
+def test_without_a_key_zero_has_its_sign_where_it_is_written_and_none_where_it_is_removed() -> None:
+    signed = table(ColumnType(Kind.DOUBLE), key=0)
+    found = net(signed, (N, None, (-0.0,)), (D, (0.0,), None))
+    assert ([str(*row) for row in rows(found.deletes)], [str(*row) for row in rows(found.upserts)]) == (
+        ["0.0"],
+        ["-0.0"],
+    )
+    both = net(signed, (D, (-0.0,), None), (D, (0.0,), None), (D, (1.0,), None))
+    assert (len(both.deletes), both.times.to_pylist()) == (2, [2, 1])
+
+
+SHARDS = [TableName("d", "t_1"), TableName("d", "t_2")]
+
+
+def merged(table: Table, *changes: tuple[int, Any]) -> NetChange:
+    """Changes of two tables in log order, as they arrive: first all of the one, then all of the other."""
+    whole = batch(table, *(change for _, change in changes))
+    parts = []
+    for shard, name in enumerate(SHARDS):
+        mine = [place for place, (its, _) in enumerate(changes) if its == shard]
+        parts.append(ChangeBatch(table, whole.rows.take(pa.array(mine, pa.int64())), name))
+    (one,) = net_changes(parts)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("changes", "deletes", "upserts"),
+    [
+        pytest.param([(1, (N, None, (1, 1))), (0, (D, (1, 1), None))], [], [(1, 1)], id="copied over, then deleted"),
+        pytest.param([(0, (D, (1, 1), None)), (1, (N, None, (1, 1)))], [], [(1, 1)], id="deleted, then written"),
+        pytest.param([(1, (D, (1, 1), None)), (0, (N, None, (1, 2)))], [], [(1, 2)], id="into the first"),
+        pytest.param([(1, (U, (1, 1), (1, 2))), (0, (U, (1, 2), (1, 3)))], [], [(1, 3)], id="later wins"),
+        pytest.param([(1, (N, None, (1, 2))), (0, (U, (1, 1), (2, 1)))], [], [(1, 2), (2, 1)], id="another key there"),
+        pytest.param([(1, (D, (1, 1), None)), (0, (D, (2, 2), None))], [(1,), (2,)], [], id="both deleted"),
+        pytest.param(
+            [(1, (N, None, (1, 1))), (1, (D, (1, 1), None)), (0, (U, (2, 2), (2, 3)))], [], [(2, 3)], id="came and went"
+        ),
+        pytest.param(
+            [(0, (U, (1, 1), (1, 2))), (1, (N, None, (1, 2))), (0, (D, (1, 2), None)), (1, (U, (1, 2), (1, 7)))],
+            [],
+            [(1, 7)],
+            id="there and on",
+        ),
+    ],
+)
+def test_rows_move_between_two_tables_of_one_target(changes: list[Any], deletes: list[Any], upserts: list[Any]) -> None:
+    found = merged(TWO, *changes)
+    assert (rows(found.deletes), rows(found.upserts)) == (deletes, upserts)
+
+
+def test_a_row_that_moves_to_another_table_and_gives_up_a_unique_value_is_removed_first() -> None:
+    found = merged(
+        table(INT, INT, unique=["b"]), (1, (N, None, (1, 5))), (0, (D, (1, 1), None)), (1, (N, None, (2, 1)))
+    )
+    assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
+
+
+def test_each_of_two_merged_tables_has_its_own_unique_keys_watched() -> None:
+    one, two = table(INT, INT), table(INT, INT, unique=["b"])
+    (found,) = net_changes(
+        [
+            ChangeBatch(one, batch(one, (U, (1, 1), (1, 5))).rows, SHARDS[0]),
+            ChangeBatch(two, batch(two, (N, None, (2, 1))).rows, SHARDS[1]),
+        ]
+    )
+    assert rows(found.deletes) == [(1,)]
+
+
+def test_keys_that_only_the_target_has_are_watched() -> None:
+    changes = batch(TWO, (U, (1, 1), (1, 5)), (N, None, (2, 1)))
+    (found,) = net_changes([changes], {TWO.name: ["b"]})
+    assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
+
+
+def test_what_is_watched_follows_from_the_keys() -> None:
+    three = table(INT, INT, INT, unique=["b"])
+    assert watched_columns(three) == ("b",)
+    assert watched_columns(table(INT, INT, unique=["ab"])) == ()
+    assert watched_columns(three, [UniqueKey(("c",)), UniqueKey(("a", "b"))]) == ("c",)
+    assert watched_columns(three, [UniqueKey(("c", "only_there"))]) == ("a", "b", "c")
+    assert watched_columns(three, [UniqueKey(("c", ANYTHING))]) == ("a", "b", "c")
+    assert watched_columns(three, [UniqueKey(("a",), whole=False)]) == ("a",)
+    generated = replace(
+        three, columns=(*three.columns[:1], replace(three.columns[1], generated=True), three.columns[2])
+    )
+    assert watched_columns(generated) == ("a", "b", "c")
+    assert watched_columns(table(INT, INT, key=0, unique=["b"])) == ()
+
+
+def test_rows_told_in_part_halt_unless_they_were_completed() -> None:
+    told = batch(TWO, (U, (1, 1), (1, 2)))
+    rows = told.rows.set_column(4, told.rows.schema.field(4), pa.array([b"\x01\x02"], pa.binary()))
+    with pytest.raises(Halted, match="partial-row-image"):
+        net_changes([ChangeBatch(TWO, rows)])
 
 
 @pytest.mark.parametrize(

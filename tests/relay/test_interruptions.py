@@ -113,6 +113,12 @@ def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, fil
         assert files(relay) == whole
 
 
+def read_and_open(relay: Path) -> None:
+    """Where a header seems unfinished, there is no segment for a reader; the events behind it tell the writer."""
+    list(RelayReader(relay, "s").entries())
+    RelayWriter.open(relay, "s").close()
+
+
 def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_writer: MakeWriter) -> None:
     writer = make_writer()
     store(writer, LOG)
@@ -123,13 +129,8 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     last = data.rindex(UUID.encode()) - 120  # somewhere before the last entry
     for at in range(0, last, 3):
         index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        reader = RelayReader(relay, "s")
-        if reader.first is None:  # its header is gone: not a segment
-            with pytest.raises(Halted):
-                RelayWriter.open(relay, "s")
-            continue
         with pytest.raises(Halted) as caught:
-            list(reader.entries())
+            read_and_open(relay)
         assert caught.value.code == "relay-corrupt"
     index.write_bytes(data)
     assert list(RelayReader(relay, "s").entries()) == entries

@@ -10,9 +10,11 @@ import pytest
 from pidts.model import Halted, Lsn, Position, Where, parse_gtid_set
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
+from pidts.relay.refetch import Refetch, Refetches
 from pidts.replicate.resume import (
     Applied,
     Server,
+    check_fetched_again,
     check_not_outdated,
     check_same_file,
     first_start,
@@ -222,3 +224,13 @@ def test_a_file_is_known_by_its_birth() -> None:
         with pytest.raises(Halted) as caught:
             check_same_file(known, other, HERE)
         assert caught.value.code == "source-went-back"
+
+
+def test_no_other_server_takes_over_in_the_middle_of_what_is_fetched_again() -> None:
+    """A task that is ahead of the relay would get its own changes again, under another server's places."""
+    behind = Refetches(done=(Refetch(Lsn(0, 3, 4), Lsn(0, 4, 300), "relay-gap"),))
+    check_fetched_again(STATE, behind, HERE)
+    ahead = Refetches(done=(*behind.done, Refetch(Lsn(0, 4, 100), Lsn(0, 4, 301), "relay-gap")))
+    with pytest.raises(Halted) as caught:
+        check_fetched_again(STATE, ahead, HERE)
+    assert caught.value.code == "relay-gap"

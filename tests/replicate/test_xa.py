@@ -24,7 +24,7 @@ from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import Pointer, pointers
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Position, Table, TableName
-from pidts.plan import Limits, PlanState, next_state, plan_between
+from pidts.plan import Limits, next_state, plan_between
 from pidts.relay import RelayReader, purge, segments
 from pidts.replicate import ReplicatorConfig, run_process
 from pidts.rules import AllowList
@@ -74,8 +74,7 @@ class Road:
         claimed = tuple(session.claim("t", "s", self.workers, self.first))
         structures = session.load_structures("t", "s")
         session.close()
-        workers, slowest = Workers.claimed(claimed)
-        state = PlanState.from_checkpoint(slowest.lsn, slowest.copy)
+        workers, state, _ = Workers.claimed(claimed)
         meaning = Meaning(self.allow, Dialect())
         context = self._context(structures, claimed[0].epoch)
         with (
@@ -84,10 +83,10 @@ class Road:
         ):
             while True:
                 self.lsn = state.lsn
-                end = next_state(state, relay.entries(state.lsn), {}, limits, meaning)
+                end = next_state(state, relay.entries, {}, limits, meaning)
                 if end is None:
                     return
-                plan = plan_between(state, end, relay.entries(state.lsn), meaning)
+                plan = plan_between(state, end, relay.entries, meaning)
                 moved = workers.moved(end)
                 blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
                 for pointer in pointers(plan):

@@ -105,7 +105,7 @@ def test_whole_statements(sql, expected) -> None:
         ("ADD FULLTEXT INDEX f (x) WITH PARSER ngram", [AddKey(Key("f", ("x",)))]),
         (
             "ADD CONSTRAINT f FOREIGN KEY g (x) REFERENCES b (y) ON DELETE SET NULL ON UPDATE NO ACTION",
-            [AddKey(Key("f", ("x",)), supports_foreign_key=True)],
+            [AddKey(Key("f", ("x",)), supports_foreign_key=True, rule="ON DELETE SET NULL")],
         ),
         ("DROP PRIMARY KEY, DROP INDEX k", [DropKey("PRIMARY"), DropKey("k")]),
         ("DROP CONSTRAINT k", [DropConstraint("k")]),
@@ -130,7 +130,7 @@ def test_whole_statements(sql, expected) -> None:
         ("IMPORT TABLESPACE", [PartitionRows("IMPORT TABLESPACE", "import tablespace")]),
         (
             "EXCHANGE PARTITION p WITH TABLE b WITHOUT VALIDATION",
-            [PartitionRows("EXCHANGE PARTITION p WITH TABLE b WITHOUT VALIDATION", "exchange partition")],
+            [PartitionRows("EXCHANGE PARTITION p WITH TABLE b WITHOUT VALIDATION", "exchange partition", B)],
         ),
     ],
 )

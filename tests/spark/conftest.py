@@ -142,6 +142,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
         name: str = "t",
         workers: int = 1,
         pidts: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
         **top: Any,
     ) -> Task:
         about: dict[str, Any] = {
@@ -166,6 +167,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
                     },
                     "block-allow-list": "ours",
                     "syncer-config-name": "global",
+                    **({"meta": dict(meta)} if meta else {}),
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": list(schemas)}},

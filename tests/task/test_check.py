@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.model import PrecheckFailed
+from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed
 from pidts.sandbox import Server
 from pidts.task.check import check_task, require_fit
+from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig, load_task
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -100,3 +102,35 @@ def test_the_command_shows_each_check_and_the_fix(
     assert run_command(["check", path, "--json"]) == 3
     result = json.loads(capsys.readouterr().out)
     assert [finding["item"] for finding in result["findings"] if not finding["ok"]] == ["primary_key"]
+
+
+def test_tables_without_a_key_may_be_followed_but_not_copied(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
+    assert set(failed(write(mode="incremental"))) == {"target_tables"}
+    config = write()
+    assert set(failed(config)) == {"primary_key"}
+    # A table that was created while the task ran must not keep it from starting again.
+    with closing(target_of(config).connect()) as target:
+        target.prepare_meta()
+        source = config.source.source_id
+        first = Checkpoint(task=config.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))
+        target.claim(config.name, source, 1, first)
+    assert failed(config) == {}
+
+
+def test_a_version_column_must_guard_something(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP(6), name VARCHAR(9))", database=database)
+    run_sql(mariadb, "CREATE TABLE other (id INT PRIMARY KEY)", database=database)
+    assert failed(write(extra="pidts: {version-column: v}")) == {}
+    told = [f.message for f in check_task(write(extra="pidts: {version-column: v}")) if f.item == "version_column"]
+    assert told == ["1 tables are guarded by v", f"not guarded: {database}.other has no column v: any event is applied"]
+    assert "no table" in failed(write(extra="pidts: {version-column: w}"))["version_column"]
+    assert "varchar" in failed(write(extra="pidts: {version-column: name}"))["version_column"]
+    run_sql(mariadb, "SET GLOBAL binlog_row_image = MINIMAL")
+    try:
+        assert "MINIMAL" in failed(write(extra="pidts: {version-column: v}"))["version_column"]
+        assert failed(write()) == {}
+    finally:
+        run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")

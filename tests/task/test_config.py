@@ -71,7 +71,7 @@ def test_the_documented_example_is_understood(load: Load, tmp_path: Path) -> Non
     assert (config.spark_master, config.spark_conf, config.direct_rows, config.chunk_rows) == (
         "local[*,4]",
         {},
-        20_000,
+        100_000,
         20_000,
     )
     assert config.notes == ()
@@ -155,7 +155,8 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "black-white-list: {}\n", "duplicate-key", 11, "block-allow-list"),
         (TASK + "pidts: [1]\n", "wrong-type", 11, "keys and values"),
         (TASK + "pidts: {relay: 's3://bucket/x'}\n", "not-supported", 11, "directory"),
-        (TASK + "pidts: {version-column: v}\n", "not-supported", 11, "not built"),
+        (TASK + "pidts: {version-column: [v]}\n", "wrong-type", 11, "text"),
+        (TASK + "pidts: {split-transactions: 0}\n", "bad-value", 11, "at least 1"),
         (TASK + "pidts: {on-divergence: lock}\n", "not-supported", 11, "lock"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
         ("", "missing-key", 1, "name"),
@@ -267,7 +268,7 @@ def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
     text = replaced(
         "{worker-count: 4}",
         "{worker-count: 4, batch: 100, queue-size: 1024, checkpoint-flush-interval: 30, compact: false, "
-        "multiple-rows: false, safe-mode: true}",
+        "multiple-rows: false}",
     )
     text += dedent("""\
     timezone: Asia/Shanghai
@@ -278,7 +279,6 @@ def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
     assert [(match[1], match[2].rpartition(".")[2]) for match in noted if match] == [
         ("10", "compact"),
         ("10", "multiple-rows"),
-        ("10", "safe-mode"),
         ("10", "batch"),
         ("10", "queue-size"),
         ("10", "checkpoint-flush-interval"),
@@ -286,6 +286,14 @@ def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
         ("12", "meta-schema"),
         ("13", "clean-dump-file"),
     ]
+
+
+def test_how_rows_are_written(load: Load) -> None:
+    plain = load(TASK)
+    assert (plain.safe_mode, plain.version_column, plain.split_transactions) == (False, "", None)
+    text = replaced("worker-count: 4", "worker-count: 4, safe-mode: true")
+    config = load(text + "pidts: {version-column: update_time, split-transactions: 5000}\n")
+    assert (config.safe_mode, config.version_column, config.split_transactions) == (True, "update_time", 5000)
 
 
 def test_checks_may_be_ignored_by_name(load: Load) -> None:

@@ -2,8 +2,24 @@
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
+from pidts.apply.complete import keyed
 from pidts.apply.ddl import DdlRunner, SchemaChange
 from pidts.apply.port import Target, TargetSession
+from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.retry import Retry
+from pidts.apply.versions import can_be_version
 
-__all__ = ["Committer", "DdlRunner", "Outcome", "Retry", "SchemaChange", "Target", "TargetSession", "settle"]
+__all__ = [
+    "ApplyRules",
+    "Committer",
+    "DdlRunner",
+    "Outcome",
+    "Retry",
+    "SchemaChange",
+    "Target",
+    "TargetSession",
+    "can_be_version",
+    "keyed",
+    "prepared",
+    "settle",
+]

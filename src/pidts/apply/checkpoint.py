@@ -18,12 +18,15 @@ class Outcome(Enum):
 def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> Outcome:
     """APPLIED: the batch is next, write it. ALREADY: it is in. Everything else stops the task.
 
-    `expected` is where the batch begins, `new` where it ends. A batch that only copies existing rows ends where it
-    begins: then the copy progress tells a first attempt from a second one.
+    `expected` is where the batch begins, `new` where it ends. A batch that only copies existing rows, or moves held
+    tables alone, ends where it begins: then its progress tells a first attempt from a second one, and its number tells
+    one that comes so late that the batch behind it, which ends there as well, is in.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)
     if stored.lsn == expected == new.lsn:
+        if stored.batch > new.batch:
+            return Outcome.ALREADY
         if stored.copy != new.copy:
             return Outcome.APPLIED
         if rows and stored.batch != new.batch:

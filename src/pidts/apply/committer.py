@@ -21,10 +21,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Self, TypeAlias
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.port import Target, TargetSession
+from pidts.apply.prepare import ApplyRules
 from pidts.apply.retry import Retry
 from pidts.model import Checkpoint, Lsn, Transient, Where
 from pidts.reduce import NetChange
@@ -43,9 +45,12 @@ class Committer:
         source: str,
         epoch: int,
         *,
+        rules: ApplyRules | None = None,
         retry: Retry | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self.rules = rules or ApplyRules(source=source)
+        """What the task asks of its writing, for those who make `changes`."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
@@ -63,7 +68,8 @@ class Committer:
         """
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
-        for attempt in range(1, self._retry.attempts + 1):
+        began = time.monotonic()
+        for attempt in count(1):
             try:
                 session = self._connected()
                 session.begin()
@@ -73,12 +79,13 @@ class Committer:
                     return Outcome.APPLIED if asked else Outcome.ALREADY
                 for change in changes(session):
                     session.write(change)
+                    del change  # a large batch is read on while this is written
                 session.save_checkpoint(new)
                 asked = True
                 session.commit()
             except Transient as error:
                 self._drop()
-                if attempt == self._retry.attempts:
+                if self._retry.is_over(attempt, time.monotonic() - began):
                     raise self._given_up(error, attempt, asked=asked) from error
                 self._sleep(self._retry.pause(attempt))
             except BaseException:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, Rendered, Table, TableName
+from pidts.model import Checkpoint, DdlJournal, Lsn, Rendered, Table, TableName, Tombstone
 from pidts.reduce import NetChange
 from pidts.schema import Statement
 
@@ -65,6 +65,9 @@ class TargetSession(Protocol):
 
     def structure(self, name: TableName) -> Table | None:
         """The table as it is on the target: names, nullability and keys are exact, types are the nearest ones."""
+
+    def watched(self, table: Table) -> tuple[str, ...]:
+        """Columns by which rows that differ in their identity can collide here, see `pidts.reduce.watched`."""
 
     def misfits(self, table: Table) -> list[str] | None:
         """Why rows of this structure cannot be written to the target's table; None where there is no such table."""
@@ -115,8 +118,25 @@ class TargetSession(Protocol):
         keys: pa.Table | None = None,
         after: Sequence[object] | None = None,
         limit: int | None = None,
+        lock: bool = False,
     ) -> pa.Table:
-        """Rows in `table.arrow`: those with the identities of `keys`, or the next `limit` past `after` by identity."""
+        """Rows in `table.arrow`: those with the identities of `keys`, or the next `limit` past `after` by identity.
+
+        In a transaction it sees what the transaction has written. With `lock` nobody else changes these rows before the
+        transaction ends; rows that are missing are not kept out.
+        """
+
+    def tombstones(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """Those of these keys of a table that there are."""
+
+    def bury(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """Insert or overwrite in the open transaction; tombstones that are much too old may go on the way."""
+
+    def safe_until(self, task: str, source: str) -> Lsn | None:
+        """Up to where changes may have been applied before the task's first start, and are written in safe mode."""
+
+    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """Overwrite it, in the open transaction."""
 
     def count(self, name: TableName) -> int:
         """Number of rows."""

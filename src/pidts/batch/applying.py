@@ -1,53 +1,149 @@
-"""From all blobs of one worker to the target: reduce them, and commit them with that worker's checkpoint.
+"""From the changes of one worker to the target: reduce them, and commit them with that worker's checkpoint.
 
-The same function whether the driver runs it or a Spark job does.
+The same whether the driver runs it or a task of Spark does. What does not fit into memory at once is reduced and
+written part by part, all in the one transaction that the checkpoint ends. An ordinary batch is one part.
+
+A long batch is told by the log itself, anew in each attempt. What holds when it breaks off between two parts:
+
+1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another, locks the
+   checkpoint and reads the log again from the first part.
+2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
+   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts over.
+   Rolling back millions of rows may last longer than a lock is waited for; then the attempt fails, and the next waits.
+3. The JVM or the driver dies: the same, but it is the next run that waits, in its claim, and reads the checkpoint.
+4. A second copy of the task (speculation, or one that was believed dead): it waits at the lock. When the first has
+   committed it finds the new position and writes nothing; when the first failed it does the work.
+
+With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
+which lies inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
+the batch, as if nothing of it had happened. A restart plans the same transaction again, and each worker leaves out
+what lies up to its own checkpoint: rows have places of their own, so none is lost or written twice, whether it can be
+told from others by a key or not. Cuts depend on the log and N alone; a repeated task whose cuts were committed finds
+so, one by one, and goes on behind them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply import Committer, Outcome, TargetSession
+from pidts.apply import ApplyRules, Committer, Outcome, TargetSession, prepared
 from pidts.batch.blobs import Blob
+from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.workers import Commit
-from pidts.model import ChangeBatch, Lsn, Op
-from pidts.reduce import Counts, NetChange, net_changes
+from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
+from pidts.plan import PlanState
+from pidts.reduce import Counts, NetChange
+
+_ORDINARY_BYTES = 64 << 20
+"""Of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
+
+Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
+"""A worker's changes in log order; the same each time it is asked."""
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
-    """Make one worker's part of the batch visible on the target, with its checkpoint, in one transaction."""
-    before, after = commit.before[worker], commit.after[worker]
+    """Make one worker's part of a batch visible on the target, with its checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
-    work = _Work(_behind(before.lsn, [blob.changes for blob in ordered]))
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=any(map(len, work.batches)))
+    if ordered and ordered[0].order == Blob.COPIED:
+        # A copied row must be reduced together with all that the log says of it.
+        stretches = [Stretch([blob.changes for blob in ordered])]
+    else:
+        stretches = [
+            Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
+        ]
+    before, after = commit.before[worker], commit.after[worker]
+    work = _Work(lambda: stretches, committer.rules, _copying(before), _floor(before), _ORDINARY_BYTES)
+    has_rows = any(len(stretch) for stretch in work.newer())
+    outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows)
     return Counts() if outcome is Outcome.ALREADY else work.counts
+
+
+def apply_long(
+    committer: Committer, commit: Commit, worker: int, stretches: Stretches, split_rows: int | None = None
+) -> Counts:
+    """The same for what is too long to be in memory; with `split_rows`, in as many transactions as that makes."""
+    before, after = commit.before[worker], commit.after[worker]
+    counts = Counts()
+    if split_rows is not None:
+        held: Stretch | None = None
+        newer = _Work(stretches, committer.rules, (), _floor(before)).newer()
+        for part in parts(newer, PART_BYTES, split_rows):
+            if held is not None:
+                reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
+                counts += _commit_part(committer, worker, before.lsn, reached, held)
+                before = reached
+            held = part
+        return counts + _commit_part(committer, worker, before.lsn, after, held or Stretch([]))
+    work = _Work(stretches, committer.rules, _copying(before), _floor(before))
+    moves = before.lsn < after.lsn or before.copy != after.copy
+    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves)
+    return Counts() if outcome is Outcome.ALREADY else work.counts
+
+
+def _commit_part(committer: Committer, worker: int, expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
+    work = _Work(lambda: [part], committer.rules, _copying(reached))
+    outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0)
+    return Counts() if outcome is Outcome.ALREADY else work.counts
+
+
+Floor: TypeAlias = Callable[[TableName], Lsn]
+
+
+def _floor(before: Checkpoint) -> Floor:
+    return PlanState.from_checkpoint(before.lsn, before.copy).at
+
+
+def _copying(before: Checkpoint) -> Collection[TableName]:
+    """Tables whose full copy was not done when the batch began."""
+    copies = PlanState.from_checkpoint(before.lsn, before.copy).copy if before.copy else {}
+    return [name for name, state in copies.items() if not state.done]
 
 
 class _Work:
     """What a commit writes, told anew for each of its attempts."""
 
-    def __init__(self, batches: Sequence[ChangeBatch]) -> None:
-        self.batches = batches
+    def __init__(
+        self,
+        stretches: Stretches,
+        rules: ApplyRules,
+        copying: Collection[TableName],
+        floor: Floor | None = None,
+        part_bytes: int | None = None,
+    ) -> None:
+        self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
+        self._rules, self._copying = rules, copying
         self.counts = Counts()
 
-    def __call__(self, session: TargetSession) -> Iterator[NetChange]:  # noqa: ARG002 - nothing here asks the target
+    def newer(self) -> Iterator[Stretch]:
+        """Without the changes that this worker has committed in an earlier run, when it was ahead of the others."""
+        for stretch in self._stretches():
+            floor = self._floor
+            yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
+
+    def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self.counts = Counts()
-        for change in net_changes(self.batches):
+        for part in parts(self.newer(), self._part_bytes):
+            yield from self._reduced(session, part)
+            del part  # else it would be in memory until the next one is whole
+            # Arrow keeps what it has freed, for arrays of the same size; those of the next part have other sizes.
+            pa.default_memory_pool().release_unused()
+
+    def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
+        for change in prepared(session, part.changes, self._rules, self._copying):
             self.counts += change.counts
             yield change
 
 
-def _behind(lsn: Lsn, batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Without the changes that this worker has committed in an earlier run, when it was ahead of the others."""
-    kept = []
-    for batch in batches:
-        rows = batch.rows
-        newer = pc.or_(
-            pc.equal(rows["op"], int(Op.COPY)),
-            pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(lsn.to_bytes(), pa.binary())),
-        )
-        kept.append(batch if pc.all(newer).as_py() else ChangeBatch(batch.table, rows.filter(newer)))
-    return kept
+def _behind(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
+    rows = batch.rows
+    newer = pc.or_(
+        pc.equal(rows["op"], int(Op.COPY)),
+        pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(floor(batch.table.name).to_bytes(), pa.binary())),
+    )
+    return batch if pc.all(newer).as_py() else replace(batch, rows=rows.filter(newer))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
-from pidts.model import ChangeBatch, Table
+from pidts.model import ChangeBatch, Table, TableName
 
-_TABLE = b"pidts.table"
+_TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
+_PLACES = 1 << 32
+"""More than the batches that one slice can have: a blob's place in its batch is the slice's, then its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +23,36 @@ class Blob:
     order: int
     changes: ChangeBatch
 
+    COPIED: ClassVar[int] = 0
+    """The place of all copied rows."""
+
+    @staticmethod
+    def first_order(number: int) -> int:
+        """The place of the first changes of a log slice."""
+        return (1 + number) * _PLACES
+
+    @property
+    def slice(self) -> int:
+        """Tells slices apart, in order; copied rows have one of their own."""
+        return self.order // _PLACES
+
     def pack(self) -> bytes:
         """As Arrow IPC with the table's structure beside it: what crosses Spark's shuffle instead of rows."""
         batch = self.changes
-        table = json.dumps(batch.table.to_json()).encode()
-        schema = batch.rows.schema.with_metadata({_TABLE: table})
+        about = {_TABLE: json.dumps(batch.table.to_json()).encode()}
+        if batch.upstream is not None:
+            about[_UPSTREAM] = json.dumps([batch.upstream.schema, batch.upstream.name]).encode()
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch.rows.replace_schema_metadata({_TABLE: table}))
+        with pa.ipc.new_stream(sink, batch.rows.schema.with_metadata(about)) as writer:
+            writer.write_batch(batch.rows.replace_schema_metadata(about))
         return bytes(sink.getvalue())
 
     @classmethod
     def unpack(cls, worker: int, order: int, data: bytes) -> Blob:
         """The inverse of `pack`."""
         with pa.ipc.open_stream(data) as reader:
-            table = Table.from_json(json.loads(reader.schema.metadata[_TABLE]))
+            about = reader.schema.metadata
             rows = reader.read_next_batch().replace_schema_metadata(None)
-        return cls(worker, order, ChangeBatch(table, rows))
+        table = Table.from_json(json.loads(about[_TABLE]))
+        upstream = TableName(*json.loads(about[_UPSTREAM])) if _UPSTREAM in about else None
+        return cls(worker, order, ChangeBatch(table, rows, upstream))

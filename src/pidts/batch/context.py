@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
-from pidts.apply import Committer, Target
-from pidts.model import Table, TableName
+from pidts.apply import ApplyRules, Committer, Target, TargetSession
+from pidts.model import ChangeBatch, Table, TableName
+from pidts.reduce import buckets
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
@@ -32,6 +34,29 @@ class JobContext:
     charsets: Mapping[str, tuple[str, str]]
     """Each schema's default charset and collation, which a CREATE TABLE inherits."""
 
+    split_rows: int | None = None
+    """`pidts.split-transactions`: larger transactions are committed in parts."""
+    watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    """What the target's own keys have watched; only where several workers must know it."""
+
+    rules: ApplyRules = field(default_factory=ApplyRules)
+    """What the task asks of its writing."""
+
+    def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
+        """Each worker's part of these changes."""
+        return buckets(batch, self.workers, self.watched.get(batch.table.name, ()))
+
+    @property
+    def dealing(self) -> str:
+        """Says the same as long as rows go to the same workers, as far as the target's own keys decide that."""
+        watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
+        return sha256(repr(watched).encode()).hexdigest()[:16] if watched else ""
+
     def committer(self) -> Committer:
         """A connection of its own to the target."""
-        return Committer(self.target, self.task, self.source.source_id, self.epoch)
+        return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=self.rules)
+
+
+def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
+    """`JobContext.watched`; one worker needs none, it asks the target when it writes."""
+    return {table.name: target.watched(table) for table in tables} if workers > 1 else {}

@@ -1,20 +1,20 @@
-"""A batch that is one DDL: understand it, run it on the target, and go on with the structures that it leaves."""
+"""One DDL of the log: understand it, run it on the target, and tell which structures it leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
 
-from pidts.apply import DdlRunner, SchemaChange
-from pidts.batch.context import JobContext
+from pidts.apply import DdlRunner, Retry, SchemaChange
+from pidts.batch.context import JobContext, watched_by
 from pidts.batch.log import ddl_event
 from pidts.batch.meaning import Meaning
-from pidts.batch.workers import Commit
 from pidts.binlog import Query
-from pidts.model import Halted, Kind, LogEntry, Lsn, Where
+from pidts.model import Halted, Kind, LogEntry, Table, TableName, Where
 from pidts.plan import WorkKind
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
@@ -34,29 +34,49 @@ from pidts.source import is_utc
 
 _log = structlog.get_logger(__name__)
 
+_PATIENT = Retry(attempts=1_000)
+"""Somebody on the target may hold a lock on the table for hours; only this table's changes wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is another than before; None is gone."""
+
+    structures: Mapping[TableName, Table | None] = field(default_factory=dict)
+    charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
+    watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+
+    def applied_to(self, context: JobContext) -> JobContext:
+        """What the batches behind the change work with."""
+        return replace(
+            context,
+            structures=_merged(context.structures, self.structures),
+            charsets=_merged(context.charsets, self.charsets),
+            watched={**context.watched, **self.watched},
+        )
+
 
 def run_ddl(
-    context: JobContext, allow: AllowList, relay: RelayReader, entry: LogEntry, commit: Commit
-) -> tuple[JobContext, Commit]:
-    """Returns the context with the new structures, and what is left to commit: the rows of a CREATE TABLE ... SELECT.
+    context: JobContext, allow: AllowList, relay: RelayReader, entry: LogEntry, sleep: Callable[[float], None]
+) -> Changed:
+    """Returns when the target has the change, for as long as that may take; `sleep` may raise to break it off.
 
-    Where nothing is left, both sides of the commit are the same. A CREATE TABLE ... SELECT's rows stand in its own
-    transaction. The schema change then commits up to a point inside that
-    transaction, before its first row; a restart from there finds the table made and writes the rows.
+    The rows of a CREATE TABLE ... SELECT stand in the same entry. They are rows like others and come with a batch.
     """
-    transaction = entry.transaction
-    begin = transaction.begin
-    inside = Lsn(begin.change_no, begin.log_index, begin.offset + 1)
-    if transaction.row_events and commit.before[0].lsn >= inside:
-        return context, commit
+    lsn = entry.transaction.lsn
+    runner = DdlRunner(
+        context.target, context.task, context.source.source_id, context.epoch, retry=_PATIENT, sleep=sleep
+    )
+    if runner.is_done(lsn):
+        return Changed()  # the structures were read from the target after this
     query = ddl_event(relay, entry)
     dialect = context.dialect.under(query.sql_mode)
     text = query.sql
-    where = Where(source=context.source.source_id, position=commit.after[0].position or str(transaction.lsn))
+    where = Where(source=context.source.source_id, position=str(relay.position(lsn) or lsn))
     statement = _understood(classify(text, query.schema, dialect=dialect), text, where)
     if Meaning(allow, dialect).of_statement(statement).kind is WorkKind.NOTHING:
         # The planner could not tell without the modes that the statement ran under.
-        return context, commit
+        return Changed()
     statement = _only(statement, allow)
     changed = apply(statement, context.structures, context.charsets, dialect=dialect)
     ours = {name: table for name, table in changed.items() if allow(name)}
@@ -66,23 +86,14 @@ def run_ddl(
         before={name: context.structures.get(name) for name in ours},
         after=ours,
         structures=ours,
-        executed_at=0 if _needs_zone(statement) and not _in_utc(context, query) else transaction.timestamp,
+        executed_at=0 if _needs_zone(statement) and not _in_utc(context, query) else entry.transaction.timestamp,
     )
-    reached = commit.after
-    if transaction.row_events:
-        reached = tuple(
-            replace(after, lsn=max(before.lsn, inside), gtid=before.gtid, position=before.position)
-            for before, after in zip(commit.before, commit.after, strict=True)
-        )
-    runner = DdlRunner(context.target, context.task, context.source.source_id, context.epoch)
-    runner.run(change, commit.before[0].lsn, reached)
+    runner.run(change, lsn)
     _log.info("schema change applied", statement=text, at=where.position)
-    context = replace(
-        context,
-        structures=_merged(context.structures, ours),
-        charsets=_merged(context.charsets, apply_charset(statement, context.charsets, dialect=dialect)),
-    )
-    return context, Commit(reached, commit.after)
+    made = [table for table in ours.values() if table is not None]
+    with closing(context.target.connect()) as session:
+        watched = watched_by(session, made, context.workers)
+    return Changed(ours, apply_charset(statement, context.charsets, dialect=dialect), watched)
 
 
 def _understood(statement: Statement, text: str, where: Where) -> Statement:

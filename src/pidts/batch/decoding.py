@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 
+from pidts.apply import keyed
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.log import log_format
@@ -17,47 +20,34 @@ from pidts.batch.pointers import Pointer
 from pidts.batch.staging import stage, staged_rows
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
 from pidts.copy import Chunk, read_chunk
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, Transient, Where
+from pidts.model import ChangeBatch, Lsn, Op, Table, Transient
 from pidts.plan import LogSlice
-from pidts.reduce import buckets
 from pidts.relay import RelayReader
 
-_PARTS = 1 << 32
-"""More than the batches that one slice can have: a blob's place in its batch is the slice's, then its own."""
-_AT_ONCE = 64 << 20
+AT_ONCE = 16 << 20
 """A slice is larger only where a single transaction is; then it is not held in memory as a whole."""
+_READ_BYTES = 4 << 20
+_BLOB_BYTES = 8 << 20
+"""A larger row of a shuffle costs the JVM several times its size at once."""
 
 
 def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
     """Read what a pointer points at."""
     if pointer.log is not None:
-        first = (1 + pointer.log.number) * _PARTS
-        for part, batch in enumerate(_decode_log(context, pointer.log)):
-            _check_whole(batch)
-            yield from _deal(context.workers, batch, first + part)
+        first = Blob.first_order(pointer.log.number)
+        batches = chain.from_iterable(decode_log(context, pointer.log))
+        for place, batch in enumerate(chain.from_iterable(map(_cut, batches))):
+            yield from _deal(context, batch, first + place)
     elif pointer.write is not None:
         table = context.structures[pointer.write.table]
         for batch in copied(table, staged_rows(context.staging, pointer.write)):
-            yield from _deal(context.workers, batch, 0)
+            yield from _deal(context, batch, Blob.COPIED)
     elif pointer.read is not None:
         request = pointer.read
         table = context.structures[request.table]
         chunk = read_chunk(context.source, table, request.after, request.limit, upto=request.upto)
         _check_origin(context, chunk)
         stage(context.staging, request, chunk, Lsn.at(chunk.high, context.change_no))
-
-
-def _check_whole(batch: ChangeBatch) -> None:
-    """A row that is told in part cannot be written yet; NULL instead of what is missing would be wrong."""
-    if batch.is_partial:
-        first = Lsn.from_bytes(batch.rows["lsn"].filter(batch.rows["partial"].is_valid())[0].as_py())
-        raise Halted(
-            "partial-row-image",
-            "rows are not told in full",
-            where=Where(table=str(batch.table.name), position=str(first)),
-            todo="Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and copy the table "
-            "again",
-        )
 
 
 def _check_origin(context: JobContext, chunk: Chunk) -> None:
@@ -69,21 +59,24 @@ def _check_origin(context: JobContext, chunk: Chunk) -> None:
         raise Transient("source-moved", what, where=context.source.where)
 
 
-def _decode_log(context: JobContext, piece: LogSlice) -> Iterator[ChangeBatch]:
+def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
+    """The changes of a slice; each list holds all of them behind the list before it, of whatever table."""
     extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         told: Told = {
             "format": log_format(relay.format(extent.segment)),
             "log_file": piece.begin.position(relay.log_base).file,
             "change_no": piece.begin.change_no,
-            "structures": context.structures,
+            "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
             "offset": piece.begin.offset,
             "commit": piece.commit,
         }
-        if extent.size <= _AT_ONCE:
-            yield from decode_slice(relay.read(extent), **told)
+        if extent.size <= AT_ONCE:
+            stretches = iter([decode_slice(relay.read(extent), **told)])
         else:
-            yield from decode_stream(lambda: whole_events(relay.chunks(extent)), **told)
+            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
+        for batches in stretches:
+            yield list(map(keyed, batches))
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
@@ -101,7 +94,17 @@ def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
         )
 
 
-def _deal(workers: int, batch: ChangeBatch, order: int) -> Iterator[Blob]:
-    for worker, part in enumerate(buckets(batch, workers)):
+def _cut(batch: ChangeBatch) -> Iterator[ChangeBatch]:
+    count = -(-batch.rows.nbytes // _BLOB_BYTES)
+    if count <= 1:
+        yield batch
+        return
+    size = -(-len(batch) // count)
+    for first in range(0, len(batch), size):
+        yield replace(batch, rows=batch.rows.slice(first, size))
+
+
+def _deal(context: JobContext, batch: ChangeBatch, order: int) -> Iterator[Blob]:
+    for worker, part in enumerate(context.dealt(batch)):
         if part is not None and len(part):
             yield Blob(worker, order, part)

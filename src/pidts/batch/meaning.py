@@ -35,7 +35,6 @@ from pidts.schema import (
 
 _MAY_CHANGE_KEY = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn)
 _NOTHING = Work(WorkKind.NOTHING)
-_ROWS = Work(WorkKind.ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,9 @@ class Meaning:
             work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
             if work.kind is WorkKind.DDL:
                 return work
-        if transaction.row_events and any(map(self.allow, transaction.tables)):
-            return _ROWS
+        if transaction.row_events:
+            ours = frozenset(filter(self.allow, transaction.tables))
+            return Work(WorkKind.ROWS, ours) if ours else _NOTHING
         return _NOTHING
 
     def _statement(self, text: str, schema: str) -> Statement:
@@ -76,6 +76,13 @@ class Meaning:
                 return Work(WorkKind.DDL)
             case _ if not any(map(self.allow, statement.tables)):
                 return _NOTHING
+            case Unknown() | StatementDml():
+                return Work(WorkKind.DDL)
+            case _:
+                return replace(self._of_tables(statement), tables=frozenset(filter(self.allow, statement.tables)))
+
+    def _of_tables(self, statement: Statement) -> Work:
+        match statement:
             case DropTable():
                 return Work(WorkKind.DDL, gone=statement.tables)
             case CreateTable(or_replace=True) | CreateTableLike(or_replace=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pidts.model import Extent, Lsn
+from pidts.model import Extent, Lsn, TableName
 from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 
@@ -25,6 +26,10 @@ class Pointer:
             data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
             if self.log.commit:
                 data["commit"] = str(self.log.commit)
+            if self.log.only is not None:
+                data["only"] = _names_to_json(self.log.only)
+            if self.log.without:
+                data["without"] = _names_to_json(self.log.without)
         if self.write:
             data["write"] = self.write.to_json()
         if self.read:
@@ -39,9 +44,19 @@ class Pointer:
         if "log" in data:
             segment, offset, size, begin, number = data["log"]
             commit = Lsn.parse(data["commit"]) if "commit" in data else None
-            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit)
+            only = _names_from_json(data["only"]) if "only" in data else None
+            without = _names_from_json(data.get("without", []))
+            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit, only, without)
         write, read = (ChunkRequest.from_json(data[name]) if name in data else None for name in ("write", "read"))
         return cls(log, write, read)
+
+
+def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:
+    return [[name.schema, name.name] for name in sorted(names)]
+
+
+def _names_from_json(data: list[list[str]]) -> frozenset[TableName]:
+    return frozenset(TableName(schema, name) for schema, name in data)
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:

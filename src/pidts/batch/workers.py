@@ -1,11 +1,28 @@
-"""Where the workers of a task stand, from one batch to the next."""
+"""Where the workers of a task stand, from one batch to the next.
+
+A batch leads all workers from one state to the next, each in a transaction of its own. So a crash leaves some of them
+at the state before a batch and some at the one after; and where the next run cut its batches differently, and crashed
+too, some may be further ahead. Every worker's row holds the whole of its own state: the main Lsn, the places of held
+tables, the progress of the copy. Then:
+
+- a run begins at what all workers have reached, table by table (`slowest`);
+- a worker leaves out of a batch what lies at or before its own place of that table, and never goes back (`furthest`);
+- a chunk of a copy counts as written when all workers have it.
+
+How far a copy is on all workers cannot be told from its keys, whose order only the source knows. So a row says in which
+run it was stored, and every worker stores one in the first batch of a run, which writes no chunk. Of the rows of the
+latest run, the one with the lowest batch therefore has the copy as all have it. The counterexample: one of three
+workers has committed a chunk and the run crashes; the next run reads the chunk again, which two workers note down, and
+crashes before the first one has. By the number of the batch alone the first one would seem to be behind.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pidts.model import Checkpoint
-from pidts.plan import PlanState
+from pidts.model import Checkpoint, Halted, Lsn, Position, Where
+from pidts.plan import PlanState, dealing_of, furthest, run_of, slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +40,58 @@ class Workers:
     checkpoints: tuple[Checkpoint, ...]
 
     @classmethod
-    def claimed(cls, checkpoints: tuple[Checkpoint, ...]) -> tuple[Workers, Checkpoint]:
-        """The workers of a new run, and the slowest of them: where the log and the copy are read on.
+    def claimed(cls, checkpoints: tuple[Checkpoint, ...], dealing: str | None = None) -> tuple[Workers, PlanState, str]:
+        """The workers of a new run, the state in which it begins, and the GTID set of that state's Lsn.
 
-        At equal Lsns the batch's number tells who is behind in the copy. So all workers count on from the same number:
-        a batch of which one worker has nothing to store would else make their own numbers drift apart, and the one
-        with the higher number could be the one that lacks a chunk.
+        While workers stand at different places, each row must go to the worker that it went to before. Where the
+        target has got a unique key meanwhile it would not: of a table that was dealt to two and now belongs to one,
+        what the other had not committed yet would be left out by that one as its own. None: only to look.
+
+        All workers count on from the same number: a batch of which one worker has nothing to store would else make
+        their own numbers drift apart, and the one with the higher number could be the one that lacks a chunk.
         """
-        slowest = min(checkpoints, key=lambda checkpoint: (checkpoint.lsn, checkpoint.batch))
+        states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
+        order = [(-run_of(one.copy), one.batch) for one in checkpoints]
+        copy = states[order.index(min(order))].copy
         latest = max(checkpoint.batch for checkpoint in checkpoints)
-        return cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints)), slowest
+        gtid = min(checkpoints, key=lambda checkpoint: checkpoint.lsn).gtid
+        workers = cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints))
+        begin = slowest(states, copy)
+        for one, state in zip(checkpoints, states, strict=True):
+            ahead = (state.lsn, state.exceptions) != (begin.lsn, begin.exceptions)
+            if ahead and dealing is not None and dealing_of(one.copy) != dealing:
+                raise Halted(
+                    "unique-keys-changed",
+                    "unique keys of the target's tables were changed by hand while one worker was ahead of another",
+                    where=Where(source=one.source, position=one.position or str(one.lsn)),
+                    todo="Take the change back, let the task catch up, stop it, then change the keys",
+                )
+        return workers, begin, gtid
 
-    def moved(self, end: PlanState, gtid: str = "", position: str = "") -> Workers:
+    def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
         """After a batch; a worker that was ahead does not go back."""
-        copy = end.copy_json()
-        return Workers(
-            tuple(
-                replace(one, batch=one.batch + 1, lsn=max(one.lsn, end.lsn), gtid=gtid, position=position, copy=copy)
-                for one in self.checkpoints
-            )
-        )
+        moved = []
+        for one in self.checkpoints:
+            state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
+            copy = state.copy_json(one.epoch, dealing)
+            moved.append(replace(one, batch=one.batch + 1, lsn=state.lsn, gtid=gtid, position=position, copy=copy))
+        return Workers(tuple(moved))
+
+
+def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
+    """Where a relay has to begin that holds nothing any more: behind what all workers have of all tables.
+
+    A worker may be further than its row's position says: within a transaction that is committed in parts, or ahead of
+    others since an earlier run. Its Lsn then is no place from which a source can send, but the position is. Where held
+    tables are behind, only the place itself is known, in the log of the server that the checkpoint names.
+    """
+    slowest = min(checkpoints, key=lambda one: PlanState.from_checkpoint(one.lsn, one.copy).needs)
+    needs = PlanState.from_checkpoint(slowest.lsn, slowest.copy).needs
+    if needs == slowest.lsn:
+        if not slowest.position:
+            return slowest
+        return replace(slowest, lsn=min(needs, Lsn.at(Position.parse(slowest.position), needs.change_no)))
+    position = ""
+    if slowest.position and needs.change_no == slowest.lsn.change_no:
+        position = str(needs.position(Position.parse(slowest.position).base))
+    return replace(slowest, lsn=needs, gtid="", position=position)

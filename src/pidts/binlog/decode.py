@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NotRequired, TypedDict
 
 from pidts.binlog import refusals
 from pidts.binlog.choice import compiled
-from pidts.binlog.compressed import payload_events
+from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent
@@ -124,22 +124,36 @@ class RowDecoder:
 
     def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
         """The next events, in log order; the walker stands before them."""
+        for _ in self.steps(walker, raw):
+            pass
+
+    def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
+        """The same, with a pause now and then inside an event that holds many others."""
         for piece in iter_raw(raw):
             event = walker.feed(piece)
             try:
-                self.feed(event)
+                yield from self._steps_of(event)
             except PidtsError as error:
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
 
-    def feed(self, event: Event) -> None:
-        """The next event."""
-        if event.type == EventType.TRANSACTION_PAYLOAD:
-            for place, inner in payload_events(event):
+    @property
+    def size(self) -> int:
+        """Bytes of all images that have not been taken."""
+        return sum(rows.size for rows in self._rows.values())
+
+    def _steps_of(self, event: Event) -> Iterator[None]:
+        if event.type != EventType.TRANSACTION_PAYLOAD:
+            self._feed(event, 0 if self._commit is None else self._behind_first(event))
+            return
+        place = 0
+        for piece in payload_pieces(event.body):
+            for raw in iter_raw(piece):
+                inner = inner_event(event, raw)
                 if inner.type == EventType.TRANSACTION_PAYLOAD:
                     raise refusals.unknown_event(inner)
                 self._feed(inner, place)
-        else:
-            self._feed(event, 0 if self._commit is None else self._behind_first(event))
+                place += len(raw)
+            yield
 
     def take(self) -> list[ChangeBatch]:
         """All rows so far; tables in the order in which they first appeared."""

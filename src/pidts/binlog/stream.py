@@ -1,7 +1,8 @@
-"""Decoding a stretch of log that is larger than memory should be: piece by piece, batches handed out as they fill.
+"""Decoding a stretch of log that is larger than memory should be: piece by piece, rows handed out as they come.
 
 A transaction may take back what it did before, to a savepoint or altogether; rows that have been handed out cannot be.
 So a long stretch is looked through first, by the types of its events alone. Nearly always nothing in it is taken back.
+Where something may be, all rows are kept until the end.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from pidts.binlog.compressed import payload_pieces
 from pidts.binlog.decode import Structures, new_decoder
-from pidts.binlog.events import EventType, Format
+from pidts.binlog.events import CHECKSUM_SIZE, HEADER_SIZE, EventType, Format
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.lsn import Lsn
 
 _AT_TYPE = 4
-_STREAM_BATCH_BYTES = 64 << 20
+_STEP_BYTES = 4 << 20
 
 Pieces = Callable[[], Iterable[bytes | memoryview]]
 """Begins a reading of the stretch; each piece ends with a whole event."""
@@ -27,7 +29,6 @@ _DOUBTFUL = frozenset(
     {
         EventType.QUERY_COMPRESSED,
         EventType.XA_PREPARE,
-        EventType.TRANSACTION_PAYLOAD,
         EventType.ROTATE,
         EventType.STOP,
         EventType.FORMAT_DESCRIPTION,
@@ -45,26 +46,25 @@ def decode_stream(
     after: Lsn | None = None,
     offset: int = 4,
     commit: Lsn | None = None,
-) -> Iterator[ChangeBatch]:
-    """As `decode_slice`, in memory that does not grow with the stretch; a table may have many batches, in log order."""
-    is_final = not _takes_back(pieces(), commit)
-    decoder = new_decoder(
-        structures,
-        change_no,
-        after,
-        commit,
-        mariadb=format.is_mariadb,
-        batch_bytes=_STREAM_BATCH_BYTES if is_final else None,
-        is_final=is_final,
-    )
+) -> Iterator[list[ChangeBatch]]:
+    """As `decode_slice`, in memory that does not grow with the stretch.
+
+    Each list holds all changes of the log behind the list before it, of whatever table.
+    """
+    is_final = not _takes_back(pieces(), commit, format)
+    decoder = new_decoder(structures, change_no, after, commit, mariadb=format.is_mariadb, is_final=is_final)
     walker = LogWalker(log_file, offset, format)
     for piece in pieces():
-        decoder.follow(walker, piece)
-        yield from decoder.take_full()
-    yield from decoder.take()
+        for _ in decoder.steps(walker, piece):
+            if is_final and decoder.size >= _STEP_BYTES:
+                yield decoder.take()
+        if is_final and decoder.size >= _STEP_BYTES:
+            yield decoder.take()
+    if rest := decoder.take():
+        yield rest
 
 
-def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None) -> bool:
+def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
     """Whether something may be taken back. A statement only has to look like it; few stand between rows."""
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
@@ -74,6 +74,10 @@ def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None) -> boo
             if kind in _HEAD and not has_begun:
                 continue
             has_begun = True
-            if kind in doubtful or (kind == EventType.QUERY and _ROLLBACK.search(raw)):
+            if kind == EventType.TRANSACTION_PAYLOAD:
+                body = raw[HEADER_SIZE : len(raw) - CHECKSUM_SIZE * bool(form.checksum)]
+                if _takes_back(payload_pieces(body), commit, form):
+                    return True
+            elif kind in doubtful or (kind == EventType.QUERY and _ROLLBACK.search(raw)):
                 return True
     return False

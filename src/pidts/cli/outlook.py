@@ -29,7 +29,8 @@ def show_outlook(config: TaskConfig, tables: Sequence[TableOutlook], *, as_json:
         _show_table(console, table)
     rows = sum(table.size.rows for table in tables if table.size)
     size = sum(table.size.bytes for table in tables if table.size)
-    total = f"{config.name}: {len(tables)} tables, about {rows:,} rows in {size / 1e6:,.1f} MB"
+    count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+    total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
     if not tables:
         console.print(Text("block-allow-list lets no table of the source pass", "bold red"))

@@ -18,8 +18,9 @@ from pidts.binlog import Format, TableMap, decode_slice
 from pidts.excerpt.around import Around
 from pidts.excerpt.cut import Stretch, Wanted
 from pidts.excerpt.json_columns import image_text
-from pidts.excerpt.store import Store
+from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
+from pidts.relay.refetch import Refetch
 from pidts.schema.history import refined, structure_unknown
 
 _ROWS = 16 << 10
@@ -27,6 +28,7 @@ _ROWS = 16 << 10
 _BATCH_BYTES = 128 << 20
 _OPS = pa.array([*(op.name.lower() for op in Op), "ddl"])
 _DDL = len(Op)
+_NO_END = 2**62
 
 Numbers = NDArray[np.int64]
 TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
@@ -53,7 +55,7 @@ def record_batches(store: Store, stretch: Stretch, view: View) -> Iterator[pa.Re
     log_format, raw = store.read(stretch.span)
     changes = _decoded(stretch, view, log_format, raw)
     context = Around(stretch, log_format, raw)
-    yield from _Assembly(stretch, view, changes, context).batches()
+    yield from _Assembly(stretch, view, changes, context, came_again(store)).batches()
 
 
 def row_places(store: Store, stretch: Stretch, view: View) -> tuple[int, Numbers]:
@@ -113,8 +115,15 @@ class _Part:
 class _Assembly:
     """All rows of a stretch, put in order."""
 
-    def __init__(self, stretch: Stretch, view: View, changes: Sequence[ChangeBatch], context: Around) -> None:
-        self._stretch, self._view, self._context = stretch, view, context
+    def __init__(
+        self,
+        stretch: Stretch,
+        view: View,
+        changes: Sequence[ChangeBatch],
+        context: Around,
+        again: Sequence[Refetch] = (),
+    ) -> None:
+        self._stretch, self._view, self._context, self._again = stretch, view, context, again
         self._changes = changes
         self._statements = list(context.statements(view.wanted)) if stretch.has_statements else []
         parts = [_Part(batch.rows.column("lsn")) for batch in changes]
@@ -191,7 +200,7 @@ class _Assembly:
             "ts": pa.array(context.times(offsets) * 1_000_000, pa.timestamp("us", "UTC")),
             "gtid": pa.array(context.gtids, pa.string()).take(pa.array(place)),
             "xid": pa.array(context.xids(), pa.int64()).take(pa.array(place)),
-            "is_retry": pa.array(np.zeros(count, np.bool_)),
+            "is_retry": pa.array(are_retries(_first(self._stretch), offsets, self._again)),
         }
 
     def _ends_before(self, transactions: Numbers) -> pa.Array:
@@ -229,6 +238,19 @@ class _Assembly:
         if self._view.typed is None:
             return _json_images(table, rows, side)
         return self._view.typed(table, rows.column(side), self._view.schema.field("old").type)
+
+
+def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
+    """Which rows came a second time, of those in one log file, whose events begin at `offsets`."""
+    found = np.zeros(len(offsets), np.bool_)
+    here = first.change_no, first.log_index
+    for one in again:
+        after, to = (one.after.change_no, one.after.log_index), (one.to.change_no, one.to.log_index)
+        if after <= here <= to:
+            begins = one.after.offset if after == here else 0
+            ends = one.to.offset if to == here else _NO_END
+            found |= (offsets >= begins) & (offsets < ends)
+    return found
 
 
 def _json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:

@@ -21,6 +21,8 @@ from pidts.excerpt.files import FIRST_EVENT, is_packed, open_file
 from pidts.model import Extent, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader
+from pidts.relay.folder import Folder
+from pidts.relay.refetch import Refetch, read_refetches
 from pidts.source import SourceConfig
 
 _WRAP = 2**32
@@ -63,6 +65,11 @@ class RelayStore:
         with closing(RelayReader(self.relay, self.source_id)) as reader:
             segment = int(span.container)
             return format_of(reader.format(segment)), reader.read(Extent(segment, span.offset, span.size))
+
+
+def came_again(store: Store) -> tuple[Refetch, ...]:
+    """Stretches of the log that a relay has received a second time, since it was broken there."""
+    return read_refetches(Folder.of(store.relay, store.source_id)).done if isinstance(store, RelayStore) else ()
 
 
 @dataclass(frozen=True, slots=True)

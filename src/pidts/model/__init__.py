@@ -26,6 +26,7 @@ from pidts.model.gtid import (
 from pidts.model.lsn import Lsn
 from pidts.model.position import Position
 from pidts.model.table import Column, Key, Table, TableName
+from pidts.model.tombstone import Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
 from pidts.model.types import ColumnType, Kind
 from pidts.model.xa import Xa, XaStep
@@ -64,6 +65,7 @@ __all__ = [
     "SchemaEvent",
     "Table",
     "TableName",
+    "Tombstone",
     "Transaction",
     "Transient",
     "Where",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pidts.model.lsn import Lsn
-from pidts.model.table import Table
+from pidts.model.table import Table, TableName
 
 CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
 
@@ -17,7 +17,8 @@ def change_schema(table: Table) -> pa.Schema:
 
     `before` and `after` are null structs where an op has no such image. `partial` is null where the images hold all
     columns. Else it tells which they hold: the bitmap of the before image's columns, then the after image's (of those
-    that the op has), each in whole bytes with the first column in the lowest bit. A column that an image does not hold
+    that the op has), each in whole bytes with the first column in the lowest bit. An insert with two bitmaps is what is
+    left of an update whose row has gone to another worker by its key. A column that an image does not hold
     is null in its struct, which then says nothing about its value.
     """
     row = pa.struct(list(table.arrow))
@@ -38,6 +39,8 @@ class ChangeBatch:
 
     table: Table
     rows: pa.RecordBatch
+    upstream: TableName | None = None
+    """The source's table, where several are merged into `table`; else it is left out."""
 
     def __post_init__(self) -> None:
         if self.rows.schema.names != list(CHANGE_FIELDS):

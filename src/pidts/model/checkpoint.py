@@ -17,7 +17,7 @@ class Checkpoint:
     source: str
     worker: int
     batch: int = 0
-    """Number of the batch it belongs to; for people and for logs, nothing is decided by its order."""
+    """Number of the batch it belongs to. It grows within a run; where batches move no Lsn it tells their order."""
     lsn: Lsn
     """Everything at or below it is in the target."""
     gtid: str = ""
@@ -26,7 +26,7 @@ class Checkpoint:
     epoch: int = 0
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""
-    """Progress of the full copy as JSON; empty where there is none."""
+    """Progress of the full copy, and the places of tables held behind `lsn`, as JSON; empty where nothing is."""
 
 
 class DdlState(StrEnum):

@@ -66,6 +66,8 @@ class LogEntry:
     extent: Extent
     prepared: PreparedExtent | None = None
     """Of the commit of a two-phase XA transaction: where its rows are. They are in no other entry."""
+    count: int = 1
+    """So many neighbouring transactions of the same tables it stands for; its GTID then tells the set of theirs."""
 
     @property
     def lacks_rows(self) -> bool:

@@ -2,21 +2,26 @@
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copying import ChunkRequest, CopyState, StagedChunk, key_values
-from pidts.plan.planner import Limits, Work, WorkKind, next_state
-from pidts.plan.state import BatchKind, PlanState
+from pidts.plan.planner import Limits, Log, Work, WorkKind, next_state
+from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
 
 __all__ = [
-    "BatchKind",
     "BatchPlan",
     "ChunkRequest",
     "CopyState",
+    "Held",
     "Limits",
+    "Log",
     "LogSlice",
     "PlanState",
     "StagedChunk",
     "Work",
     "WorkKind",
+    "dealing_of",
+    "furthest",
     "key_values",
     "next_state",
     "plan_between",
+    "run_of",
+    "slowest",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copying import ChunkRequest
-from pidts.plan.planner import Work, WorkKind
-from pidts.plan.state import BatchKind, PlanState
+from pidts.plan.planner import Log, WorkKind, WorkOf
+from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
@@ -30,6 +30,14 @@ class LogSlice:
     """Its place in the batch: changes of a later slice are later."""
     commit: Lsn | None = None
     """Of a prepared group: the event that committed it, which is the place of its rows."""
+    only: frozenset[TableName] | None = None
+    """Tables that catch up: the others' rows are in the target already. None: all tables."""
+    without: frozenset[TableName] = frozenset()
+    """Tables that are held, or catch up by slices of their own."""
+
+    def carries(self, table: TableName) -> bool:
+        """Whether this table's rows are taken from it."""
+        return table not in self.without and (self.only is None or table in self.only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +52,9 @@ class BatchPlan:
     timestamp: int
     """When the source committed the batch's last transaction; 0 if there is none."""
     gtids: tuple[str, ...]
+    """Each a GTID, or the set of those of neighbouring transactions."""
     tables: frozenset[TableName]
-    """Every table that the log slices hold rows of, the task's own and others."""
-    ddl: LogEntry | None = None
+    """Every table that is in the log slices' transactions and not held, the task's own and others."""
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
@@ -58,44 +66,79 @@ class BatchPlan:
         """Chunks to read, for the batch after."""
         return self.end.reading
 
+    @property
+    def log_bytes(self) -> int:
+        """How much log there is to decode."""
+        return sum(piece.extent.size for piece in self.log)
 
-def plan_between(
-    start: PlanState, end: PlanState, entries: Iterable[LogEntry], work_of: Callable[[LogEntry], Work]
-) -> BatchPlan:
-    """The batch that leads from one state to the next; `entries` follow `start.lsn`."""
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest slice, which is one transaction if they are many."""
+        return max((piece.extent.size for piece in self.log), default=0)
+
+    @property
+    def moves_held(self) -> bool:
+        """Whether tables are held, let go or moved: then no single place inside the batch says what is applied."""
+        return self.start.exceptions != self.end.exceptions
+
+
+def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
+    """The batch that leads from one state to the next: of each table what lies between its two places."""
+    apart = frozenset({*start.exceptions, *end.exceptions})
+    ranges: dict[tuple[Lsn, Lsn], set[TableName]] = {}
+    for name in apart:
+        if start.at(name) < end.at(name):
+            ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
+    carried: set[TableName] = set()
+    row_events = 0
+    for place, names in sorted(ranges.items(), key=lambda item: item[0]):
+        only = frozenset(names)
+        for entry in _up_to(place[1], log(*place)):
+            tables = only.intersection(entry.transaction.tables)
+            if tables and entry.transaction.row_events:
+                row_events += entry.transaction.row_events
+                carried |= tables
+                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=only), entry)
     gtids: list[str] = []
-    tables: set[TableName] = set()
-    count = row_events = timestamp = 0
-    ddl = None
-    for entry in entries:
+    count = timestamp = 0
+    for entry in _up_to(end.lsn, log(start.lsn, end.lsn)):
         transaction = entry.transaction
-        if transaction.lsn > end.lsn:
-            break
-        count += 1
+        count += entry.count
         timestamp = transaction.timestamp or timestamp
         if transaction.gtid:
             gtids.append(transaction.gtid)
+        if not transaction.row_events:
+            continue
         work = work_of(entry)
-        if end.kind is BatchKind.DDL:
-            ddl = entry
-        if work.kind is not WorkKind.NOTHING and transaction.row_events:
-            row_events += transaction.row_events
-            tables.update(transaction.tables)
-            _extend(slices, entry)
-    return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(tables), ddl)
+        if work.kind is not WorkKind.NOTHING:
+            ours = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
+            tables = frozenset(ours) - apart
+            if tables:
+                row_events += transaction.row_events
+                carried |= tables
+                _extend(slices, LogSlice(entry.extent, transaction.begin, len(slices), without=apart), entry)
+    return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried))
 
 
-def _extend(slices: list[LogSlice], entry: LogEntry) -> None:
-    if entry.prepared is not None and entry.transaction.xa is not None:
-        slices.append(LogSlice(entry.prepared, entry.prepared.begin, len(slices), entry.transaction.xa.at))
-        return
-    extent, begin = entry.extent, entry.transaction.begin
-    if slices and slices[-1].commit is None:
-        last = slices[-1].extent
-        near = last.segment == extent.segment and extent.offset - last.end <= _SLICE_GAP
-        if near and extent.end - last.offset <= _SLICE_BYTES:
-            joined = Extent(last.segment, last.offset, extent.end - last.offset)
-            slices[-1] = LogSlice(joined, slices[-1].begin, slices[-1].number)
+def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+    for entry in entries:
+        if entry.transaction.lsn > end:
             return
-    slices.append(LogSlice(extent, begin, len(slices)))
+        yield entry
+
+
+def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry) -> None:
+    """One slice more, or the last one made longer."""
+    if entry.prepared is not None and entry.transaction.xa is not None:
+        at = entry.transaction.xa.at
+        slices.append(replace(piece, extent=entry.prepared, begin=entry.prepared.begin, commit=at))
+        return
+    last = slices[-1] if slices else piece
+    if slices and last.commit is None and (last.only, last.without) == (piece.only, piece.without):
+        extent, before = piece.extent, last.extent
+        near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
+        if near and extent.end - before.offset <= _SLICE_BYTES:
+            slices[-1] = replace(last, extent=Extent(before.segment, before.offset, extent.end - before.offset))
+            return
+    slices.append(piece)

@@ -1,22 +1,32 @@
-"""Where a task stands: what is applied, and what the batch that led here consisted of."""
+"""Where a task stands: what is applied, and what the batch that led here consisted of.
+
+A position is one Lsn and its exceptions. Tables whose schema change takes long are *held* at an earlier Lsn, in groups
+that have no table in common; everything else goes on. So every table has a position of its own, `PlanState.at(table)`,
+and a change of a table is in the target if its Lsn is not behind that. Nothing else decides about it: a batch carries
+from each table what lies between its position before and its position after, and a worker that was ahead of others when
+the task was broken off leaves out what lies before its own.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from pidts.model import Lsn, TableName
 from pidts.plan.copying import ChunkRequest, CopyState
 
 
-class BatchKind(StrEnum):
-    """What a batch does to the target."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Tables that stand at an earlier place than the task."""
 
-    ROWS = "rows"
-    DDL = "ddl"
+    tables: frozenset[TableName]
+    lsn: Lsn
+    """All of their rows and schema changes up to here are in the target, and nothing behind it."""
+    due: Lsn | None = None
+    """The schema change that they wait for; None where they only have to catch up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,9 @@ class PlanState:
 
     lsn: Lsn
     copy: Mapping[TableName, CopyState] = field(default_factory=dict)
-    kind: BatchKind = BatchKind.ROWS
+    held: tuple[Held, ...] = ()
+    due: Lsn | None = None
+    """The schema change that comes next and has to be run, once this state is in the target."""
     written: tuple[ChunkRequest, ...] = ()
     """Chunks that the batch wrote."""
 
@@ -39,19 +51,53 @@ class PlanState:
         """Chunks that the batch read."""
         return tuple(state.reading for state in self.copy.values() if state.reading is not None)
 
-    def durable(self) -> PlanState:
-        """What a restart begins with: chunks that were read but not written do not count."""
-        copy = {name: replace(state, reading=None) for name, state in self.copy.items()}
-        return PlanState(self.lsn, copy)
+    @property
+    def needs(self) -> Lsn:
+        """Everything at or before it is in the target, of all tables; the log behind it is needed."""
+        return min([self.lsn, *(group.lsn for group in self.held)])
 
-    def copy_json(self) -> str:
-        """The copy's progress as it is kept in the target's checkpoint; empty where nothing is copied."""
-        return json.dumps(_copy_to_json(self.durable().copy)) if self.copy else ""
+    @property
+    def dues(self) -> tuple[Lsn, ...]:
+        """All schema changes that have to be run."""
+        return tuple(due for due in (self.due, *(group.due for group in self.held)) if due is not None)
+
+    @property
+    def exceptions(self) -> dict[TableName, Lsn]:
+        """The places of held tables."""
+        return {name: group.lsn for group in self.held for name in group.tables}
+
+    def at(self, table: TableName) -> Lsn:
+        """How far this table is."""
+        return next((group.lsn for group in self.held if table in group.tables), self.lsn)
+
+    def durable(self) -> PlanState:
+        """What a restart begins with.
+
+        Chunks that were read but not written do not count, and which schema change comes next is in the log.
+        """
+        copy = {name: replace(state, reading=None) for name, state in self.copy.items()}
+        return PlanState(self.lsn, copy, tuple(replace(group, due=None) for group in self.held))
+
+    def copy_json(self, run: int = 0, dealing: str = "") -> str:
+        """What the target's checkpoint keeps besides the Lsn; empty where nothing is copied and no table is held.
+
+        `dealing` says how rows were dealt to workers, where that is not told by the tables' structures. Equal states of
+        one run give equal texts, whatever groups their held tables are in.
+        """
+        if not self.copy and not self.held and not dealing:
+            return ""
+        held = [[name.schema, name.name, str(lsn)] for name, lsn in sorted(self.exceptions.items())]
+        copy = _copy_to_json(self.durable().copy)
+        return json.dumps({"copy": copy, "held": held, "run": run, "dealing": dealing})
 
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
         """The state that a checkpoint describes."""
-        return cls(lsn, _copy_from_json(json.loads(copy_json)) if copy_json else {})
+        data = json.loads(copy_json) if copy_json else []
+        if isinstance(data, list):
+            return cls(lsn, _copy_from_json(data))
+        places = {TableName(schema, name): Lsn.parse(at) for schema, name, at in data["held"]}
+        return cls(lsn, _copy_from_json(data["copy"]), held_at(places, lsn))
 
     def to_json(self) -> str:
         """One text, since Spark's offsets hold only flat values."""
@@ -59,7 +105,8 @@ class PlanState:
             {
                 "lsn": str(self.lsn),
                 "copy": _copy_to_json(self.copy),
-                "kind": self.kind.value,
+                "held": [_held_to_json(group) for group in self.held],
+                "due": str(self.due) if self.due else None,
                 "written": [request.to_json() for request in self.written],
             }
         )
@@ -71,9 +118,56 @@ class PlanState:
         return cls(
             lsn=Lsn.parse(data["lsn"]),
             copy=_copy_from_json(data["copy"]),
-            kind=BatchKind(data["kind"]),
+            held=tuple(_held_from_json(group) for group in data["held"]),
+            due=Lsn.parse(data["due"]) if data["due"] else None,
             written=tuple(ChunkRequest.from_json(item) for item in data["written"]),
         )
+
+
+def run_of(copy_json: str) -> int:
+    """In which run a checkpoint was stored; 0 where that does not matter or is not known."""
+    data = json.loads(copy_json) if copy_json else []
+    return data["run"] if isinstance(data, dict) else 0
+
+
+def dealing_of(copy_json: str) -> str:
+    """How rows were dealt to workers when a checkpoint was stored."""
+    data = json.loads(copy_json) if copy_json else {}
+    return data.get("dealing", "") if isinstance(data, dict) else ""
+
+
+def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
+    """Groups of the tables that are behind `lsn`: those at one place go on together."""
+    groups: dict[Lsn, set[TableName]] = {}
+    for name, at in places.items():
+        if at < lsn:
+            groups.setdefault(at, set()).add(name)
+    return tuple(Held(frozenset(names), at) for at, names in sorted(groups.items()))
+
+
+def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
+    """What all of these have reached, table by table."""
+    states = list(states)
+    lsn = min(state.lsn for state in states)
+    names = {name for state in states for name in state.exceptions}
+    return PlanState(lsn, copy, held_at({name: min(state.at(name) for state in states) for name in names}, lsn))
+
+
+def furthest(end: PlanState, other: PlanState) -> PlanState:
+    """What one of the two has reached, table by table; the copy is as in `end`."""
+    lsn = max(end.lsn, other.lsn)
+    names = {*end.exceptions, *other.exceptions}
+    return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))
+
+
+def _held_to_json(group: Held) -> list[Any]:
+    names = [[name.schema, name.name] for name in sorted(group.tables)]
+    return [names, str(group.lsn), str(group.due) if group.due else None]
+
+
+def _held_from_json(data: list[Any]) -> Held:
+    names, lsn, due = data
+    return Held(frozenset(TableName(*name) for name in names), Lsn.parse(lsn), Lsn.parse(due) if due else None)
 
 
 def _copy_to_json(copy: Mapping[TableName, CopyState]) -> list[Any]:

@@ -3,5 +3,6 @@
 from pidts.reduce.buckets import buckets
 from pidts.reduce.net_change import Counts, NetChange
 from pidts.reduce.net_changes import net_changes
+from pidts.reduce.watched import ANYTHING, UniqueKey, watched_columns
 
-__all__ = ["Counts", "NetChange", "buckets", "net_changes"]
+__all__ = ["ANYTHING", "Counts", "NetChange", "UniqueKey", "buckets", "net_changes", "watched_columns"]

@@ -42,10 +42,17 @@ class Identities:
 
 
 def identities(batch: ChangeBatch) -> Identities:
-    """Read the keys of all changes; halts where a key has a NULL, which would match no row on the target."""
+    """Read the keys of all changes; halts where a key has a NULL, which would match no row on the target.
+
+    An update that is told in part (MINIMAL row images) has its whole key in the before image, and in the after image
+    what changed of it.
+    """
     names = batch.table.identity
     before = [plain_zero(values) for values in image_columns(batch, "before", names)]
     after = [plain_zero(values) for values in image_columns(batch, "after", names)]
+    if batch.is_partial:
+        in_part = batch.rows.column("partial").is_valid()
+        after = [pc.if_else(in_part, pc.coalesce(new, old), new) for old, new in zip(before, after, strict=True)]
     op = batch.rows.column("op")
     deleted, updated = pc.equal(op, int(Op.DELETE)), pc.equal(op, int(Op.UPDATE))
     current = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
@@ -56,7 +63,7 @@ def identities(batch: ChangeBatch) -> Identities:
             "null-in-key",
             f"A change has no value for its key ({', '.join(names)})",
             where=Where(table=str(batch.table.name)),
-            todo="Check that the source has binlog_row_image=FULL and that the key's columns are NOT NULL",
+            todo="Check that the key's columns are NOT NULL, and set binlog_row_image=FULL on the source",
         )
     differs = any_of([pc.not_equal(old, new) for old, new in zip(before, after, strict=True)])
     differs = pc.fill_null(differs, fill_value=False)

@@ -10,6 +10,7 @@ zero: a target compares 0.0 and -0.0 equal and would meet the same rows by both.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,7 +43,7 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
         lost, times = [values.take(first) for values in lost], joined.column("copies").combine_chunks()
 
     more = pc.greater(total, 0)
-    added = _repeated(row.filter(more), total.filter(more))
+    added = pa.array(np.repeat(row.filter(more).to_numpy(), total.filter(more).to_numpy()), pa.int64())
     return (
         pa.Table.from_arrays(lost, schema=schema),
         times,
@@ -57,14 +58,3 @@ def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
     sums = rows.group_by(by, use_threads=False).aggregate([("copies", "sum"), ("place", "max")])
     sums = sums.select(["copies_sum", "place_max"]).rename_columns(["copies", "place"])
     return sums.sort_by("place")
-
-
-def _repeated(rows: pa.Int64Array, times: pa.Int64Array) -> pa.Int64Array:
-    """Each row number as often as it says."""
-    if pc.all(pc.equal(times, 1)).as_py():
-        return rows
-    ends = pc.cumulative_sum(times)
-    lists = pa.ListArray.from_arrays(
-        pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32()), pa.arange(0, ends[-1].as_py())
-    )
-    return rows.take(pc.list_parent_indices(lists))

@@ -17,10 +17,12 @@ class Counts:
     updated: int = 0
     deleted: int = 0
     copied: int = 0
+    stale: int = 0
+    """Set aside, since the target has a newer row; in none of the others."""
 
     @property
     def total(self) -> int:
-        """All changes, copied rows included."""
+        """All changes that were applied, copied rows included."""
         return self.inserted + self.updated + self.deleted + self.copied
 
     def __add__(self, other: Counts) -> Counts:
@@ -29,6 +31,7 @@ class Counts:
             self.updated + other.updated,
             self.deleted + other.deleted,
             self.copied + other.copied,
+            self.stale + other.stale,
         )
 
 

@@ -13,84 +13,165 @@ source held all of those at once. Chains and rotations of any length come right 
 That a row was new in the batch is told by its first change: an INSERT, or an UPDATE that came from another key. Such a
 row has nothing to remove. A copied row does not count as a first change: while a table is being copied, whatever the
 target has of it came from the log or from an earlier chunk, so it is what the source had at the start of the batch.
+
+Several tables of the source may be merged into one. A row then moves between two of them as an INSERT here and a DELETE
+there, in either order:
+
+    INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
+
+Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
+effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote. A
+batch ends where a transaction does; that the merged tables hold a row twice between two transactions is not foreseen:
+the later DELETE wins where a batch ends in between.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Halted, Op, Where
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
 from pidts.reduce.identity import any_of, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange
+from pidts.reduce.watched import watched_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from pidts.model import TableName
+    from pidts.model import Table, TableName
     from pidts.reduce.identity import Identities
 
 
-def net_changes(batches: Sequence[ChangeBatch]) -> list[NetChange]:
-    """Reduce batches in log order to one `NetChange` per table that has changes.
+def net_changes(
+    batches: Sequence[ChangeBatch], watched: Mapping[TableName, Collection[str]] | None = None
+) -> list[NetChange]:
+    """Reduce batches to one `NetChange` per table that has changes.
 
-    Copied rows come before all changes of the log, wherever they stand in `batches`.
+    Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
+    here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
+    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
             by_table.setdefault(batch.table.name, []).append(batch)
-    return [_net_change(_joined(parts)) for parts in by_table.values()]
+    return [_net_change(parts, (watched or {}).get(name, ())) for name, parts in by_table.items()]
 
 
-def _joined(parts: list[ChangeBatch]) -> ChangeBatch:
-    first = parts[0]
-    for other in parts[1:]:
-        if other.table.arrow != first.table.arrow or other.table.identity != first.table.identity:
-            raise Halted(
-                "structures-differ",
-                "One batch holds changes of the table under two structures",
-                where=Where(table=str(first.table.name)),
-                todo="Tables that are merged into one must have the same columns, types and key",
-            )
-    return first if len(parts) == 1 else ChangeBatch(first.table, pa.concat_batches([part.rows for part in parts]))
-
-
-def _net_change(batch: ChangeBatch) -> NetChange:
-    table, size = batch.table, len(batch)
-    names = table.identity
-    if not names:
+def _net_change(parts: list[ChangeBatch], besides: Collection[str]) -> NetChange:
+    table = parts[0].table
+    for part in parts:
+        _check(part, table)
+    upstreams = list(dict.fromkeys(part.upstream for part in parts))
+    rows = parts[0].rows if len(parts) == 1 else pa.concat_batches([part.rows for part in parts])
+    owner = None
+    if upstreams != [None]:
+        numbers = [pa.repeat(pa.scalar(upstreams.index(part.upstream), pa.int32()), len(part)) for part in parts]
+        order = pc.sort_indices(rows.column("lsn"))
+        rows, owner = rows.take(order), pa.concat_arrays(numbers).take(order)
+    batch = ChangeBatch(table, rows)
+    if not table.identity:
         deletes, times, upserts = multiset_change(batch)
         return NetChange(table, deletes, upserts, _counts(batch), times)
+    names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
+    return _keyed(batch, owner, [name for name in table.arrow.names if name in names])
+
+
+def _check(part: ChangeBatch, table: Table) -> None:
+    if part.table.arrow != table.arrow or part.table.identity != table.identity:
+        raise Halted(
+            "structures-differ",
+            "One batch holds changes of the table under two structures",
+            where=Where(table=str(table.name)),
+            todo="Tables that are merged into one must have the same columns, types and key",
+        )
+    if part.is_partial:
+        told = part.rows.column("partial").is_valid()
+        raise Halted(
+            "partial-row-image",
+            "Rows are told in part, and nothing has completed them",
+            where=Where(table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(told)[0].as_py()))),
+            todo="SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
+        )
+
+
+def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str]) -> NetChange:
+    table, size = batch.table, len(batch)
     keys = identities(batch)
-    order, logged = _order(batch)
-    columns = keys.current
-    if pc.any(keys.moved).as_py():
-        left = pc.indices_nonzero(keys.moved)
-        columns = [pa.concat_arrays([now, old.take(left)]) for now, old in zip(columns, keys.before, strict=True)]
-        order, logged = (pa.concat_arrays([way, pc.subtract(way.take(left), 1)]) for way in (order, logged))
+    by = [f"key{number}" for number in range(len(table.identity))]
+    events = _events(batch, keys, owner, by)
+    if owner is None:
+        nets = _per_row(events, by, keys, batch)
+    else:
+        nets = _merged(_per_row(events, [*by, "owner"], keys, batch), by)
+    nets = _in_key_order(nets, by)
 
-    by = [f"key{number}" for number in range(len(names))]
-    events = pa.Table.from_arrays([*columns, order, logged], names=[*by, "order", "logged"])
-    nets = events.group_by(by, use_threads=False).aggregate([("order", "max"), ("logged", "min")])
-    nets = nets.sort_by([(name, "ascending") for name in by]).combine_chunks().to_batches()[0]
-
-    last = nets.column("order_max")
-    row = _row(last, size)
-    written = pc.and_(_arrives(last), pc.invert(keys.deleted.take(row)))
+    written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    if changed := _unique_columns_changed(batch, keys, nets.column("logged_min"), row):
-        removed = pc.or_(removed, any_of(changed))
-
-    rows = batch.rows.column("after").take(row.filter(written))
+    if owner is not None:  # What came and went in one table may be another's row.
+        removed = pc.and_(removed, nets.column("start").is_valid())
+    if watched:
+        last_row = _row(pc.coalesce(nets.column("kept"), nets.column("last")), size)
+        removed = pc.or_(removed, _watched_changed(batch, nets, last_row, watched))
+    rows = batch.rows.column("after").take(_row(nets.column("kept").filter(written), size))
     return NetChange(
         table=table,
-        deletes=pa.Table.from_arrays([nets.column(name).filter(removed) for name in by], names=list(names)),
+        deletes=pa.Table.from_arrays([nets.column(name).filter(removed) for name in by], names=list(table.identity)),
         upserts=pa.Table.from_arrays(rows.flatten(), schema=table.arrow),
         counts=_counts(batch),
+    )
+
+
+def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
+    """For the target's sake, which then goes through its index from one end to the other."""
+    (batch,) = nets.combine_chunks().to_batches()
+    if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # many times faster than by Arrow
+        return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))
+    return batch.take(pc.sort_indices(batch, [(name, "ascending") for name in by]))
+
+
+def _events(batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str]) -> pa.Table:
+    """What happens to each key and when; an update that moves a row happens to two."""
+    order, logged = _order(batch)
+    columns = [*keys.current] if owner is None else [*keys.current, owner]
+    if pc.any(keys.moved).as_py():
+        left = pc.indices_nonzero(keys.moved)
+        leaving = keys.before if owner is None else [*keys.before, owner]
+        columns = [pa.concat_arrays([now, old.take(left)]) for now, old in zip(columns, leaving, strict=True)]
+        order, logged = (pa.concat_arrays([way, pc.subtract(way.take(left), 1)]) for way in (order, logged))
+    names = [*by] if owner is None else [*by, "owner"]
+    return pa.Table.from_arrays([*columns, order, logged], names=[*names, "order", "logged"])
+
+
+def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
+    """What became of each row.
+
+    Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
+    its first change in the log where the row was there before, else NULL.
+    """
+    size = len(batch)
+    nets = events.group_by(by, use_threads=False).aggregate([("order", "max"), ("logged", "min")])
+    last, first = (nets.column(name).combine_chunks() for name in ("order_max", "logged_min"))
+    never = pa.scalar(None, pa.int64())
+    stays = pc.and_(_arrives(last), pc.invert(keys.deleted.take(_row(last, size))))
+    updated = pc.equal(batch.rows.column("op"), int(Op.UPDATE))
+    found = pc.or_(keys.deleted, pc.and_not(updated, keys.moved))
+    existed = pc.or_(pc.invert(_arrives(first)), found.take(_row(first, size)))
+    columns = [last, pc.if_else(stays, last, never), pc.if_else(existed, first, never)]
+    return pa.Table.from_arrays([*(nets.column(name) for name in by), *columns], names=[*by, "last", "kept", "start"])
+
+
+def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
+    """The same over all tables that are merged; `starts` tells how many of them had the row at the start."""
+    found = nets.group_by(by, use_threads=False).aggregate(
+        [("last", "max"), ("kept", "max"), ("start", "min"), ("start", "count")]
+    )
+    return found.select([*by, "last_max", "kept_max", "start_min", "start_count"]).rename_columns(
+        [*by, "last", "kept", "start", "starts"]
     )
 
 
@@ -115,21 +196,19 @@ def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
     return pc.equal(pc.bit_wise_and(order, 1), 1)
 
 
-def _unique_columns_changed(
-    batch: ChangeBatch, keys: Identities, first: pa.Int64Array, last_row: pa.Int64Array
-) -> list[pa.BooleanArray]:
-    """For each column of a secondary unique key: the rows that were there at the start with another value."""
-    names = dict.fromkeys(name for key in batch.table.secondary_unique for name in key.columns)
-    if not names:
-        return []
-    first_row = _row(first, len(batch))
-    updated = pc.equal(batch.rows.column("op"), int(Op.UPDATE))
-    stays = pc.or_(keys.deleted, pc.and_not(updated, keys.moved))
-    existed = pc.fill_null(pc.or_(pc.invert(_arrives(first)), stays.take(first_row)), fill_value=False)
+def _watched_changed(
+    batch: ChangeBatch, nets: pa.RecordBatch, last_row: pa.Int64Array, names: Sequence[str]
+) -> pa.BooleanArray:
+    """Rows that were there at the start with another value in one of these columns."""
+    start = nets.column("start")
+    first_row = _row(start, len(batch))
     old = image_columns(batch, "before", names)
     new = image_columns(batch, "after", names)
     pairs = zip(old, new, strict=True)
-    return [pc.and_(existed, _distinct(was.take(first_row), now.take(last_row))) for was, now in pairs]
+    changed = any_of([_distinct(was.take(first_row), now.take(last_row)) for was, now in pairs])
+    if "starts" in nets.schema.names:
+        changed = pc.or_(changed, pc.greater(nets.column("starts"), 1))
+    return pc.and_(start.is_valid(), changed)
 
 
 def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:

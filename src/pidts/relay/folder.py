@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pidts.model import ConfigError, Halted, Lsn, Where
+from pidts.plan.continuity import Discontinuity
 from pidts.relay.index import Header, OtherVersionError, decode, payloads
 
 MAGIC: Final = b"\xfebin"
@@ -114,12 +115,12 @@ class Folder:
         """For errors."""
         return Where(source=self.source_id, file=str(self.index(segment)))
 
-    def corrupt(self, segment: int, what: str) -> Halted:
+    def corrupt(self, segment: int, what: str) -> Discontinuity:
         """The error for bytes that are not what was written."""
         todo = "Look at the disk; then empty this folder and start again from the target's checkpoint."
-        return Halted("relay-corrupt", what, where=self.where(segment), todo=todo)
+        return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
-    def damaged(self, segment: int, place: int) -> Halted:
+    def damaged(self, segment: int, place: int) -> Discontinuity:
         """The same for one record of an index; in the last segment the next writer cures it."""
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:
@@ -127,7 +128,12 @@ class Folder:
         todo = (
             f"Start the replicator again: it cuts the damage off and fetches those events again. If not: {error.todo}"
         )
-        return Halted(error.code, error.what, where=error.where, todo=todo)
+        return Discontinuity(error.code, error.what, where=error.where, todo=todo)
+
+    def purged(self, what: str) -> Halted:
+        """The error for what was there and was removed."""
+        todo = "Empty this folder; start at the target's checkpoint if the source still has its log, else copy again."
+        return Halted("relay-purged", what, where=Where(source=self.source_id, file=str(self.path)), todo=todo)
 
     def sync(self) -> None:
         """Make created and removed files durable."""

@@ -3,29 +3,30 @@
 Readers open files for reading only and take no lock. An entry that is not whole at the end of the last segment is not
 there yet. Everything else that does not fit is an error that says what it is:
 
-- `relay-gap`: an entry does not follow the one before it;
+- `relay-gap`, `relay-disorder`: an entry does not follow the one before it; one that came a second time is passed over;
 - `relay-purged`: the caller asks for entries before the first segment that is left;
 - `relay-corrupt`: bytes are not what was written.
 
-Nothing is kept per entry. To find an Lsn again quickly, as planning does several times per batch, a reader notes every
-few kilobytes where it was.
+A relay may be cut back while it is read, and be filled again (`refetch`). Then it ends at the place that was asked for,
+what was remembered of it is forgotten, and who stands behind its end waits.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Transaction, Where
+import structlog
+
+from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Transaction, Transient, Where
+from pidts.plan.continuity import Discontinuity, followed
 from pidts.relay.folder import Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import (
     GtidsLearned,
-    Header,
     LsnKey,
     Origin,
     decode,
@@ -33,18 +34,17 @@ from pidts.relay.index import (
     entry_gtid,
     entry_has_ddl,
     entry_key,
-    is_damaged,
-    payloads,
     position_of,
 )
+from pidts.relay.records import IndexFiles
 from pidts.relay.recovery import read_format
+from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 
-_CHUNK = 256 << 10
-_ALL = 1 << 30
-_NOTE_EVERY = 16 << 10
 _POLL = 0.002
 _POLL_IDLE = 0.01
 _QUICK = 0.1
+_NEVER: Signature = (-1, -1)
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 
 class RelayReader:
@@ -52,13 +52,18 @@ class RelayReader:
 
     def __init__(self, relay: Path | str, source_id: str) -> None:
         self._folder = Folder.of(relay, source_id)
-        self._headers: dict[int, Header] = {}
+        self._index = IndexFiles(self._folder)
         self._formats: dict[int, bytes] = {}
-        self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """Per segment: Lsn of some entries, and where the entry behind each begins."""
         self._tail: tuple[int, int, Lsn] | None = None
         """Segment, place and Lsn of the last entry seen by `received`."""
         self._open_log: tuple[int, int] | None = None
+        self._signature: Signature = _NEVER
+        self._end: LsnKey | None = None
+        """Nothing is read behind it: the relay is to be cut back there."""
+        self.damage: Discontinuity | None = None
+        """What kept `received` from looking further, at its last look."""
+        self.repeats = 0
+        """Entries that were there a second time."""
 
     @property
     def folder(self) -> Folder:
@@ -68,73 +73,128 @@ class RelayReader:
     @property
     def first(self) -> Lsn | None:
         """Entries after this one are here; None in an empty relay."""
-        listed = self._listed()
+        self._renew()
+        listed = self._index.listed()
         return listed[0].start if listed else None
 
     @property
     def received(self) -> Lsn | None:
-        """The last entry's Lsn, marks included; None in an empty relay."""
+        """The last entry's Lsn, marks included; None in an empty relay.
+
+        What is broken is told by `entries`, behind all that can still be read.
+        """
+        self._renew()
         if self._tail is None:
-            last = self._newest()
+            last = self._index.newest()
             if last is None:
                 return None
             self._tail = (last.segment, 0, last.start)
-        tail = self._tail
-        for segment, place, key, _ in self._walk(*tail[:2]):
-            if key is not None:
-                tail = segment, place, Lsn(*key)
-                self._note(segment, key, place)
-            else:
-                tail = segment, place, tail[2]
+        tail, self.damage = self._tail, None
+        try:
+            nowhere = _key(tail[2])
+            for segment, place, key, _ in self._index.walk_joined(*tail[:2], (nowhere, nowhere)):
+                if key is not None:
+                    tail = segment, place, Lsn(*key)
+                    self._index.note(segment, key, place)
+                else:
+                    tail = segment, place, tail[2]
+        except Discontinuity as error:
+            self.damage = error if self._end is None else None
+        except Halted:
+            if not self._is_renewed:
+                raise
         self._tail = tail
-        return tail[2]
+        return tail[2] if self._end is None else min(tail[2], Lsn(*self._end))
 
     @property
     def origin(self) -> Origin | None:
         """Which server's log is being received; None in an empty relay."""
-        last = self._newest()
+        last = self._index.newest()
         return last.origin if last else None
 
     @property
     def log_base(self) -> str:
         """The present source's log name without its number; empty in an empty relay."""
-        last = self._newest()
+        last = self._index.newest()
         return last.origin.log_base if last else ""
 
-    def entries(self, after: Lsn | None = None) -> Iterator[LogEntry]:
+    def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
         """What is there now after an Lsn (None: from the start of the relay), in order; call again for what came since.
 
         `after` need not be the end of an entry. Where it lies between two transactions, the next entry's `prev_lsn` is
         `after` itself: there is nothing between, and the one who checks the chain has just been there.
+
+        With `to`, it ends there, or with `Transient` if the relay does not reach so far: one who knows that there were
+        entries up to `to` must not take fewer for all.
+
+        With `joined`, many ordinary transactions in a row may come as one entry that stands for them.
         """
-        header = self._segment_of(after)
-        if header is None:
+        self._renew()
+        last = after
+        if to is not None and after is not None and to <= after:
             return
-        last = header.start if after is None else after
-        last_key = _key(last)
+        try:
+            header = self._index.segment_of(after)
+            if last is None:
+                last = header.start if header is not None else to
+            if header is not None and last is not None:
+                for entry in followed(
+                    self._entries(header.segment, last, to, joined=joined), last, self._where, self._pass_over
+                ):
+                    if to is not None and entry.transaction.lsn > to:
+                        break
+                    yield _behind(last, entry)
+                    last = entry.transaction.lsn
+                    if last == to:
+                        return
+        except Halted as error:
+            if self._is_renewed:
+                raise self._cut_back(last) from error
+            if isinstance(error, Discontinuity) and error.after is None and last is not None:
+                raise error.at(last) from error
+            raise
+        if to is not None and (last is None or last < to):
+            raise self._cut_back(to)
+
+    def _entries(self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool) -> Iterator[LogEntry]:
+        """As they lie there, from the first one behind `after` on."""
+        first, end, last = _key(after), self._end, after
         started = False
-        for segment, place, key, payload in self._walk(header.segment, self._place(header.segment, last_key)):
-            if key is None or key <= last_key:
+        if end is not None and first >= end:
+            return
+        stop = min((key for key in (end, _key(to) if to is not None else None) if key is not None), default=first)
+        begin = self._index.place(segment, first)
+        for number, place, key, payload in self._index.walk_joined(segment, begin, (first, stop) if joined else None):
+            if key is None or (not started and key <= first):
                 continue
-            entry = decode_entry(payload, segment, last)
-            transaction = entry.transaction
-            if transaction.prev_lsn is not last and transaction.prev_lsn != last:
-                if transaction.prev_lsn > last or (started and transaction.begin < last):
-                    raise self._gap(last, transaction.prev_lsn, segment)
-                if last <= transaction.begin:
-                    entry = replace(entry, transaction=replace(transaction, prev_lsn=last))
-            started = True
-            last, last_key = transaction.lsn, key
-            self._note(segment, key, place)
+            if end is not None and key > end:
+                return
+            entry = decode_entry(payload, number, last) if isinstance(payload, bytes) else payload.entry(number, last)
+            started, last = True, entry.transaction.lsn
+            self._index.note(number, key, place)
             yield entry
+            if key == end:
+                return
+
+    def segment_start(self, lsn: Lsn) -> Lsn:
+        """Where the segment begins that holds the entry behind a place; the place itself in an empty relay."""
+        self._renew()
+        header = self._index.segment_of(lsn)
+        return header.start if header is not None else lsn
+
+    def start_of_segment(self, segment: int) -> Lsn | None:
+        """The place before a segment's first entry; None where its index is not there."""
+        header = self._index.header(segment)
+        return header.start if header is not None else None
 
     def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
         """Those behind one place, up to and with another; nothing else is decoded on the way."""
-        header = self._segment_of(after)
+        self._renew()
+        header = self._index.segment_of(after)
         if header is None:
             return
         begin, end = _key(after), _key(to)
-        for segment, _, key, payload in self._walk(header.segment, self._place(header.segment, begin)):
+        for segment, _, key, payload in self._index.walk(header.segment, self._index.place(header.segment, begin)):
             if key is None or key <= begin:
                 continue
             if key > end:
@@ -144,13 +204,14 @@ class RelayReader:
 
     def find(self, lsn: Lsn) -> LogEntry | None:
         """The entry whose stretch of the log holds this Lsn, as its own end or a row's; None if not received yet."""
-        header = self._segment_of(lsn)
+        self._renew()
+        header = self._index.segment_of(lsn)
         # A segment's `start` is the end of the last entry of the segment before.
-        if header is not None and header.start == lsn and self._header(header.segment - 1) is not None:
-            header = self._header(header.segment - 1)
+        if header is not None and header.start == lsn and self._index.header(header.segment - 1) is not None:
+            header = self._index.header(header.segment - 1)
         if header is None:
             return None
-        for segment, _, key, payload in self._walk(header.segment, 0):
+        for segment, _, key, payload in self._index.walk(header.segment, 0):
             if key is not None and Lsn(*key) >= lsn:
                 return decode_entry(payload, segment, lsn)
         return None
@@ -174,7 +235,7 @@ class RelayReader:
             try:
                 handle = os.open(self._folder.log(extent.segment), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError as error:
-                raise self._purged(f"segment {extent.segment} is gone") from error
+                raise self._lost(extent.segment) from error
             self._open_log = (extent.segment, handle)
         parts = []
         offset, left = extent.offset, extent.size
@@ -198,7 +259,7 @@ class RelayReader:
             try:
                 event = read_format(self._folder.log(segment))
             except FileNotFoundError as error:
-                raise self._purged(f"segment {segment} is gone") from error
+                raise self._lost(segment) from error
             if event is None:
                 raise self._folder.corrupt(segment, "the events file has no head")
             self._formats[segment] = event
@@ -207,18 +268,18 @@ class RelayReader:
     def position(self, lsn: Lsn) -> Position | None:
         """The file and offset of an Lsn in its own server's log; None if that server's log is not in the relay."""
         for number in reversed(self._folder.numbers()):
-            header = self._header(number)
+            header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
                 return position
         return None
 
     def gtid_set(self, at: Lsn) -> str | None:
         """What the source had executed at an Lsn; None where the relay does not know."""
-        header = self._segment_of(at)
+        header = self._index.segment_of(at)
         if header is None:
             return None
         gtids = ExecutedGtids(header.gtid_set)
-        for _, payload in self._records(header.segment, 0):
+        for _, payload in self._index.records(header.segment, 0):
             key = entry_key(payload)
             if key is not None:
                 if key > _key(at):
@@ -234,108 +295,51 @@ class RelayReader:
             os.close(self._open_log[1])
             self._open_log = None
 
-    def _walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
-        """Whole records from a place on to the end of what is there: segment, the place behind, key, payload."""
-        place = begin
-        while True:
-            # Asked before reading: a segment with a successor does not grow any more.
-            complete = self._header(segment + 1) is not None
-            for behind, payload in self._records(segment, place):
-                place = behind
-                yield segment, place, entry_key(payload), payload
-            if complete:
-                if self._size(segment) != place:
-                    raise self._folder.damaged(segment, place)
-                segment, place = segment + 1, 0
-            elif self._header(segment + 1) is None:
-                self._check_successors(segment)
-                return
+    def _lost(self, segment: int) -> Halted:
+        """For an events file that is not there: it may not be, as long as its index is."""
+        if self._folder.index(segment).exists():
+            return self._folder.corrupt(segment, f"the events file {self._folder.log(segment).name} is missing")
+        return self._folder.purged(f"segment {segment} is gone")
 
-    def _records(self, segment: int, place: int) -> Iterator[tuple[int, bytes]]:
-        try:
-            handle = os.open(self._folder.index(segment), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise self._purged(f"segment {segment} is gone") from error
-        try:
-            chunk = _CHUNK
-            while data := os.pread(handle, chunk, place):
-                done = 0
-                for done, payload in payloads(data):
-                    yield place + done, payload
-                place += done
-                if len(data) < chunk and not done:
-                    break
-                chunk = chunk if done else chunk * 4
-            if data and is_damaged(os.pread(handle, _ALL, place)):
-                raise self._folder.damaged(segment, place)
-        finally:
-            os.close(handle)
+    def _renew(self) -> None:
+        """Forget what was remembered of the relay if it was, or is to be, cut back."""
+        if not self._is_renewed:
+            return
+        self._signature = refetch_signature(self._folder)
+        pending = read_refetches(self._folder).pending
+        self._end = _key(pending.after) if pending is not None else None
+        self._tail = None
+        self._index.forget()
+        self._formats.clear()
+        self.close()
 
-    def _header(self, segment: int) -> Header | None:
-        if segment not in self._headers:
-            try:
-                header = self._folder.header(segment)
-            except FileNotFoundError:
-                return None
-            if header is None:
-                return None
-            self._headers[segment] = header
-        return self._headers[segment]
+    @property
+    def _is_renewed(self) -> bool:
+        """Whether the relay is another one than when it was last looked at."""
+        return refetch_signature(self._folder) != self._signature
 
-    def _listed(self) -> list[Header]:
-        return [header for number in self._folder.numbers() if (header := self._header(number)) is not None]
+    def _pass_over(self, entry: LogEntry) -> None:
+        if not self.repeats:
+            lsn, place = str(entry.transaction.lsn), str(self._where(entry))
+            _logger.warning("an entry came a second time and is passed over", lsn=lsn, place=place)
+        self.repeats += 1
 
-    def _newest(self) -> Header | None:
-        for number in reversed(self._folder.numbers()):
-            if (header := self._header(number)) is not None:
-                return header
-        return None
+    def _where(self, entry: LogEntry) -> Where:
+        return self._folder.where(entry.extent.segment)
 
-    def _segment_of(self, after: Lsn | None) -> Header | None:
-        """Where the entry behind `after` is to be looked for."""
-        listed = self._listed()
-        if not listed:
-            return None
-        if after is None:
-            return listed[0]
-        at = bisect_right(listed, after, key=lambda header: header.start)
-        if at == 0:
-            raise self._purged(f"entries after {after} are asked for, the relay begins after {listed[0].start}")
-        return listed[at - 1]
-
-    def _note(self, segment: int, key: LsnKey, place: int) -> None:
-        keys, places = self._notes.setdefault(segment, ([], []))
-        if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
-            keys.append(key)
-            places.append(place)
-
-    def _place(self, segment: int, key: LsnKey) -> int:
-        keys, places = self._notes.get(segment, ([], []))
-        at = bisect_right(keys, key)
-        return places[at - 1] if at else 0
-
-    def _size(self, segment: int) -> int:
-        try:
-            return self._folder.index(segment).stat().st_size
-        except FileNotFoundError as error:
-            raise self._purged(f"segment {segment} is gone") from error
-
-    def _check_successors(self, segment: int) -> None:
-        numbers = self._folder.numbers()
-        if not numbers or segment < numbers[0]:
-            raise self._purged(f"segment {segment} is gone")
-        if segment + 1 < numbers[-1] and segment + 1 not in numbers:
-            raise self._folder.corrupt(segment + 1, "this segment is missing between others")
-
-    def _gap(self, last: Lsn, prev: Lsn, segment: int) -> Halted:
-        what = f"after {last} comes an entry that follows {prev}"
-        todo = "Events between the two are missing: empty this folder and start again from the target's checkpoint."
-        return Halted("relay-gap", what, where=self._folder.where(segment), todo=todo)
-
-    def _purged(self, what: str) -> Halted:
-        todo = "Empty this folder; start at the target's checkpoint if the source still has its log, else copy again."
+    def _cut_back(self, to: Lsn | None) -> Transient:
+        what = f"the relay was cut back while it was read; it does not reach {to}"
         where = Where(source=self._folder.source_id, file=str(self._folder.path))
-        return Halted("relay-purged", what, where=where, todo=todo)
+        return Transient("relay-cut-back", what, where=where, todo="It is filled again from the source")
+
+
+def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
+    """An entry that follows `last` and may call another place its predecessor."""
+    transaction = entry.transaction
+    prev = transaction.prev_lsn
+    if prev is last or prev == last or transaction.begin < last:
+        return entry
+    return replace(entry, transaction=replace(transaction, prev_lsn=last))
 
 
 def _key(lsn: Lsn) -> LsnKey:

@@ -1,8 +1,9 @@
 """Opens a relay after whatever ended its last writer: cuts torn tails and rebuilds the state.
 
-Only the last segment is looked at; every earlier one was complete and flushed before its successor was created. A cut
-is never a loss: what is behind it was not yet acknowledged to anybody or comes again from the source, under the same
-Lsn, because the state says to go on from the last entry that stayed.
+Only the last segment is looked at, unless somebody has found a break and asked for a cut (`refetch`); every earlier one
+was complete and flushed before its successor was created. A cut is never a loss: what is behind it was not yet
+acknowledged to anybody or comes again from the source, under the same Lsn, because the state says to go on from the
+last entry that stayed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pidts.relay.index import (
     position_of,
 )
 from pidts.relay.prepared import Undecided, settled
+from pidts.relay.refetch import cut_back
 
 _EVENT_SIZE_AT = 9
 _EVENT_HEADER = 19
@@ -69,7 +71,8 @@ class Recovered:
 
 
 def recover(folder: Folder) -> Recovered | None:
-    """Repair the last segment; None if there is no segment that counts."""
+    """Cut the relay back if somebody asked for it, repair the last segment; None if there is no segment that counts."""
+    cut_back(folder)
     numbers = folder.numbers()
     while numbers:
         found = _last(folder, numbers[-1])

@@ -109,7 +109,7 @@ class RelayWriter:
             folder.path.mkdir(parents=True, exist_ok=True)
             lock = WriterLock(folder.lock, source_id)
         except OSError as error:
-            raise _refused(folder, error) from error
+            raise _unwritable(folder, error) from error
         writer = cls(folder, lock, segment_bytes)
         try:
             writer._resume()
@@ -339,10 +339,10 @@ class RelayWriter:
             if error.errno in _FULL:
                 self.rollback()
             self._pending.clear()
-            raise _refused(self._folder, error) from error
+            raise _unwritable(self._folder, error) from error
 
 
-def _refused(folder: Folder, error: OSError) -> Halted | Transient:
+def _unwritable(folder: Folder, error: OSError) -> Halted | Transient:
     where = Where(source=folder.source_id, file=error.filename or str(folder.path))
     if error.errno in _FULL:
         todo = (

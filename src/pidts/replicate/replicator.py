@@ -17,6 +17,8 @@ import structlog
 from pidts.model import Halted, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
+from pidts.relay.folder import Folder
+from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import last_event
 from pidts.replicate.receiver import Receiver
@@ -26,6 +28,7 @@ from pidts.replicate.resume import (
     Applied,
     Resume,
     Server,
+    check_fetched_again,
     check_not_outdated,
     first_start,
     resume,
@@ -82,6 +85,8 @@ class Replicator:
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
+        self._folder = Folder.of(config.relay, config.source.source_id)
+        self._signature: Signature = None
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
@@ -90,6 +95,11 @@ class Replicator:
 
     def run(self, stop: StopEvent) -> None:
         """Until `stop` is set; raises what a person has to decide."""
+        while not stop.is_set():
+            # Opened again where a reader has asked to have the relay cut back: opening does that.
+            self._run(stop)
+
+    def _run(self, stop: StopEvent) -> None:
         with closing(
             RelayWriter.open(
                 self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
@@ -113,7 +123,7 @@ class Replicator:
 
     def _keep_following(self, writer: RelayWriter, stop: StopEvent) -> None:
         pause, told = _FIRST_PAUSE, ""
-        while not stop.is_set():
+        while not (stop.is_set() or self._is_cut_asked):
             try:
                 self._follow(writer, stop)
             except Transient as error:
@@ -163,7 +173,7 @@ class Replicator:
             raise AssertionError("neither a beginning nor anything to go on from")
         events, size = self.state().events, self.state().bytes
         with LogWatch(self._config.source, origin, self.state) as watch:
-            while not stop.is_set():
+            while not (stop.is_set() or self._is_cut_asked):
                 receiver.receive(stream, _READ_SECONDS)
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
@@ -184,6 +194,16 @@ class Replicator:
                     receiver.sync()
                     self._check_log(writer)
                     watch.dismiss()
+
+    @property
+    def _is_cut_asked(self) -> bool:
+        signature = refetch_signature(self._folder)
+        if signature == self._signature:
+            return False
+        if read_refetches(self._folder).pending is not None:
+            return True
+        self._signature = signature
+        return False
 
     def _check_log(self, writer: RelayWriter) -> None:
         """Raise if what was received is not in the source's log any more; the stream may still be open."""
@@ -209,6 +229,8 @@ class Replicator:
             if state is not None:
                 server = replace(server, has_last_event=self._prove(state, server, server_id))
                 found = resume(state, server, use_gtid=config.use_gtid, where=self._where)
+                if found.begin is not None:
+                    check_fetched_again(state, read_refetches(self._folder), self._where)
                 if isinstance(start, Applied):
                     check_not_outdated(found.begin or state.origin, start, self._where)
                 return found, server

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pidts.model import GtidSet, Halted, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
+from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
@@ -153,6 +154,18 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
         what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows of {origin.change_no}"
         todo = "It was left behind when the task ran elsewhere: empty its folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
+
+
+def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
+    """Refuse another server while a stretch of the old one's log is being fetched again.
+
+    Tasks may have applied some of it under the old log's places; from the new one it would come under others.
+    """
+    ends = [one.to for one in refetches.done if one.to > state.lsn]
+    if ends:
+        what = f"the log from {state.lsn} to {max(ends)} has to be fetched again, and another server has taken over"
+        todo = "Point the source back to the old server until the relay has it. If that one is gone, copy again"
+        raise Halted("relay-gap", what, where=where, todo=todo)
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:

@@ -19,6 +19,7 @@ from pidts.binlog.jit import cache_folder
 from pidts.binlog.wire import WireType
 from pidts.model import Column, ColumnType, Kind, Position, Table, TableName, Where
 from pidts.relay import Origin, RelayReader, RelayWriter
+from pidts.relay.runs import joined_payloads
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source.blocks import BlockReader
@@ -46,6 +47,8 @@ def warm() -> int:
     events = [head, *(_event(kind, body) for end in ends for kind, body in [*group, end])]
     with tempfile.TemporaryDirectory(prefix="pidts-warm-") as folder:
         _receive(Path(folder), b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
+        for index in Path(folder).rglob("*.index"):
+            list(joined_payloads(index.read_bytes(), ((0, 0, 0), (0, 0, 0))))
         return _rows(Path(folder), head)
 
 

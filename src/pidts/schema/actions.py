@@ -81,6 +81,8 @@ class AddKey:
     supports_foreign_key: bool = False
     prefixes: tuple[int | None, ...] = ()
     """How much of each column is in the key; empty: all of all."""
+    rule: str = ""
+    """How the foreign key changes rows by itself (`ON DELETE CASCADE`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class PartitionRows:
 
     text: str
     what: str = ""
+    other: TableName | None = None
+    """The table that they come from or go to."""
 
 
 @dataclass(frozen=True, slots=True)

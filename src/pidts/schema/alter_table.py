@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pidts.model.table import TableName
 from pidts.schema.actions import (
     Action,
     AddColumn,
@@ -40,7 +41,7 @@ def parse_alter_table(cursor: Cursor) -> AlterTable:
         actions.extend(_actions(cursor))
         if not cursor.take_sign(",") and not cursor.at_end() and not _may_follow_without_comma(actions, cursor):
             raise cursor.surprise("a comma")
-    return AlterTable(table, tuple(actions), if_exists)
+    return AlterTable(table, tuple(actions), if_exists, cursor.dialect.mariadb)
 
 
 def take_wait(cursor: Cursor) -> None:
@@ -217,7 +218,18 @@ def _partition(cursor: Cursor) -> Action | None:
     if word in _ROWS_STAY:
         return AlterOption(cursor.skip_to_end(), f"{word.lower()} partition")
     if word in _ROWS_GO:
-        return PartitionRows(cursor.skip_to_end(), f"{word.lower()} partition")
+        start = cursor.peek()
+        other = _other_table(cursor)
+        cursor.skip_to_end()
+        return PartitionRows(cursor.since(start), f"{word.lower()} partition", other)
+    return None
+
+
+def _other_table(cursor: Cursor) -> TableName | None:
+    """`EXCHANGE PARTITION p WITH TABLE t`, `CONVERT PARTITION p TO TABLE t`, `CONVERT TABLE t TO PARTITION p`."""
+    while cursor.peek().lexeme is not Lexeme.END:
+        if cursor.next().word == "TABLE":
+            return cursor.table_name()
     return None
 
 

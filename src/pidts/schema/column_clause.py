@@ -124,9 +124,9 @@ def _key(cursor: Cursor, draft: _Draft) -> bool:
     elif cursor.take("KEY"):
         draft.keys += (AddKey(Key(PRIMARY, (draft.name,), unique=True, primary=True)),)
     elif cursor.at_words("REFERENCES"):
-        parse_references(cursor)
+        rule = parse_references(cursor)
         if cursor.dialect.inline_references:
-            draft.keys += (AddKey(Key("", (draft.name,)), supports_foreign_key=True),)
+            draft.keys += (AddKey(Key("", (draft.name,)), supports_foreign_key=True, rule=rule),)
     elif cursor.take("CONSTRAINT"):
         if not cursor.at_words("CHECK") and not cursor.at_words("REFERENCES"):
             cursor.name()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pidts.model.table import Table
-from pidts.schema.actions import Action, AddColumn
+from pidts.schema.actions import Action, AddColumn, AddKey, AlterOption
 from pidts.schema.alteration import altered
 from pidts.schema.column_clause import parse_column
 from pidts.schema.cursor import Cursor
@@ -33,7 +33,14 @@ def parse_create_table(cursor: Cursor, *, or_replace: bool) -> CreateTable | Cre
     if not actions:
         raise NotUnderstoodError("the table has no columns")
     structure = altered(Table(name, ()), actions, cursor.dialect)
-    return CreateTable(name, structure, if_not_exists, or_replace)
+    constraints = tuple(filter(_is_constraint, actions))
+    return CreateTable(name, structure, if_not_exists, or_replace, constraints)
+
+
+def _is_constraint(action: Action) -> bool:
+    if isinstance(action, AddKey):
+        return action.supports_foreign_key
+    return isinstance(action, AlterOption) and action.what == "check"
 
 
 def parse_elements(cursor: Cursor) -> list[Action]:

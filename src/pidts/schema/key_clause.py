@@ -61,8 +61,8 @@ def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     if symbol:
         _name(cursor)
     columns, _ = _parts(cursor)
-    parse_references(cursor)
-    return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True)
+    rule = parse_references(cursor)
+    return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True, rule=rule)
 
 
 def _name(cursor: Cursor) -> str:
@@ -128,6 +128,10 @@ def _engine_option(cursor: Cursor) -> bool:
     return True
 
 
+_CHANGING = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
+_RULES = (("RESTRICT",), ("NO", "ACTION"), *_CHANGING)
+
+
 def parse_check(cursor: Cursor) -> None:
     """`CHECK (expression)` and whether it is enforced."""
     cursor.expect("CHECK")
@@ -136,8 +140,9 @@ def parse_check(cursor: Cursor) -> None:
         cursor.take("ENFORCED")
 
 
-def parse_references(cursor: Cursor) -> None:
-    """What a foreign key points to and does."""
+def parse_references(cursor: Cursor) -> str:
+    """What a foreign key points to and does; the part of it that changes rows."""
+    rules: list[str] = []
     cursor.expect("REFERENCES")
     cursor.table_name()
     if cursor.at_sign("("):
@@ -145,12 +150,13 @@ def parse_references(cursor: Cursor) -> None:
     while True:
         if cursor.take("MATCH"):
             cursor.name()
-        elif cursor.take("ON", "DELETE") or cursor.take("ON", "UPDATE"):
-            if not cursor.take_any("RESTRICT", "CASCADE"):
-                for words in (("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION")):
-                    if cursor.take(*words):
-                        break
-                else:
-                    raise cursor.surprise("what the foreign key does")
+        elif cursor.take("ON"):
+            when = cursor.take_any("DELETE", "UPDATE")
+            for words in _RULES:
+                if when and cursor.take(*words):
+                    rules += [f"ON {when} {' '.join(words)}"] if words in _CHANGING else []
+                    break
+            else:
+                raise cursor.surprise("what the foreign key does")
         else:
-            return
+            return " ".join(rules)

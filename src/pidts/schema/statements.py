@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pidts.model.table import Table, TableName
-from pidts.schema.actions import Action, RenameTo
+from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class CreateTable:
     structure: Table
     if_not_exists: bool = False
     or_replace: bool = False
+    constraints: tuple[Action, ...] = field(default=(), compare=False)
+    """Foreign keys and checks, which no structure holds."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -66,11 +68,15 @@ class AlterTable:
     table: TableName
     actions: tuple[Action, ...]
     if_exists: bool = False
+    mariadb: bool = field(default=False, compare=False)
+    """Whose words these are: the two do not convert all values alike."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
         """All tables that the statement names."""
-        return (self.table, *(action.name for action in self.actions if isinstance(action, RenameTo)))
+        renamed = (action.name for action in self.actions if isinstance(action, RenameTo))
+        others = (action.other for action in self.actions if isinstance(action, PartitionRows) and action.other)
+        return (self.table, *renamed, *others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from pidts.source.structures import quoted_table, system_versioned
 
 _BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}
+_LEAVES_OUT_GENERATED = (11, 0, 0)
+"""10.11 has them in its images, 11.8 has not."""
 _SETTINGS = (
     "log_bin",
     "binlog_format",
@@ -56,14 +58,25 @@ class _Asked:
     settings: Mapping[str, str]
     tables: Mapping[TableName, Table]
     start: Position | None
+    copies: bool = True
 
 
 def check_source(
-    connection: Session, config: SourceConfig, tables: Iterable[Table], start: Position | None = None
+    connection: Session,
+    config: SourceConfig,
+    tables: Iterable[Table],
+    start: Position | None = None,
+    *,
+    copies: bool = True,
 ) -> list[Finding]:
-    """All requirements for carrying `tables` from the log position `start` (or from now on)."""
+    """All requirements for carrying `tables` from the log position `start` (or from now on).
+
+    `copies` says that rows which exist are going to be copied, not only changes followed.
+    """
     by_name = {table.name: table for table in tables}
-    asked = _Asked(connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start)
+    asked = _Asked(
+        connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies
+    )
     findings: list[Finding] = []
     for check in _CHECKS:
         try:
@@ -175,10 +188,28 @@ def _binlog_format(asked: _Asked) -> Iterator[Finding]:
 def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
     value = asked.settings.get("binlog_row_image", "FULL")
     fix = "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions keep theirs"
-    yield Finding("binlog_row_image", value == "FULL", f"binlog_row_image = {value}", fix)
+    if value == "FULL":
+        yield Finding("binlog_row_image", ok=True, message=f"binlog_row_image = {value}")
+    elif hidden := _left_out(asked):
+        what = f"binlog_row_image = {value}: this server then never tells the generated columns of {', '.join(hidden)}"
+        yield Finding("binlog_row_image", ok=False, message=what, fix=fix)
+    else:
+        what = f"binlog_row_image = {value}: what updates leave out is read from the target, which costs speed"
+        if asked.server.is_mariadb and value == "MINIMAL":
+            what += "; MariaDB does not tell which columns a REPLACE sets to their defaults"
+        yield Finding("binlog_row_image", ok=True, message=what)
     if options := asked.settings.get("binlog_row_value_options"):
         fix = "SET GLOBAL binlog_row_value_options = '';   -- and the same under [mysqld]"
         yield Finding("binlog_row_image", ok=False, message=f"binlog_row_value_options = {options}", fix=fix)
+
+
+def _left_out(asked: _Asked) -> list[str]:
+    """Tables whose generated columns MariaDB leaves out of images, so that nobody can tell changed from unchanged."""
+    if not asked.server.is_mariadb or asked.server.number < _LEAVES_OUT_GENERATED:
+        return []
+    return sorted(
+        str(name) for name, table in asked.tables.items() if any(column.generated for column in table.columns)
+    )
 
 
 def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
@@ -291,6 +322,11 @@ def _is_doubtful(column: Column) -> bool:
 
 def _primary_key(asked: _Asked) -> Iterator[Finding]:
     keyless = [name for name, table in asked.tables.items() if not table.identity]
+    if keyless and not asked.copies:
+        names = ", ".join(map(str, keyless))
+        what = f"without a key, rows found by all their columns: {names}"
+        yield Finding("primary_key", ok=True, message=what)
+        return
     for name in keyless:
         what = f"{name} has neither a primary key nor a unique key without NULLs"
         fix = f"ALTER TABLE {quoted_table(name)} ADD PRIMARY KEY (...);   -- or leave it out by the block-allow-list"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import structlog
@@ -24,9 +25,11 @@ from pidts.model import (
     Transient,
     Where,
 )
+from pidts.plan.continuity import Discontinuity
 
 _KINDS: dict[str, type[PidtsError]] = {
-    kind.__name__: kind for kind in (PidtsError, ConfigError, PrecheckFailed, Halted, DecodeError, Fenced, Transient)
+    kind.__name__: kind
+    for kind in (PidtsError, ConfigError, PrecheckFailed, Halted, DecodeError, Discontinuity, Fenced, Transient)
 }
 _CARRIED = re.compile(r"<pidts-error>(\{\"kind\".*?\})</pidts-error>", re.DOTALL)
 
@@ -41,11 +44,28 @@ class CarriedError(Exception):
 
 def structured(items: Iterator[Item]) -> Iterator[Item]:
     """The same items; an error of ours becomes one that survives the journey."""
-    try:
+    with carried():
         yield from items
+
+
+@contextmanager
+def carried() -> Iterator[None]:
+    """For whatever runs in a process of Spark: an error of ours becomes one that survives the journey."""
+    try:
+        yield
     except PidtsError as error:
-        body = json.dumps({"kind": _kind(error), **error.to_json()})
-        raise CarriedError(f"<pidts-error>{body}</pidts-error>") from error
+        raise CarriedError(f"<pidts-error>{as_text(error)}</pidts-error>") from error
+
+
+def as_text(error: PidtsError) -> str:
+    """One of our errors as JSON."""
+    return json.dumps({"kind": _kind(error), **error.to_json()})
+
+
+def from_text(text: str) -> PidtsError:
+    """The inverse of `as_text`."""
+    data = json.loads(text)
+    return _KINDS[data["kind"]](data["code"], data["what"], where=Where(**data["where"]), todo=data["todo"])
 
 
 def _kind(error: PidtsError) -> str:
@@ -62,8 +82,7 @@ def restored(error: Exception) -> Exception:
     text = str(error)
     found = _CARRIED.search(text)
     if found:
-        data = json.loads(found.group(1))
-        return _KINDS[data["kind"]](data["code"], data["what"], where=Where(**data["where"]), todo=data["todo"])
+        return from_text(found.group(1))
     _log.debug("Spark failed", text=text)
     return Transient("spark-failed", f"Spark could not finish a batch: {_reason(text)[:500]}")
 

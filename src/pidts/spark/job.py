@@ -1,35 +1,66 @@
-"""A large batch as one Spark job: decode slices in parallel, shuffle blobs to their workers, apply."""
+"""A large batch as one Spark job.
+
+- An *ordinary* one: its slices are decoded in parallel, blobs are shuffled to their workers and applied.
+- A *long* one, which would not fit into memory: each worker's task decodes the log for itself and applies it part by
+  part. Nothing is shuffled, so the JVM and its disk hold none of it.
+
+What goes wrong while a worker applies is told as its result: it has tried again for as long as that made sense, and
+Spark would only repeat all of it. Only a task that dies is Spark's to run again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from pidts.batch.applying import apply
+from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.decoding import decode
+from pidts.batch.decoding import AT_ONCE, decode
 from pidts.batch.pointers import Pointer
+from pidts.batch.telling import told
 from pidts.batch.workers import Commit
+from pidts.model import PidtsError
+from pidts.plan import BatchPlan
 from pidts.reduce import Counts
-from pidts.spark.failures import structured
+from pidts.spark.failures import as_text, from_text, structured
 
+_DRIVER_BYTES = 64 << 20
+"""As much as the planner puts into a batch, but for its last transaction."""
+_LONG_BYTES = 32 << 20
 _BLOBS = "worker int, place bigint, changes binary"
-_RESULTS = "worker int, counts string"
+_RESULTS = "worker int, counts string, error string"
 
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def run_job(slices: DataFrame, context: JobContext, commit: Commit) -> Counts:
+def is_large(plan: BatchPlan, direct_rows: int) -> bool:
+    """Whether it is too much for the driver. A row event may hold thousands of rows, so bytes count as well."""
+    return plan.row_events > direct_rows or plan.log_bytes > _DRIVER_BYTES or plan.largest > AT_ONCE
+
+
+def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan) -> Counts:
     """Runs the batch whose pointers `slices` holds; returns when every worker has committed."""
-    blobs = slices.mapInArrow(_decoding(context), _BLOBS)
-    dealt = blobs.repartitionById(context.workers, F.col("worker"))
-    results = dealt.mapInArrow(_applying(context, commit), _RESULTS).collect()
-    return sum((Counts(**json.loads(row.counts)) for row in results), Counts())
+    # The rows of a copied chunk are reduced together with all of the log, of which the planner then takes little.
+    if not plan.write and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
+        reads = [Pointer(read=request) for request in plan.read]
+        count = context.workers + len(reads)
+        numbers = slices.sparkSession.range(0, count, 1, count)
+        results = numbers.mapInArrow(_long(context, commit, plan, reads), _RESULTS)
+    else:
+        blobs = slices.mapInArrow(_decoding(context), _BLOBS)
+        dealt = blobs.repartitionById(context.workers, F.col("worker"))
+        results = dealt.mapInArrow(_applying(context, commit), _RESULTS)
+    rows = results.collect()
+    for row in rows:
+        if row.error:
+            raise from_text(row.error)
+    return sum((Counts(**json.loads(row.counts)) for row in rows), Counts())
 
 
 def _decoding(context: JobContext) -> _Task:
@@ -54,16 +85,39 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
                 if row["changes"]:
                     mine.append(Blob.unpack(row["worker"], row["place"], row["changes"]))
         for worker, mine in blobs.items():
-            (counts,) = structured(_apply_alone(context, commit, worker, mine))
-            text = json.dumps({name: getattr(counts, name) for name in Counts.__slots__})
-            yield pa.RecordBatch.from_arrays([pa.array([worker], pa.int32()), pa.array([text])], ["worker", "counts"])
+            with context.committer() as committer:
+                yield _result(worker, partial(apply, committer, commit, worker, mine))
 
     return task
 
 
-def _apply_alone(context: JobContext, commit: Commit, worker: int, blobs: list[Blob]) -> Iterator[Counts]:
-    with context.committer() as committer:
-        yield apply(committer, commit, worker, blobs)
+def _long(context: JobContext, commit: Commit, plan: BatchPlan, reads: list[Pointer]) -> _Task:
+    """Of as many tasks as there are workers, and behind them one for each chunk that the batch reads."""
+    log = plan.log
+    split_rows = None if plan.moves_held else context.split_rows
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number >= context.workers:
+                    list(structured(decode(context, reads[number - context.workers])))
+                    continue
+                with context.committer() as committer:
+                    telling = partial(told, context, log, number)
+                    yield _result(number, partial(apply_long, committer, commit, number, telling, split_rows))
+
+    return task
+
+
+def _result(worker: int, work: Callable[[], Counts]) -> pa.RecordBatch:
+    counts, failed = Counts(), ""
+    try:
+        counts = work()
+    except PidtsError as error:
+        failed = as_text(error)
+    text = json.dumps({name: getattr(counts, name) for name in Counts.__slots__})
+    arrays = [pa.array([worker], pa.int32()), pa.array([text]), pa.array([failed])]
+    return pa.RecordBatch.from_arrays(arrays, ["worker", "counts", "error"])
 
 
 def _blob_rows(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from pidts.binlog.choice import compiled
 from pidts.model import PidtsError, Transient
 
 Session: TypeAlias = SparkSession
@@ -48,8 +50,12 @@ def local_master(master: str) -> str:
 
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
     """A session of its own for one task; `scratch` takes whatever Spark writes, `log` what it says."""
+    if compiled():
+        threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{_JAVA_OPTIONS}' pyspark-shell")
     builder = SparkSession.builder.appName(f"pidts {task}").master(local_master(master))
     fixed = {
@@ -73,6 +79,14 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
             raise Transient("spark-died", "Spark's JVM ended while it was starting") from error
         todo = "Install a Java runtime of version 17 or newer (apt-get install default-jre-headless), or set JAVA_HOME"
         raise PidtsError("spark-not-started", f"Spark does not start: {error}", todo=todo) from error
+
+
+def _load_decoder() -> None:
+    """While the JVM starts: the first batch would wait a second for it."""
+    from pidts.replicate.warm import warm
+
+    with suppress(Exception):  # whoever decodes will meet it again, and tell
+        warm()
 
 
 def _java_runs() -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from pidts.batch.ddl_lane import done_of
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import staged_chunk
-from pidts.model import Lsn
+from pidts.model import LogEntry, Lsn
 from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between
+from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
+from pidts.spark.failures import carried
 
-_POLL_SECONDS = 0.005
+_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.004, 0.025
+_BUSY_SECONDS = 1.0
+"""So long after the last work it is looked for often; where nothing happens, that would cost 4 % of a core."""
 _WAIT_SECONDS = 0.4
 """How long one call looks for work before it says that there is none: Spark's own polling is busier than this."""
 
@@ -78,6 +84,7 @@ class SliceReader(DataSourceStreamReader):
     def __init__(self, path: str) -> None:
         self._options = SliceOptions.load(path)
         self._relay: RelayReader | None = None
+        self._worked = time.monotonic()
 
     def _open(self) -> RelayReader:
         if self._relay is None:
@@ -90,29 +97,43 @@ class SliceReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002 - Spark's
         """The state after the next batch; `start` again where there is no work."""
-        state = PlanState.from_json(start["state"])
-        deadline = time.monotonic() + _WAIT_SECONDS
-        seen: Lsn | None = None
-        while True:
-            received = self._open().received
-            if received != seen or state.reading:
-                seen = received
-                after = self._plan(state)
-                if after is not None:
-                    return {"state": after.to_json()}
-            if time.monotonic() >= deadline:
-                return start
-            time.sleep(_POLL_SECONDS)
+        with carried():
+            return self._next(PlanState.from_json(start["state"]), start)
 
-    def _plan(self, state: PlanState) -> PlanState | None:
+    def _next(self, state: PlanState, start: dict[str, Any]) -> dict[str, Any]:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        seen: tuple[Lsn | None, frozenset[Lsn]] | None = None
+        while True:
+            known = self._open().received, done_of(self._options.staging, state.dues)
+            if known != seen or state.reading:
+                seen = known
+                after = self._plan(state, known[1])
+                if after is not None:
+                    self._worked = time.monotonic()
+                    return {"state": after.to_json()}
+            now = time.monotonic()
+            if now >= deadline:
+                return start
+            time.sleep(_POLL_SECONDS if now - self._worked < _BUSY_SECONDS else _IDLE_POLL_SECONDS)
+
+    def _plan(self, state: PlanState, done: frozenset[Lsn]) -> PlanState | None:
         options = self._options
         staged = {}
         for request in state.reading:
             chunk: StagedChunk | None = staged_chunk(options.staging, request)
             if chunk is not None:
                 staged[request.table] = chunk
-        entries = self._open().entries(state.lsn)
-        return next_state(state, entries, staged, options.limits, options.meaning, options.goal)
+        read: list[UpToBreak] = []
+
+        def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
+            read.append(UpToBreak(self._open().entries(at, to, joined=True)))
+            return read[-1]
+
+        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done)
+        broken = next((entries.broken for entries in read if entries.broken is not None), None)
+        if after is None and broken is not None:
+            raise broken
+        return after
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """What the relay holds: the lag shows in the query's progress."""
@@ -121,7 +142,8 @@ class SliceReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One pointer a partition."""
         first, last = PlanState.from_json(start["state"]), PlanState.from_json(end["state"])
-        plan = plan_between(first, last, self._open().entries(first.lsn), self._options.meaning)
+        with carried():
+            plan = plan_between(first, last, partial(self._open().entries, joined=True), self._options.meaning)
         return [InputPartition(pointer.to_json()) for pointer in pointers(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:

@@ -1,7 +1,11 @@
 """The streaming query of one task, and what the driver does with each batch.
 
 Two lanes, one pair of functions: a small batch is decoded and applied by the driver itself, which costs no Spark job; a
-large one, or one that reads or writes chunks of a copy, is a job whose tasks share the work. A DDL is the driver's.
+large one, or one that reads or writes chunks of a copy, is a job whose tasks share the work.
+
+A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
+wait for it: so that with one worker whoever reads the target sees what the source was between two transactions, also
+where tables change. Only one that takes longer holds its tables back from the others.
 
 Spark's checkpoint directory is bookkeeping of one run. The truth is the target's checkpoint: every start, also the one
 after a failed batch, claims the task there with a new epoch and begins a new directory. So it does not matter what
@@ -17,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +30,18 @@ import structlog
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.ddl import run_ddl
+from pidts.batch.ddl_lane import DdlLane
 from pidts.batch.decoding import decode
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import forget
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, GtidSet, Halted, Lsn, Transient, Where, parse_gtid, parse_gtid_set
-from pidts.plan import BatchKind, BatchPlan, Limits, PlanState, plan_between
+from pidts.model import Checkpoint, Halted, Lsn, Transient, Where, parse_gtid_set
+from pidts.plan import BatchPlan, Limits, PlanState, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.spark.failures import restored
-from pidts.spark.job import run_job
+from pidts.spark.job import is_large, run_job
 from pidts.spark.slices import SliceOptions, SliceSource
 
 if TYPE_CHECKING:
@@ -44,6 +49,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger(__name__)
+
+_GRACE_SECONDS = 3.0
+"""So long everything waits for a DDL."""
+_LEAVE_SECONDS = 10.0
+"""So long a run that is to end waits for a DDL that is still running; the next run goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,8 @@ class TaskStream:
         self._spark, self._meaning, self._limits = spark, meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
-        self._workers, slowest = Workers.claimed(checkpoints)
-        self._state = PlanState.from_checkpoint(slowest.lsn, slowest.copy)
-        self._gtids = slowest.gtid
+        self._workers, self._state, self._gtids = Workers.claimed(checkpoints, context.dealing)
+        self._ddl = DdlLane(meaning.allow)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
@@ -114,20 +123,25 @@ class TaskStream:
 
     def failure(self) -> Exception | None:
         """Why the query has ended; None while it runs."""
-        if self._failure is not None:
-            return restored(self._failure)
+        failure = self._failure or self._ddl.failure
+        if failure is not None:
+            return restored(failure)
         if self._query is None or self._query.isActive:
             return None
         error = self._query.exception()
         return restored(error) if error else Transient("spark-failed", "Spark ended the query without saying why")
 
     def close(self) -> None:
-        """Let the batch under way finish, then end the query: the target is left at a transaction's end."""
+        """Let the batch under way finish, then end the query: the target is left at a transaction's end.
+
+        A DDL that goes on for longer is left to itself. The next run finds it in the target's journal.
+        """
         self._closing = True
         with self._busy:
             if self._query is not None:
                 with suppress(Exception):  # a query whose JVM is gone has stopped
                     self._query.stop()
+        self._ddl.close(_LEAVE_SECONDS)
         for committer in self._committers:
             committer.close()
         self._relay.close()
@@ -137,33 +151,50 @@ class TaskStream:
             if self._closing or self._failure is not None:
                 return
             try:
-                self._run(slices, self._planned_end(batch_id))
+                self._run(slices, *self._planned_end(batch_id))
             except Exception as error:
                 self._failure = error
                 raise
 
-    def _planned_end(self, batch_id: int) -> PlanState:
-        """From the query's own log, which Spark writes before it calls us: the data frame would cost a job to ask."""
-        offsets = (self._scratch / "query" / "offsets" / str(batch_id)).read_text()
-        return PlanState.from_json(_json_state(offsets))
+    def _planned_end(self, batch_id: int) -> tuple[PlanState, float]:
+        """From the query's own log, which Spark writes before it calls us: the data frame would cost a job to ask.
 
-    def _run(self, slices: DataFrame, end: PlanState) -> None:
-        began = time.monotonic()
-        plan = plan_between(self._state, end, self._relay.entries(self._state.lsn), self._meaning)
+        Also when it was written.
+        """
+        path = self._scratch / "query" / "offsets" / str(batch_id)
+        return PlanState.from_json(_json_state(path.read_text())), path.stat().st_mtime
+
+    def _run(self, slices: DataFrame, end: PlanState, planned: float) -> None:
+        began, clock = time.monotonic(), _Clock(planned)
+        self._take_structures()
+        plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
         gtids = _with(self._gtids, plan.gtids)
         self._check_structures(plan)
         position = self._relay.position(end.lsn)
-        moved = self._workers.moved(end, gtids, str(position or ""))
+        moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit(self._workers.checkpoints, moved.checkpoints)
-        counts = self._carry_out(slices, plan, commit)
+        clock.step("plan")
+        counts = self._carry_out(slices, plan, commit, clock)
         self._state, self._gtids, self._workers = end, gtids, moved
         forget(self._context.staging, plan.write)
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
+        clock.tell(plan, counts)
+        self._ddl.start(self._context, end.dues)
+        if end.due is not None:
+            self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
+
+    def _take_structures(self) -> None:
+        """Those that a DDL has left."""
+        context = self._ddl.collect(self._context)
+        if context is not self._context:
+            self._context = context
+            for committer in self._committers:
+                committer.close()  # a session knows the target's tables as they were
 
     def _check_structures(self, plan: BatchPlan) -> None:
         """Rows of a table whose structure nobody knows must not be passed over in silence."""
         for name in sorted(plan.tables):
-            if self._meaning.allow(name) and name not in self._context.structures and plan.end.kind is BatchKind.ROWS:
+            if self._meaning.allow(name) and name not in self._context.structures:
                 raise Halted(
                     "structure-unknown",
                     "the log has rows of a table that the task does not know",
@@ -171,31 +202,48 @@ class TaskStream:
                     todo="It was added to the task after its start: exclude it, or start a new task that copies it too",
                 )
 
-    def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit) -> Counts:
-        if plan.ddl is not None:
-            self._context, commit = run_ddl(self._context, self._meaning.allow, self._relay, plan.ddl, commit)
-            if commit.before == commit.after:
-                return Counts()
-        if plan.read or plan.write or plan.row_events > self._direct_rows:
-            return run_job(slices, self._context, commit)
+    def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
+        if plan.read or plan.write or is_large(plan, self._direct_rows):
+            counts = run_job(slices, self._context, commit, plan)
+            clock.step("job")
+            return counts
         blobs: list[list[Blob]] = [[] for _ in range(self._context.workers)]
         for pointer in pointers(plan):
             for blob in decode(self._context, pointer):
                 blobs[blob.worker].append(blob)
+        clock.step("decode")
         work = [(self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]
         if len(work) == 1:
-            return apply(*work[0])
-        with ThreadPoolExecutor(len(work)) as pool:
-            return sum(pool.map(lambda arguments: apply(*arguments), work), Counts())
+            counts = apply(*work[0])
+        else:
+            with ThreadPoolExecutor(len(work)) as pool:
+                counts = sum(pool.map(lambda arguments: apply(*arguments), work), Counts())
+        clock.step("apply")
+        return counts
+
+
+class _Clock:
+    """Where the time of one batch goes; `bench/` reads what it tells."""
+
+    def __init__(self, planned: float) -> None:
+        self._planned, self._called, self._last = planned, time.time(), time.monotonic()
+        self._steps: dict[str, float] = {}
+
+    def step(self, name: str) -> None:
+        """What was done since the step before."""
+        now = time.monotonic()
+        self._steps[name], self._last = round(now - self._last, 4), now
+
+    def tell(self, plan: BatchPlan, counts: Counts) -> None:
+        """The batch is done."""
+        about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
+        _log.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)
 
 
 def _with(gtid_set: str, gtids: tuple[str, ...]) -> str:
     if not gtids:
         return gtid_set
-    merged: GtidSet = parse_gtid_set(gtid_set, mariadb=":" not in gtids[0])
-    for gtid in gtids:
-        merged = merged.add(parse_gtid(gtid))
-    return str(merged)
+    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))
 
 
 def _json_state(offsets: str) -> str:

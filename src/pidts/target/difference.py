@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pidts.model import Column, Halted, Key, Table, Where
+from pidts.model import Column, Halted, Key, Kind, Table, Where
 from pidts.schema import AddColumn, AlterTable, ChangeColumn, DropColumn, ModifyColumn, PartitionRows, RenameColumn
 from pidts.target.literals import fills_alike
+
+_TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +94,45 @@ def _meaning(key: Key) -> tuple[bool, bool, tuple[str, ...]]:
     return key.primary, key.unique, key.columns
 
 
-def unfillable(added: tuple[Column, ...], executed_at: int) -> list[str]:
-    """New columns whose values in existing rows only the source knows."""
-    return [
+def unfillable(statement: AlterTable, before: Table, after: Table, executed_at: int) -> list[str]:
+    """Columns whose values in existing rows only the source knows, since it computed them."""
+    change = difference(statement, before, after)
+    said = {
+        action.column.name.lower() for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn)
+    }
+    added = [
         column.name
-        for column in added
+        for column in change.added
         if column.auto_increment or column.generated or not fills_alike(column.default, executed_at=executed_at)
     ]
+    return added + [new.name for _, new in change.kept if new.generated and new.name.lower() in said]
+
+
+def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
+    """Columns (as they were called) that keep fewer digits of a second, and how many.
+
+    MariaDB cuts the rest off, MySQL rounds, each can be told to do as the other, and PostgreSQL rounds halves before
+    2000 the other way: only rows in which nothing is lost are sure to become the same.
+    """
+    kept = difference(statement, before, after).kept
+    return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
+
+
+def refuse_shortened(column: str, table: Table) -> Halted:
+    """For a table with such rows."""
+    return Halted(
+        "ddl-not-translatable",
+        f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
+        where=Where(table=str(table.name)),
+        todo="Copy the table again",
+    )
 
 
 def refuse_unfillable(columns: list[str], table: Table) -> Halted:
     """For a table that has rows."""
     return Halted(
         "ddl-not-translatable",
-        f"new column {', '.join(columns)} has values in existing rows that only the source can compute",
+        f"column {', '.join(columns)} has values in existing rows that only the source can compute",
         where=Where(table=str(table.name)),
         todo="Copy the table again",
     )

@@ -1,80 +1,10 @@
-"""Default values as MySQL writes them, read apart from any dialect."""
+"""Default values as MySQL writes them, and what follows from one for the rows of two servers."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\Z", re.IGNORECASE)
-_NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)\s*(\(\s*(\d*)\s*\))?\Z", re.IGNORECASE)
-_BITS = re.compile(r"b'([01]*)'\Z", re.IGNORECASE)
-_HEX = re.compile(r"(?:_binary\s*)?(?:x'([0-9a-f]*)'|0x([0-9a-f]+))\Z", re.IGNORECASE)
-_STRING = re.compile(r"(?:_[a-z0-9]+\s*)?'(.*)'\Z", re.IGNORECASE | re.DOTALL)
-_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
-_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """The current time at this many fractional digits."""
-
-    fsp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A quoted literal's content."""
-
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """A hexadecimal literal's content."""
-
-    value: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number as it was written."""
-
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """Something that only its own server can compute."""
-
-    sql: str
-
-
-def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression | None:
-    """None where there is no default or it is NULL."""
-    if sql is None:
-        return None
-    text = sql.strip()
-    text = re.sub(r"\s+on\s+update\s+.*\Z", "", text, flags=re.IGNORECASE | re.DOTALL)
-    if text.upper() == "NULL":
-        return None
-    if _NUMBER.match(text):
-        return Number(text)
-    if text.lower() in ("true", "false"):
-        return Number(str(int(text.lower() == "true")))
-    if found := _BITS.match(text):
-        return Number(str(int(found[1] or "0", 2)))
-    if found := _HEX.match(text):
-        return Bytes(bytes.fromhex(found[1] or found[2] or ""))
-    if found := _NOW.match(text):
-        return Now(int(found[3] or 0))
-    if (found := _STRING.match(text)) and _closed(found[1]):
-        return Text(_ESCAPE.sub(lambda hit: "'" if hit[1] is None else _ESCAPED.get(hit[1], hit[1]), found[1]))
-    return Expression(text)
-
-
-def _closed(inside: str) -> bool:
-    """Whether every quote within is doubled or escaped: `'a' || 'b'` is an expression."""
-    return "'" not in _ESCAPE.sub("", inside)
+__all__ = ["Bytes", "Expression", "Now", "Number", "Text", "fills_alike", "parse_default"]
 
 
 def fills_alike(default: str | None, *, executed_at: int) -> bool:

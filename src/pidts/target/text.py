@@ -42,8 +42,9 @@ def duration_text(column: pa.Array) -> pa.Array:
 def decimal_text(column: pa.Array) -> pa.Array:
     """Plain digits. Arrow itself writes small values as `1E-8`, which MySQL reads as a float."""
     scale = column.type.scale
-    if scale == 0:
-        return column.cast(pa.string())
+    text = column.cast(pa.string())
+    if scale == 0 or not pc.any(pc.match_substring(text, "E")).as_py():
+        return text
     kind = pa.decimal128 if isinstance(column.type, pa.Decimal128Type) else pa.decimal256
     whole = pa.Array.from_buffers(
         kind(column.type.precision, 0), len(column), column.buffers(), column.null_count, column.offset

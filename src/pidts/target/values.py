@@ -18,11 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Transient, Where
-from pidts.reduce import NetChange
+from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Tombstone, Transient, Where
+from pidts.reduce import NetChange, UniqueKey, watched_columns
 from pidts.schema import Statement
 from pidts.target.meta import claimed_rows, no_checkpoint
-from pidts.target.values_ddl import Row, StoredTable, plain, run_step, steps, tuples
+from pidts.target.values_ddl import run_step, steps
+from pidts.target.values_rows import OpenTable, Row, StoredTable, plain, tuples
 
 Hook = Callable[[str], None]
 
@@ -39,9 +40,12 @@ class Store:
     checkpoints: dict[_Worker, Checkpoint] = field(default_factory=dict)
     structures: dict[tuple[str, str, TableName], Table] = field(default_factory=dict)
     journals: dict[tuple[str, str, Lsn], DdlJournal] = field(default_factory=dict)
+    tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
+    safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
     locks: dict[Lock, object] = field(default_factory=dict)
     """What is locked → the session that holds it."""
     hook: Hook | None = None
+    folds: bool = False
     commits: int = 0
 
     def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
@@ -56,15 +60,19 @@ _stores: dict[str, Store] = {}
 
 @dataclass(frozen=True, slots=True)
 class ValuesTarget:
-    """`transactional_ddl` chooses which of the two DDL protocols a test goes through."""
+    """`transactional_ddl` chooses which of the two DDL protocols a test goes through.
+
+    `folds` makes it compare text as a `_ci` collation with PAD SPACE does.
+    """
 
     name: str
     transactional_ddl: bool = True
+    folds: bool = False
 
     @property
     def store(self) -> Store:
         """Shared by all targets of this name in the process."""
-        return _stores.setdefault(self.name, Store())
+        return _stores.setdefault(self.name, Store(folds=self.folds))
 
     def forget(self) -> None:
         """Drop the data."""
@@ -84,7 +92,8 @@ class ValuesSession:
         self._store = store
         self.transactional_ddl = transactional_ddl
         self._open = False
-        self._rows: dict[TableName, dict[Row, Row | None]] = {}
+        self._tables: dict[TableName, OpenTable] = {}
+        self._buried: dict[tuple[TableName, str], Tombstone] = {}
         self._checkpoints: dict[_Worker, Checkpoint] = {}
         self._later: list[Callable[[], None]] = []
 
@@ -108,14 +117,15 @@ class ValuesSession:
         """All or nothing."""
         self._demand_open()
         self.at("commit:before")
-        for name, changes in self._rows.items():
+        for name, table in self._tables.items():
             rows = self._store.tables[name].rows
-            for key, row in changes.items():
+            for key, row in table.changes.items():
                 if row is None:
                     rows.pop(key, None)
                 else:
                     rows[key] = row
         self._store.checkpoints.update(self._checkpoints)
+        self._store.tombstones.update(self._buried)
         for step in self._later:
             step()
         self._store.commits += 1
@@ -169,31 +179,27 @@ class ValuesSession:
         self.at("save")
 
     def write(self, change: NetChange) -> None:
-        """Upserts replace by identity; a secondary unique key that two rows share is refused."""
+        """Row by row."""
         self._demand_open()
         problems = self.misfits(change.table)
-        if problems is None or problems or not change.table.identity:
+        if problems is None or problems:
             raise Halted(
                 "target-shape",
-                f"the target's table does not fit: {'; '.join(problems or ['there is no such table or no key'])}",
+                f"the target's table does not fit: {'; '.join(problems or ['there is no such table'])}",
                 where=Where(table=str(change.table.name)),
             )
-        stored = self._store.tables[change.table.name]
-        overlay = self._rows.setdefault(change.table.name, {})
-        for key in tuples(change.deletes.select(list(change.table.identity))):
-            overlay[key] = None
-        names = change.upserts.column_names
-        places = [names.index(column.name) if column.name in names else None for column in stored.table.columns]
-        keys = tuples(change.upserts.select(list(change.table.identity)))
-        for key, row in zip(keys, tuples(change.upserts), strict=True):
-            overlay[key] = tuple(None if place is None else row[place] for place in places)
-        self._demand_unique(stored)
+        self._opened(change.table.name).write(change)
         self.at("write")
 
     def structure(self, name: TableName) -> Table | None:
         """As it was created."""
         stored = self._store.tables.get(name)
         return stored.table if stored else None
+
+    def watched(self, table: Table) -> tuple[str, ...]:
+        """By the keys of the target's table."""
+        stored = self.structure(table.name)
+        return watched_columns(table, [UniqueKey(key.columns) for key in stored.keys if key.unique] if stored else ())
 
     def misfits(self, table: Table) -> list[str] | None:
         """Names and identity only."""
@@ -240,11 +246,11 @@ class ValuesSession:
         self.at("execute:before")
         step = json.loads(sql)
         if self.transactional_ddl and self._open:
-            self._later.append(lambda: run_step(step, self._store.tables))
+            self._later.append(lambda: run_step(step, self._store.tables, folds=self._store.folds))
         else:
             if self._open:
                 raise Halted("target-refused", "DDL would commit the open transaction")
-            run_step(step, self._store.tables)
+            run_step(step, self._store.tables, folds=self._store.folds)
         self.at("execute:after")
 
     @contextmanager
@@ -284,21 +290,42 @@ class ValuesSession:
         keys: pa.Table | None = None,
         after: Sequence[object] | None = None,
         limit: int | None = None,
+        lock: bool = False,
     ) -> pa.Table:
-        """Committed rows, in the order of their identities."""
+        """Committed rows and the transaction's own, in the order of their identities; nothing here needs a lock."""
+        del lock
         stored = self._store.tables[table.name]
+        rows = self._opened(table.name).rows() if self._open else stored.rows
         names = [column.name for column in stored.table.columns]
-        wanted = set(tuples(keys.select(list(table.identity)))) if keys is not None else None
-        chosen = sorted(key for key in stored.rows if wanted is None or key in wanted)
+        wanted = set(map(stored.folded, tuples(keys.select(list(stored.table.identity))))) if keys is not None else None
+        chosen = sorted(key for key in rows if wanted is None or key in wanted)
         if after is not None:
             chosen = [key for key in chosen if key > tuple(after)]
-        rows = [stored.rows[key] for key in chosen[:limit]]
         places = [names.index(column.name) for column in table.columns]
         columns = [
-            pa.array([row[place] for row in rows], plain(kind)).view(kind)
+            pa.array([rows[key][place] for key in chosen[:limit]], plain(kind)).view(kind)
             for place, kind in zip(places, table.arrow.types, strict=True)
         ]
         return pa.table(columns, schema=table.arrow)
+
+    def tombstones(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """Committed ones and the transaction's own."""
+        there = {**self._store.tombstones, **self._buried}
+        return [there[name, key] for key in keys if (name, key) in there]
+
+    def bury(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """Visible at COMMIT."""
+        self._demand_open()
+        self._buried.update({(name, tomb.key): tomb for tomb in tombstones})
+
+    def safe_until(self, task: str, source: str) -> Lsn | None:
+        """Committed."""
+        return self._store.safe_until.get((task, source))
+
+    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """Visible at COMMIT."""
+        self._demand_open()
+        self._later.append(lambda: self._store.safe_until.update({(task, source): lsn}))
 
     def count(self, name: TableName) -> int:
         """Committed rows."""
@@ -308,24 +335,10 @@ class ValuesSession:
         if not self._open:
             raise Transient("target-lost", "no transaction is open: the session was lost")
 
-    def _demand_unique(self, stored: StoredTable) -> None:
-        keys = stored.table.secondary_unique
-        if not keys:
-            return
-        names = [column.name for column in stored.table.columns]
-        rows: dict[Row, Row | None] = {**stored.rows, **self._rows[stored.table.name]}
-        for key in keys:
-            places = [names.index(name) for name in key.columns]
-            seen: set[Row] = set()
-            for row in rows.values():
-                if row is None:
-                    continue
-                value = tuple(row[place] for place in places)
-                if None not in value and value in seen:
-                    raise Halted(
-                        "target-refused", f"duplicate {value} in {key.name}", where=Where(table=str(stored.table.name))
-                    )
-                seen.add(value)
+    def _opened(self, name: TableName) -> OpenTable:
+        if name not in self._tables:
+            self._tables[name] = OpenTable(self._store.tables[name])
+        return self._tables[name]
 
     def _lock(self, what: Lock) -> None:
         holder = self._store.locks.setdefault(what, self)
@@ -338,7 +351,7 @@ class ValuesSession:
 
     def _reset(self) -> None:
         self._open = False
-        self._rows, self._checkpoints, self._later = {}, {}, []
+        self._tables, self._checkpoints, self._later, self._buried = {}, {}, [], {}
         self._release(lambda lock: lock[0] == "row")
 
     def _keep_structures(self, task: str, source: str, structures: Mapping[TableName, Table | None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,17 +22,9 @@ from pidts.schema import (
 )
 from pidts.target.difference import difference, kept_names
 from pidts.target.literals import Bytes, Number, Text, parse_default
+from pidts.target.values_rows import StoredTable, tuples
 
-Row = tuple[Any, ...]
 Structures = Mapping[TableName, Table | None]
-
-
-@dataclass(slots=True)
-class StoredTable:
-    """Rows by identity, in the order of the table's columns."""
-
-    table: Table
-    rows: dict[Row, Row] = field(default_factory=dict)
 
 
 def steps(statement: Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
@@ -61,13 +53,13 @@ def steps(statement: Statement, before: Structures, after: Structures) -> Iterat
             pass
 
 
-def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable]) -> None:
+def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, folds: bool) -> None:
     """Like a server: what does not fit is an error, DROP of nothing is not."""
     if "create" in step:
         table = Table.from_json(step["create"])
         if table.name in tables and not step.get("replaces"):
             raise Halted("target-refused", "the table exists already", where=Where(table=str(table.name)))
-        tables[table.name] = StoredTable(table)
+        tables[table.name] = StoredTable(table, folds=folds)
     elif "drop" in step:
         tables.pop(TableName(*step["drop"]), None)
     elif "truncate" in step:
@@ -77,7 +69,7 @@ def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable]) -> N
         if old not in tables or new in tables:
             raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
         stored = tables.pop(old)
-        tables[new] = StoredTable(stored.table.renamed(new), stored.rows)
+        tables[new] = replace(stored, table=stored.table.renamed(new))
     else:
         _alter(Table.from_json(step["alter"]), step["kept"], tables)
 
@@ -90,13 +82,11 @@ def _alter(table: Table, kept: Mapping[str, str], tables: dict[TableName, Stored
         origin = kept.get(column.name, column.name)
         sources.append(have.index(origin) if origin in have and column.name in kept else None)
     fills = [None if place is not None else _fill(column) for column, place in zip(table.columns, sources, strict=True)]
-    names = [column.name for column in table.columns]
-    places = [names.index(name) for name in table.identity]
-    rows: dict[Row, Row] = {}
+    made = StoredTable(table, folds=stored.folds)
     for row in stored.rows.values():
         new = tuple(fill if place is None else row[place] for place, fill in zip(sources, fills, strict=True))
-        rows[tuple(new[place] for place in places)] = new
-    tables[table.name] = StoredTable(table, rows)
+        made.rows[made.key(new)] = new
+    tables[table.name] = made
 
 
 def _fill(column: Column) -> Any:
@@ -129,19 +119,6 @@ def _implicit(kind: ColumnType) -> Any:
 
 def _number(value: pa.Scalar) -> Any:
     return tuples(pa.table({"value": pa.array([value], value.type)}))[0][0]
-
-
-def tuples(rows: pa.Table) -> list[Row]:
-    """Rows as Python values; times as numbers, since unreal dates have no Python value."""
-    columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
-    return list(zip(*columns, strict=True))
-
-
-def plain(kind: pa.DataType) -> pa.DataType:
-    """The number that a date, time or timestamp is held as."""
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    return pa.int64() if pa.types.is_temporal(kind) else kind
 
 
 def _pair(name: TableName) -> list[str]:

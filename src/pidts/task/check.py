@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from pidts.apply import TargetSession
+from pidts.apply import TargetSession, can_be_version
 from pidts.model import PidtsError, Position, Table, TableName
-from pidts.source.connection import connect
+from pidts.source.connection import connect, variables
 from pidts.source.prechecks import Finding, check_source, demand
 from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
@@ -53,11 +53,47 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
             tables.update(read_structures(session, config.allow))
             findings.append(_table_list(len(tables)))
             given = config.source.start if config.mode == "incremental" and not resumed else None
-            return findings + check_source(
-                session, source, tables.values(), given if isinstance(given, Position) else None
-            )
+            start = given if isinstance(given, Position) else None
+            # A table that came while the task ran is not copied, and may be without a key.
+            copies = config.mode != "incremental" and not resumed
+            findings += check_source(session, source, tables.values(), start, copies=copies)
+            if config.version_column:
+                image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
+                findings += _version_column(config.version_column, tables.values(), image)
+            return findings
     except PidtsError as error:
         return [_unreachable("source", error)]
+
+
+def _version_column(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
+    """Refused where it guards nothing, or where the log does not tell it; tables without it pass with a note."""
+    guarded, others = 0, []
+    for table in tables:
+        if name not in table.arrow.names:
+            others.append(f"{table.name} has no column {name}: any event is applied")
+        elif not table.identity:
+            others.append(f"{table.name} has no key: any event is applied")
+        elif not can_be_version(table.column(name)):
+            kind = table.column(name).type.kind
+            return [
+                Finding(
+                    "version_column",
+                    ok=False,
+                    message=f"{table.name}.{name} is a {kind}, which not every target compares alike",
+                    fix="Name a column of a date and time, a whole number or a decimal number",
+                )
+            ]
+        else:
+            guarded += 1
+    if not guarded:
+        fix = "Look at the name that pidts.version-column gives, or take it out"
+        return [Finding("version_column", ok=False, message=f"no table of this task can be guarded by {name}", fix=fix)]
+    if row_image == "MINIMAL":
+        fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
+        what = f"binlog_row_image = MINIMAL does not tell the {name} that a row had before"
+        return [Finding("version_column", ok=False, message=what, fix=fix)]
+    fine = Finding("version_column", ok=True, message=f"{guarded} tables are guarded by {name}")
+    return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
 
 
 def _table_list(count: int) -> Finding:

@@ -39,6 +39,12 @@ class TaskConfig:
     allow: AllowList
     workers: int
     """Target connections that apply in parallel; with one, every state of the target is one that the source had."""
+    safe_mode: bool
+    """Rows give way to what is written, also where they hold its unique values under another key."""
+    version_column: str
+    """Name of the column by which an older event is told from a newer row; empty where there is none."""
+    split_transactions: int | None
+    """Changes after which a large transaction is committed in parts; None: never."""
     zone: int
     relay: Path
     """Absolute."""
@@ -77,7 +83,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
         instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
     case_sensitive = task.flag("case-sensitive", default=False) or source_is_case_sensitive
     allow = _allow_list(task, instance, case_sensitive=case_sensitive)
-    workers = _workers(task, instance)
+    workers, safe_mode = _syncer(task, instance)
     for block, keys in (
         ("mydumper", config_dm.DUMPER),
         ("loader", config_dm.LOADER),
@@ -95,22 +101,21 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
         target=target,
         allow=allow,
         workers=workers,
+        safe_mode=safe_mode,
+        version_column=ours.text("version-column", ""),
+        split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         zone=ours.integer("zone", 1, maximum=2**31 - 1),
         relay=_relay(ours, path.absolute().parent, name),
         relay_keep=_duration(ours, "relay-keep"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
-        direct_rows=spark.integer("direct-rows", 20_000),
+        direct_rows=spark.integer("direct-rows", 100_000),
         chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
         ignored_checks=_ignored_checks(task),
         notes=(),
         path=path.absolute(),
     )
     ours.choice("on-divergence", ("overwrite",), "overwrite", later=("lock", "warn", "halt"))
-    if ours.has("version-column"):
-        raise ours.error(
-            "version-column", "not-supported", "the guard by a version column is not built yet", "Remove it."
-        )
     spark.finish()
     ours.finish()
     task.finish(config_dm.TASK)
@@ -188,17 +193,17 @@ def _pattern(section: Section, text: str, line: int) -> str:
     return text
 
 
-def _workers(task: Section, instance: Section) -> int:
-    workers = 1
+def _syncer(task: Section, instance: Section) -> tuple[int, bool]:
+    """How many workers there are, and whether they write in safe mode."""
+    workers, safe_mode = 1, False
     for section in _blocks(task, instance, "syncer"):
         workers = section.integer("worker-count", workers, minimum=1, maximum=256)
         for key in ("compact", "multiple-rows"):
             if not section.flag(key, default=True):
                 section.note(key, "no effect: changes of a row are always compacted, and rows written many at a time")
-        if section.flag("safe-mode", default=False):
-            section.note("safe-mode", "not needed: rows and their checkpoint commit together, nothing is applied twice")
+        safe_mode = section.flag("safe-mode", default=safe_mode)
         section.finish(config_dm.SYNCER)
-    return instance.integer("syncer-thread", 0, maximum=256) or workers
+    return instance.integer("syncer-thread", 0, maximum=256) or workers, safe_mode
 
 
 def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:

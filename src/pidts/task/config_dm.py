@@ -184,5 +184,6 @@ CHECKS = (
     "target_tables",
     "tls",
     "version",
+    "version_column",
 )
 """What `ignore-checking-items` may name: DM's checks, whether or not there is such a one here, and ours."""

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pidts.model import Lsn, Position
+from pidts.model import Lsn, PidtsError, Position
 
-Stage = Literal["starting", "copy", "sync", "synced", "stopped"]
-"""`copy` also carries log changes; `sync` means that every existing row has been copied.
+Stage = Literal["starting", "copy", "sync", "paused", "synced", "stopped"]
+"""`copy` also carries log changes; `sync` means that every existing row has been copied; `paused` waits for what the
+message names, and goes on by itself.
 
-A run ends as `synced` where it was to end by itself and did, else as `stopped`."""
+A run ends as `synced` where it was to end by itself and did, as `paused` where it was stopped while it waited, else as
+`stopped`."""
 
 
 def no_rows() -> dict[str, int]:
     """Counters of source changes at the start."""
-    return {"inserted": 0, "updated": 0, "deleted": 0, "copied": 0}
+    return {"inserted": 0, "updated": 0, "deleted": 0, "copied": 0, "stale": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,10 @@ class Progress:
     """Rows a second, lately."""
     tables: tuple[TableProgress, ...] = ()
     message: str = ""
+    cause: PidtsError | None = None
+    """What a paused run waits for the end of."""
+    refetched: int = 0
+    """Stretches of the relay that were broken and fetched again from the source, in this run."""
 
     def to_json(self) -> dict[str, Any]:
         """The object that `pidts run --json` ends with."""
@@ -64,6 +70,8 @@ class Progress:
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
             "locked_rows": 0,
+            "refetched": self.refetched,
+            "cause": self.cause.to_json() if self.cause else None,
         }
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import structlog
 
-from pidts.apply import TargetSession
-from pidts.batch.context import JobContext
+from pidts.apply import ApplyRules, TargetSession
+from pidts.batch.context import JobContext, watched_by
 from pidts.batch.meaning import Meaning
-from pidts.model import Lsn, PidtsError, Transient
-from pidts.plan import Limits, PlanState
+from pidts.batch.workers import Workers
+from pidts.model import Halted, Lsn, PidtsError, Transient
+from pidts.plan import Limits
 from pidts.relay import RelayReader
 from pidts.relay.needs import TaskMark
 from pidts.relay.retention import PurgeLimits, release
@@ -24,11 +25,12 @@ from pidts.source import Session as SourceSession
 from pidts.source import connect, position
 from pidts.spark.failures import restored
 from pidts.spark.session import Session, build_session, forget_session, is_alive
-from pidts.spark.stream import TaskStream
+from pidts.spark.stream import BatchDone, TaskStream
 from pidts.task.check import require_fit
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.progress import Progress, Stage, Summary
+from pidts.task.relay_cure import RelayCure
 from pidts.task.replicator_process import ReplicatorProcess
 from pidts.task.start import Begin, Stopped, begin, wait_for_relay
 from pidts.task.tracker import Tracker
@@ -48,7 +50,9 @@ def run_task(
 ) -> Summary:
     """Run until stopped, or until what the source had at the start is applied and copied.
 
-    A lost connection, a dead worker or a dead query is no end: the next attempt begins at the target's checkpoint.
+    A lost connection, a dead worker or a dead query is no end: the next attempt begins at the target's checkpoint. A
+    server that does not let us write (a lock, read-only, down) is waited for without end, and the cause is shown. A
+    relay that is broken is filled again from the source, once at a place.
     """
     tracker = Tracker(config.name, on_progress)
     tracker.tell("starting", message="checking servers")
@@ -64,7 +68,8 @@ def run_task(
         while True:
             batches = tracker.batches
             try:
-                run.attempt(until_synced=until_synced or config.mode == "full")
+                if run.is_over(until_synced=until_synced or config.mode == "full"):
+                    break
             except Stopped:
                 break
             except Transient as error:
@@ -73,13 +78,13 @@ def run_task(
                 spark_failures = 0 if progress else spark_failures + error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
-                _log.warning("interrupted, going on from the target's checkpoint", error=str(error), pause=pause)
-                tracker.tell("starting", message=str(error))
+                _log.warning(
+                    "paused, going on from the target's checkpoint", code=error.code, cause=str(error), pause=pause
+                )
+                tracker.paused(error, pause)
                 if stop.wait(pause):
                     break
-            else:
-                break
-    return tracker.summary("synced" if run.reached_goal else "stopped")
+    return tracker.summary(synced=run.reached_goal)
 
 
 class _Run:
@@ -92,10 +97,22 @@ class _Run:
         self._tracker, self._stop = tracker, stop
         self._spark: Session | None = None
         self._goal: Lsn | None = None
+        self._cure = RelayCure(config)
+        self._applied: Lsn | None = None
+        """What is on the target, as far as this run has seen."""
         self._attempt = 0
         self.reached_goal = False
 
-    def attempt(self, *, until_synced: bool) -> None:
+    def is_over(self, *, until_synced: bool) -> bool:
+        """One attempt; False where the relay was broken and is being filled again, so that another one follows."""
+        try:
+            self._attempt_once(until_synced=until_synced)
+        except Halted as error:
+            self._tracker.refetching(self._cure(error, self._applied), self._cure.refetches)
+            return False
+        return True
+
+    def _attempt_once(self, *, until_synced: bool) -> None:
         """From the claim to the goal, a stop or a failure."""
         config = self._config
         self._attempt += 1
@@ -105,7 +122,8 @@ class _Run:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             begun = self._begin(source, target, mark)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-                slowest = min(checkpoint.lsn for checkpoint in begun.checkpoints)
+                _, state, _ = Workers.claimed(begun.checkpoints)
+                slowest = self._applied = state.needs
                 mark.move(slowest)
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
                 # The source may have been replaced after the checkpoint; positions are its successor's then.
@@ -115,7 +133,7 @@ class _Run:
                 staging = config.relay / config.source.source_id / "chunks" / config.name
                 shutil.rmtree(staging, ignore_errors=True)
                 first = begun.checkpoints[0]
-                self._tracker.resumed(PlanState.from_checkpoint(slowest, first.copy), first.gtid, first.position)
+                self._tracker.resumed(state, first.gtid, first.position)
                 spark = self._session()
                 stream = TaskStream(
                     spark=spark,
@@ -132,6 +150,14 @@ class _Run:
                         dialect=begun.dialect,
                         clock_is_utc=begun.clock_is_utc,
                         charsets=begun.charsets,
+                        split_rows=config.split_transactions,
+                        rules=ApplyRules(
+                            source=config.source.source_id,
+                            version_column=config.version_column,
+                            safe=config.safe_mode,
+                            safe_until=begun.safe_until,
+                        ),
+                        watched=watched_by(target, begun.structures.values(), config.workers),
                     ),
                     checkpoints=begun.checkpoints,
                     meaning=Meaning(config.allow, begun.dialect),
@@ -139,14 +165,14 @@ class _Run:
                     direct_rows=config.direct_rows,
                     goal=self._goal,
                     scratch=scratch,
-                    on_batch=self._tracker.batch,
+                    on_batch=self._committed,
                 )
                 with self._losing_spark_is_transient(), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
-                    mark.move(stream.state.lsn)
+                    mark.move(stream.state.needs)
 
     def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> Begin:
         """Nobody who shares the relay purges it before this task knows where it stands."""
@@ -159,6 +185,11 @@ class _Run:
             mark.withdraw()
             raise
 
+    def _committed(self, done: BatchDone) -> None:
+        self._applied = done.plan.end.needs
+        self._cure.applied()
+        self._tracker.batch(done)
+
     def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark) -> None:
         purge_at = time.monotonic() + _PURGE_SECONDS
         while True:
@@ -169,12 +200,12 @@ class _Run:
             state = stream.state
             received = relay.received
             stage: Stage = "copy" if state.copying else "sync"
-            self._tracker.tell(stage, caught_up=received is not None and state.lsn >= received)
-            if self._goal is not None and not state.copying and state.lsn >= self._goal:
+            self._tracker.tell(stage, caught_up=received is not None and state.needs >= received)
+            if self._goal is not None and not state.copying and state.needs >= self._goal:
                 self.reached_goal = True
                 return
             if time.monotonic() >= purge_at:
-                self._purge(mark, state.lsn)
+                self._purge(mark, state.needs)
                 purge_at = time.monotonic() + _PURGE_SECONDS
             if self._stop.wait(_TELL_SECONDS):
                 return

@@ -20,6 +20,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.batch.meaning import Meaning
+from pidts.batch.workers import resume_point
 from pidts.model import (
     Checkpoint,
     Halted,
@@ -57,6 +58,7 @@ class Begin:
     charsets: Mapping[str, tuple[str, str]]
     dialect: Dialect
     clock_is_utc: bool
+    safe_until: Lsn | None
 
 
 def begin(
@@ -67,7 +69,7 @@ def begin(
     stored = target.checkpoints(config.name, config.source.source_id)
     if stored:
         # Only an empty relay begins there: the machine that held the old one may be gone.
-        replicator.resume_at = min(stored, key=lambda checkpoint: checkpoint.lsn)
+        replicator.resume_at = resume_point(stored)
         replicator.start()
         first = stored[0]
     else:
@@ -75,7 +77,9 @@ def begin(
     claimed = target.claim(config.name, config.source.source_id, config.workers, first)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
     structures = target.load_structures(config.name, config.source.source_id)
-    return Begin(tuple(claimed), structures, schema_charsets(source), source_dialect(source), clock_is_utc(source))
+    safe_until = target.safe_until(config.name, config.source.source_id)
+    charsets, dialect = schema_charsets(source), source_dialect(source)
+    return Begin(tuple(claimed), structures, charsets, dialect, clock_is_utc(source), safe_until)
 
 
 def wait_for_relay(
@@ -88,6 +92,8 @@ def wait_for_relay(
         received = relay.received
         if received is not None and (lsn is None or received >= lsn):
             return
+        if relay.damage is not None:
+            raise relay.damage
         if received != last:
             last, deadline = received, time.monotonic() + _RELAY_SECONDS
         replicator.watch()
@@ -136,6 +142,8 @@ def _first_start(
         target.rollback()
         raise Transient("task-taken", "another run of this task has made the first start meanwhile")
     target.save_structures(config.name, config.source.source_id, lsn, structures)
+    # What lies between a start that was given and now may be on the target already, by whatever way.
+    target.save_safe_until(config.name, config.source.source_id, end if given is not None else None)
     target.commit()
     copy = {name: CopyState() for name in structures} if config.mode != "incremental" else {}
     return Checkpoint(

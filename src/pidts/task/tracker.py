@@ -6,9 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pidts.model import Lsn, Position, TableName
+from pidts.model import Lsn, PidtsError, Position, TableName
 from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts
 from pidts.spark.stream import BatchDone
@@ -31,6 +32,10 @@ class Tracker:
         self._position: Position | None = None
         self._event_time = 0
         self._copy: Mapping[TableName, CopyState] = {}
+        self._cause: PidtsError | None = None
+        """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
+        self._waiting_for = ""
+        self._refetched = 0
 
     def resumed(self, state: PlanState, gtid: str, position: str) -> None:
         """A run or another attempt of it begins here."""
@@ -39,6 +44,7 @@ class Tracker:
 
     def batch(self, done: BatchDone) -> None:
         """A batch is committed."""
+        self._cause = None
         self._batches += 1
         self._counts += done.counts
         self._recent.append((time.monotonic(), done.counts.total))
@@ -52,10 +58,26 @@ class Tracker:
 
     def tell(self, stage: Stage, *, caught_up: bool = False, message: str = "") -> None:
         """Give the current picture to whoever watches."""
+        if caught_up:
+            self._cause = None
+        if self._cause is not None and not message:
+            stage, message = "paused", self._waiting_for
         self._on_progress(Progress(**self._picture(stage, caught_up=caught_up, message=message)))
 
-    def summary(self, stage: Stage) -> Summary:
+    def paused(self, cause: PidtsError, seconds: float) -> None:
+        """Nothing goes on before the cause is gone; in so many seconds it is tried again."""
+        again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
+        self._cause, self._waiting_for = cause, f"{cause}. Trying again by itself, next at {again} UTC"
+        self.tell("paused")
+
+    def refetching(self, message: str, count: int) -> None:
+        """The relay is mended, for the so-manieth time."""
+        self._refetched = count
+        self.tell("paused", message=message)
+
+    def summary(self, *, synced: bool) -> Summary:
         """The last picture."""
+        stage: Stage = "synced" if synced else "paused" if self._cause is not None else "stopped"
         return Summary(**self._picture(stage, caught_up=False, message=""))
 
     def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> dict[str, Any]:
@@ -80,4 +102,6 @@ class Tracker:
                 for name, state in sorted(self._copy.items())
             ),
             "message": message,
+            "cause": self._cause,
+            "refetched": self._refetched,
         }

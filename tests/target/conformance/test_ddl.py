@@ -11,7 +11,7 @@ import pytest
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
 from pidts.model import Column, ColumnType, Fenced, Halted, Kind, Table, TableName, Transient
 from pidts.schema import apply, classify
-from pidts.target import PostgresTarget, ValuesTarget
+from pidts.target import ValuesTarget
 
 from .breaking import Breaking, Died
 from .samples import INT, change, checkpoint, lsn, table, text
@@ -47,6 +47,7 @@ class World:
     def __init__(self, target: Target, task: str, name: TableName, *tables: Table) -> None:
         self.target, self.task, self.name = target, task, name
         self.known: Structures = {}
+        self.made: set[TableName] = set()
         self.place = 100
         self.epoch = claimed(target, task)
         session = target.connect()
@@ -58,12 +59,12 @@ class World:
 
     def ddl(self, sql: str, through: Any = None, **more: Any) -> Outcome:
         made = schema_change(sql, self.known, self.name, **more)
-        news = [checkpoint(self.place + 10, worker=worker) for worker in (0, 1)]
-        outcome = runner(through or self.target, self.task, self.epoch).run(made, lsn(self.place), news)
+        outcome = runner(through or self.target, self.task, self.epoch).run(made, lsn(self.place + 10))
         for each, structure in made.structures.items():
             self.known.pop(each, None)
             if structure is not None:
                 self.known[each] = structure
+        self.made |= made.structures.keys()
         self.place += 10
         return outcome
 
@@ -82,15 +83,17 @@ class World:
         return found
 
     def check(self) -> None:
-        """Target, its record and its checkpoints say what the source says."""
+        """Target and its record say what the source says, and the journal that all is done."""
         session = self.target.connect()
         for structure in self.known.values():
             assert session.misfits(structure) == [], structure.name
             found = session.structure(structure.name)
             assert found is not None
             assert {c.name for c in found.columns} == {c.name for c in structure.columns}
-        assert [row.lsn for row in session.checkpoints(self.task, "s")] == [lsn(self.place)] * 2
+        saved = session.load_structures(self.task, "s")
+        assert {each: saved.get(each) for each in self.made} == {each: self.known.get(each) for each in self.made}
         session.close()
+        assert runner(self.target, self.task, self.epoch).is_done(lsn(self.place))
 
 
 @pytest.fixture
@@ -216,28 +219,40 @@ def test_an_older_run_changes_nothing_any_more(world: World) -> None:
     late = schema_change(f"TRUNCATE TABLE `{t}`", world.known, world.name)
     world.write(world.known[world.name], (1, 1, "a", 1))
     with pytest.raises(Fenced):
-        runner(world.target, world.task, old).run(
-            late, lsn(world.place), [checkpoint(world.place + 10, worker=w) for w in (0, 1)]
-        )
+        runner(world.target, world.task, old).run(late, lsn(world.place + 10))
     assert len(world.rows()) == 1
 
 
-def test_a_take_over_waits_for_a_running_change(world: World, impatient: None) -> None:
-    session, other = world.target.connect(), world.target.connect()
-    with session.ddl_lock(world.task, "s"):
-        if not isinstance(world.target, PostgresTarget):
-            with pytest.raises(Transient):
-                other.claim(world.task, "s", 2, checkpoint(0))
-    assert other.claim(world.task, "s", 2, checkpoint(0))[0].epoch > world.epoch
-    session.close()
-    other.close()
+def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(world: World) -> None:
+    """The old run is in the middle of its statement when the new one takes over, writes rows and asks for the change."""
+    t = world.name.name
+    took_over = []
+
+    def watch(point: str) -> None:
+        if point == "execute:after" and not took_over:
+            took_over.append(claimed(world.target, world.task))
+            with Committer(world.target, world.task, "s", took_over[0]) as writer:
+                assert writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False) is Outcome.APPLIED
+
+    with pytest.raises(Fenced):
+        world.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT", Breaking(world.target, watch=watch))
+    world.epoch = took_over[0]
+    assert world.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT") is Outcome.APPLIED
+    world.check()
 
 
-def test_workers_that_are_not_together_stop_it(world: World) -> None:
-    with Committer(world.target, world.task, "s", world.epoch) as writer:
-        writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False)
-    with pytest.raises(Halted, match="checkpoint-mismatch"):
-        world.ddl(f"TRUNCATE TABLE `{world.name.name}`")
+def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
+    """Also where the change is a part of a transaction: it locks no checkpoint for longer than it takes to commit."""
+    committed = []
+
+    def watch(point: str) -> None:
+        if point == "execute:after" and not committed:
+            with Committer(world.target, world.task, "s", world.epoch) as writer:
+                committed.append(writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False))
+
+    assert world.ddl(f"TRUNCATE TABLE `{world.name.name}`", Breaking(world.target, watch=watch)) is Outcome.APPLIED
+    assert committed == [Outcome.APPLIED]
+    world.check()
 
 
 def test_a_table_that_exists_already_must_be_the_same(world: World, name: TableName) -> None:
@@ -271,7 +286,7 @@ def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target,
         done.wait(0.5)
         holder.close()
 
-    with_lock = holder.ddl_lock(task, "s")
+    with_lock = holder.ddl_lock(task, f"s {lsn(world.place + 10)}")
     with_lock.__enter__()
     thread = threading.Thread(target=release)
     thread.start()

@@ -6,6 +6,7 @@ an event it is told what the walk has done since, and afterwards the walk is tol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
         self._place_arrays()
 
-    def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
+    def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
         """Takes in all events of the slice."""
         view = memoryview(raw)
         place = 0
@@ -58,27 +59,27 @@ class RoutedDecoder(decode.RowDecoder):
             piece = event_at(view, place)
             event = walker.feed(piece)
             try:
-                self.feed(event)
+                yield from self._steps_of(event)
             except PidtsError as error:
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
-    def feed(self, event: Event) -> None:
+    def _steps_of(self, event: Event) -> Iterator[None]:
         """One event that is not ordinary, or holds others."""
         if event.type == EventType.TRANSACTION_PAYLOAD and self._commit is None and not self._is_cut(event):
-            self._feed_payload(event)
-        else:
-            super().feed(event)
+            return self._payload_steps(event)
+        return super()._steps_of(event)
 
     def _is_cut(self, event: Event) -> bool:
         """Whether rows of the event are left out, and others not."""
         return self._after is not None and self._after.at_row(0) == Lsn(self._change_no, event.log_index, event.offset)
 
-    def _feed_payload(self, event: Event) -> None:
+    def _payload_steps(self, event: Event) -> Iterator[None]:
         base = 0
         for piece in compressed.payload_pieces(event.body):
             self._feed_piece(event, memoryview(piece), base)
             base += len(piece)
+            yield
 
     def _feed_piece(self, event: Event, piece: memoryview, base: int) -> None:
         place = 0

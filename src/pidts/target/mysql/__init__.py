@@ -37,7 +37,7 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                client_flag=CLIENT.FOUND_ROWS,
+                client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
                 program_name="pidts",
                 auth_plugin_map=PLUGINS,
                 **self.tls.mysql(),

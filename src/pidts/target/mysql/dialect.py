@@ -27,6 +27,7 @@ from pidts.schema import (
     type_text,
 )
 from pidts.target.difference import difference
+from pidts.target.leftovers import left_out
 from pidts.target.literals import Expression, Now, parse_default
 from pidts.target.mysql.server import Server
 
@@ -134,7 +135,7 @@ def render(statement: Statement, before: _Structures, after: _Structures, server
                 return Rendered(())
             made = create(table, server)
             drop = (f"DROP TABLE IF EXISTS {qualified(name)}",) if statement.or_replace else ()
-            return Rendered((*drop, *made.statements), made.notes)
+            return Rendered((*drop, *made.statements), (*made.notes, *left_out(statement)))
         case DropTable(tables=names):
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
         case TruncateTable(table=name):
@@ -178,4 +179,4 @@ def _alter(statement: AlterTable, before: Table, after: Table, server: Server, e
         f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
         for name in sorted(clocks)
     ]
-    return Rendered(tuple(filter(None, statements)), tuple(notes))
+    return Rendered(tuple(filter(None, statements)), (*notes, *left_out(statement)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymysql.connections import Connection
@@ -16,17 +17,23 @@ def force_close(connection: Connection[Any]) -> None:
     _own(connection)._force_close()  # noqa: SLF001 - `close` may raise and may write
 
 
-def query(connection: Connection[Any], sql: bytes) -> Sequence[tuple[Any, ...]]:
-    """The rows of a statement given as bytes, since literals of binary columns are no text."""
-    connection.query(sql)
-    result = _own(connection)._result  # noqa: SLF001 - cursors take text only
-    return result.rows if result is not None and result.rows is not None else ()
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one statement gave, or did."""
+
+    rows: Sequence[tuple[Any, ...]]
+    count: int
+    """Rows found, or changed."""
+    warnings: int
 
 
-def warning_count(connection: Connection[Any]) -> int:
-    """Of the last statement."""
-    result = _own(connection)._result  # noqa: SLF001 - a cursor would tell it, but copies the statement
-    return int(result.warning_count) if result is not None else 0
+def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
+    """Statements given as bytes, since literals of binary columns are no text; the first that fails ends the list."""
+    connection.query(b";".join(statements) if len(statements) > 1 else statements[0])
+    yield _done(connection)
+    while _own(connection)._result.has_next:  # noqa: SLF001 - cursors take text only
+        connection.next_result()
+        yield _done(connection)
 
 
 def watch(connection: Connection[Any]) -> None:
@@ -37,6 +44,11 @@ def watch(connection: Connection[Any]) -> None:
         for option, value in _PROBES:
             if hasattr(socket, option):
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _done(connection: Connection[Any]) -> Done:
+    result = _own(connection)._result  # noqa: SLF001 - a cursor would tell it, but copies the statement
+    return Done(result.rows or (), int(result.affected_rows), int(result.warning_count or 0))
 
 
 def _own(connection: Connection[Any]) -> Any:

@@ -36,9 +36,9 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     return _wrapped(_escaped(data.cast(_BYTES)), b"_binary'" if column.type.is_bytes else b"'", b"'")
 
 
-def tuples(columns: Sequence[pa.Array]) -> pa.Array:
+def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
     """`(1,'a',NULL),` for each row."""
-    return _wrapped(joined(columns, b","), b"(", b"),")
+    return _wrapped(joined(columns, b","), b"(", ending)
 
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:

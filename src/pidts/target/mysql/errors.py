@@ -12,23 +12,54 @@ from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
+_NOT_GRANTED = frozenset({1044, 1142, 1143, 1227, 1370})
 _NO_TLS = 2026
 _LOST = frozenset(
-    {0, 1053, 1077, 1079, 1080, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
+    {
+        0,
+        1053,
+        1077,
+        1079,
+        1080,
+        1152,
+        1156,
+        1157,
+        1158,
+        1159,
+        1160,
+        1161,
+        1184,
+        1317,
+        1927,
+        2002,
+        2003,
+        2006,
+        2013,
+        2014,
+        2055,
+        3169,
+        4031,
+    }
 )
 _BUSY = frozenset(
     {
         1020,  # row changed since the snapshot (MariaDB)
+        1021,
+        1037,
         1040,
         1041,
         1047,  # a Galera node that is not ready
         1114,  # table or disk full
-        1021,
+        1135,
+        1180,  # COMMIT failed inside: what became of it is looked up under the lock
         1203,
         1205,
+        1206,
         1213,
         1226,
         1290,  # --read-only: a fail-over may be under way
+        1297,
+        1412,  # the table's definition changed under the transaction
         1613,
         1614,
         1637,
@@ -36,10 +67,18 @@ _BUSY = frozenset(
         1836,
         1969,
         3024,
+        3032,  # offline mode
+        3058,
+        3100,  # group replication: no answer at commit, rolled back
         3101,  # group replication: conflict at commit
         3572,
-        8002,  # TiDB: retry
+        8002,  # TiDB: write conflicts and commits that were rolled back
+        8005,
+        8020,  # TiDB: the table is locked
         8022,
+        8027,  # TiDB: the table's structure changed, or is not known yet to this node
+        8028,
+        8229,  # TiDB: the transaction took too long
         9001,
         9002,
         9003,
@@ -47,7 +86,15 @@ _BUSY = frozenset(
         9005,
         9006,
         9007,
+        9008,
+        9010,
     }
+)
+_TOO_LARGE = frozenset({8001, 8004, 8025, 8175})
+"""TiDB: more than one transaction, statement or row may have."""
+_LIMITS = (
+    "Raise tidb_mem_quota_query, txn-total-size-limit or txn-entry-size-limit on the target, or let large transactions "
+    "be split: pidts.split-transactions"
 )
 
 
@@ -74,12 +121,12 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    refused = Refused(
-        "target-refused",
-        f"the target: {text} (error {number})",
-        where=where,
-        todo="Compare the target's table with the source's, mend what differs and restart the task",
-    )
+    todo = "Compare the target's table with the source's, mend what differs and restart the task"
+    if number in _TOO_LARGE:
+        todo = _LIMITS
+    elif number in _NOT_GRANTED:
+        todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta) and restart the task"
+    refused = Refused("target-refused", f"the target: {text} (error {number})", where=where, todo=todo)
     refused.number = number
     return refused
 

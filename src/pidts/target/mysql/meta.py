@@ -23,5 +23,14 @@ STATEMENTS = (
   task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, statement {_TEXT}, rendered {_TEXT}, step int NOT NULL,
   before_change {_TEXT}, state varchar(20) {_CODE}, epoch bigint NOT NULL, updated_at {_CLOCK},
   PRIMARY KEY (task, source, lsn)) ENGINE=InnoDB COMMENT='Schema changes begun and done on this target'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.tombstone (
+  table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, row_key {_NAME},
+  version_value varchar(90) CHARACTER SET ascii COLLATE ascii_bin, source {_NAME}, lsn varchar(44) {_CODE},
+  buried_at bigint NOT NULL COMMENT 'Seconds since 1970', PRIMARY KEY (table_schema, table_name, row_key)) ENGINE=InnoDB
+  COMMENT='Rows deleted under a version column, so that an older event does not bring them back'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
+  task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, PRIMARY KEY (task, source)) ENGINE=InnoDB
+  COMMENT='Changes up to here may have been applied before the first start of the task'""",
 )
 """Safe to run again. Names are short enough for the 767 bytes that old servers allow in a key's column."""

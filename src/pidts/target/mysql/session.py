@@ -12,19 +12,23 @@ import pyarrow as pa
 import pymysql
 from pymysql.connections import Connection
 
-from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Transient
+from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Tombstone, Transient
 from pidts.reduce import NetChange
 from pidts.schema import AlterTable, Dialect, Statement
-from pidts.target.difference import difference, refuse_unfillable, unfillable
+from pidts.target.difference import refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.meta import MetaStore
 from pidts.target.mysql import dialect, meta
 from pidts.target.mysql.dialect import qualified
-from pidts.target.mysql.driver import force_close, warning_count
-from pidts.target.mysql.errors import Refused, mapped
+from pidts.target.mysql.driver import Done, force_close
+from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.reader import Reader
 from pidts.target.mysql.server import Server
 from pidts.target.mysql.shape import MyTable, read_shape
+from pidts.target.mysql.unique import unique_keys
 from pidts.target.mysql.writer import Writer
+from pidts.target.tombstones import Tombstones
+from pidts.target.watched import WatchedColumns
 
 _NO_SUCH_TABLE = (1146, 1049)
 _LOCK_WAIT = 30
@@ -52,30 +56,38 @@ class MySqlSession:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
+        self.exchange = Exchange(connection)
         self._meta = MetaStore(self._run)
+        self._later_meta = MetaStore(self._run_later)
+        self._tombstones = Tombstones(self._run)
         for sql in _SETTINGS:
             self._run(sql, ())
         self._server = self._asked_server()
         if not self._server.dialect.mariadb and self._server.dialect.version >= (5, 7, 9) and not self._server.tidb:
             self._run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
-        self._writer = Writer(self._server, self._shape, self._execute, self._warnings)
+        if self._server.tidb:
+            self._run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
+        self._writer = Writer(self._server, self._shape, self.exchange, self._warnings)
+        self._watched = WatchedColumns(lambda name: unique_keys(lambda sql, values: self._run(sql, values)[0], name))
         self._open = False
+        self._locked: set[tuple[str, str, int]] = set()
 
     def begin(self) -> None:
         """The server would commit an open transaction without a word."""
         if self._open:
             raise Halted("target-refused", "a transaction is open already")
-        self._execute(b"START TRANSACTION", "")
+        self.exchange.later(b"START TRANSACTION")
         self._open = True
 
     def commit(self) -> None:
         """An error here leaves the outcome open."""
-        self._execute(b"COMMIT", "")
-        self._open = False
+        self.exchange.now(b"COMMIT")
+        self._ended()
 
     def rollback(self) -> None:
         """Also on a dead session."""
-        self._open = False
+        self._ended()
+        self.exchange.drop()
         try:
             self._connection.query("ROLLBACK")
         except (pymysql.err.Error, OSError):
@@ -111,14 +123,18 @@ class MySqlSession:
 
     def lock_checkpoint(self, task: str, source: str, worker: int) -> Checkpoint:
         """FOR UPDATE reads the newest committed version."""
-        return self._meta.lock_checkpoint(task, source, worker)
+        found = self._meta.lock_checkpoint(task, source, worker)
+        if self._open:
+            self._locked.add((task, source, worker))
+        return found
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """In the open transaction."""
-        self._meta.save_checkpoint(checkpoint)
+        """In the open transaction. A row that it has locked is there, so nobody has to wait for the answer."""
+        known = (checkpoint.task, checkpoint.source, checkpoint.worker) in self._locked
+        (self._later_meta if known else self._meta).save_checkpoint(checkpoint)
 
     def write(self, change: NetChange) -> None:
-        """In the open transaction; without one each statement would commit by itself."""
+        """In the open transaction; without one each statement would commit by itself. What is small waits."""
         if not self._open:
             raise Halted("target-refused", "rows are written in transactions only")
         self._writer.write(change)
@@ -127,6 +143,10 @@ class MySqlSession:
         """From information_schema."""
         shape = self._shape(name)
         return shape.table if shape else None
+
+    def watched(self, table: Table) -> tuple[str, ...]:
+        """From information_schema, once."""
+        return self._watched.of(table)
 
     def misfits(self, table: Table) -> list[str] | None:
         """From information_schema."""
@@ -162,15 +182,25 @@ class MySqlSession:
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
-                unknown = unfillable(difference(statement, old, new).added, executed_at)
+                if statement.mariadb is not self._server.dialect.mariadb:
+                    self._refuse_shortened(statement, old, new)
+                unknown = unfillable(statement, old, new, executed_at)
                 if unknown and self._has_rows(statement.table):
                     raise refuse_unfillable(unknown, old)
         return dialect.render(statement, before, after, self._server, executed_at)
+
+    def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table) -> None:
+        """MySQL rounds where MariaDB cuts off; where both give the same, they may."""
+        for column, digits in shortened(statement, old, new):
+            where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
+            if self._run(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1", ())[0]:
+                raise refuse_shortened(column, old)
 
     def execute(self, sql: str) -> None:
         """One DDL statement; it commits by itself."""
         self._execute(sql.encode(), "")
         self._writer.forget()
+        self._watched.forget()
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
@@ -205,6 +235,22 @@ class MySqlSession:
         """In the open transaction."""
         self._meta.write_journal(journal)
 
+    def tombstones(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """From `pidts_meta`."""
+        return self._tombstones.read(name, keys)
+
+    def bury(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """In the open transaction."""
+        self._tombstones.write(name, tombstones)
+
+    def safe_until(self, task: str, source: str) -> Lsn | None:
+        """From `pidts_meta`."""
+        return self._tombstones.safe_until(task, source)
+
+    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """In the open transaction."""
+        self._tombstones.save_safe_until(task, source, lsn)
+
     def read_rows(
         self,
         table: Table,
@@ -212,9 +258,10 @@ class MySqlSession:
         keys: pa.Table | None = None,
         after: Sequence[object] | None = None,
         limit: int | None = None,
+        lock: bool = False,
     ) -> pa.Table:
         """As the server orders identities."""
-        return Reader(self._connection, table).read(keys=keys, after=after, limit=limit)
+        return Reader(self._query, table).read(keys=keys, after=after, limit=limit, lock=lock)
 
     def count(self, name: TableName) -> int:
         """Exact."""
@@ -232,15 +279,24 @@ class MySqlSession:
     def _shape(self, name: TableName) -> MyTable | None:
         return read_shape(lambda sql, values: self._run(sql, values)[0], name, self._server.dialect)
 
-    def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        with mapped(), self._connection.cursor() as cursor:
-            matched = cursor.execute(sql, values or None)
-            return list(cursor.fetchall()), matched
+    def _ended(self) -> None:
+        self._open = False
+        self._locked.clear()
 
-    def _execute(self, sql: bytes, table: str) -> int:
-        with mapped(table):
-            self._connection.query(sql)
-            return warning_count(self._connection)
+    def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        done = self.exchange.now(self.exchange.text(sql, values))
+        return list(done.rows), done.count
+
+    def _run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """The one row that must be found is there; should it ever not be, the task stops rather than go on."""
+        self.exchange.later(self.exchange.text(sql, values), check=_demand_one)
+        return [], 1
+
+    def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
+        return self.exchange.now(sql, table).rows
+
+    def _execute(self, sql: bytes, table: str) -> Done:
+        return self.exchange.now(sql, table)
 
     def _warnings(self) -> list[tuple[int, str]]:
         rows, _ = self._run("SHOW WARNINGS", ())
@@ -256,4 +312,13 @@ class MySqlSession:
             collations=frozenset(str(name) for (name,) in collations if name is not None),
             max_packet=int(packet),
             explicit_timestamp=bool(explicit),
+        )
+
+
+def _demand_one(done: Done) -> None:
+    if done.count != 1:
+        raise Halted(
+            "checkpoint-mismatch",
+            f"the checkpoint's row was locked, but saving it found {done.count} rows",
+            todo="Restart the task: it goes on from the target's own checkpoint; compare source and target",
         )

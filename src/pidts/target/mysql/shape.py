@@ -16,6 +16,23 @@ Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 _TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
 
 
+_NEVER_PADDED = frozenset({Kind.CHAR, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6})
+"""Types without spaces at the end of their values."""
+_LOOSE_BYTES = frozenset({Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueParts:
+    """A unique key over columns of the target; a part's number is the length of the prefix that it covers, if any."""
+
+    parts: tuple[tuple[str, int | None], ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """In lower case."""
+        return frozenset(name.lower() for name, _ in self.parts)
+
+
 @dataclass(frozen=True, slots=True)
 class MyTable:
     """A table of the target; `optional` are columns that an INSERT may leave out."""
@@ -24,6 +41,8 @@ class MyTable:
     engine: str
     is_view: bool
     optional: frozenset[str]
+    unique: tuple[UniqueParts, ...]
+    """All unique keys but those over expressions."""
 
     def column(self, name: str) -> Column | None:
         """Names are compared without case, as the server does."""
@@ -58,7 +77,10 @@ class MyTable:
             return []
         if not any(key.unique and {name.lower() for name in key.columns} == identity for key in self.table.keys):
             return [f"it has no unique key over ({', '.join(table.identity)})"]
-        loose = [name for name in table.identity if (column := self.column(name)) is not None and column.nullable]
+        columns = [column for name in table.identity if (column := self.column(name)) is not None]
+        if all(column.generated for column in columns):
+            return [f"its key ({', '.join(table.identity)}) is computed there, so no row can be given the source's"]
+        loose = [column.name for column in columns if column.nullable and not column.generated]
         return [f"column {', '.join(loose)} of its key may be NULL"] if loose else []
 
 
@@ -69,6 +91,10 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
         and not set(source.labels) <= set(found.labels)
     ):
         return f"labels {', '.join(sorted(set(source.labels) - set(found.labels)))}"
+    if found.kind is Kind.CHAR and source.is_text and source.kind not in _NEVER_PADDED:
+        return "trailing spaces"
+    if found.kind is Kind.BINARY and source.kind in _LOOSE_BYTES:
+        return "the length of short values"
     return loss(source, found)
 
 
@@ -89,25 +115,30 @@ def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
         place,
     )
     columns = tuple(_column(row, dialect) for row in rows)
-    parts: dict[str, list[str | None]] = defaultdict(list)
+    parts: dict[str, list[tuple[str | None, int | None]]] = defaultdict(list)
     unique: dict[str, bool] = {}
-    for index, column, non_unique in run(
-        "SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE FROM information_schema.STATISTICS "
+    for index, column, non_unique, prefix in run(
+        "SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SUB_PART FROM information_schema.STATISTICS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX",
         place,
     ):
-        parts[index].append(column)
+        parts[index].append((column, None if prefix is None else int(prefix)))
         unique[index] = not int(non_unique)
+    named = {
+        index: tuple((name, prefix) for name, prefix in pairs if name is not None)
+        for index, pairs in parts.items()
+        if all(name is not None for name, _ in pairs)
+    }
     keys = tuple(
-        Key(index, tuple(name for name in names if name is not None), unique=unique[index], primary=index == "PRIMARY")
-        for index, names in parts.items()
-        if None not in names
+        Key(index, tuple(name for name, _ in pairs), unique=unique[index], primary=index == "PRIMARY")
+        for index, pairs in named.items()
     )
     return MyTable(
         Table(name, columns, keys, collation=collation),
         str(engine),
         kind not in ("BASE TABLE", "SYSTEM VERSIONED"),
         frozenset(column.name for column, row in zip(columns, rows, strict=True) if _is_optional(column, row)),
+        tuple(UniqueParts(pairs) for index, pairs in named.items() if unique[index]),
     )
 
 

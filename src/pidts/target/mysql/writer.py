@@ -1,12 +1,19 @@
 """Net changes into MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
 
 ON DUPLICATE KEY UPDATE fires on *any* unique key. A new row whose secondary unique value still belongs to another
-row would overwrite that row and itself vanish, without an error. So each column of the identity is set to `IF(it
-equals the new one, the new one, NULL)`: where the server has picked another row than the one with our identity, NULL
-in a NOT NULL column ends the statement with an error.
+row would overwrite that row and itself vanish, without an error. So a column of the identity is set to `IF(the whole
+identity equals the new one, the new value, <an error>)`: where the server has picked another row than the one with our
+identity, the statement ends with an error.
+
+The error is a subquery of two rows. NULL for a NOT NULL column would not do: it sets an AUTO_INCREMENT column to 0 and
+a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it looks at rows,
+so it gets a number that no integer column holds, or NULL.
 
 Text is compared byte by byte there. A key whose collation on the target holds more texts equal than the source's does
 (`a` and `a ` under PAD SPACE, accents, case) would take two rows of the source for one and keep the later.
+
+Columns that the target computes itself are not written. One that is part of the key is named with DEFAULT, so that the
+condition can speak of its new value.
 """
 
 from __future__ import annotations
@@ -19,13 +26,19 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
 from pidts.reduce import NetChange
+from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import Limits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.exact import is_collated
+from pidts.target.mysql.exchange import Check, Exchange
+from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.server import Server
 from pidts.target.mysql.shape import MyTable
 
+_TWO_ROWS = 1242
 _NOT_NULL = 1048
+_OUT_OF_RANGE = 1264
 _ROWS = 1000
 _KEYS = 1000
 _COMPOSITE_KEYS = 200
@@ -33,18 +46,22 @@ _SIZE = 4 << 20
 _PART = 64 << 20
 """Bytes of Arrow data that are turned into text at once."""
 
-Execute = Callable[[bytes, str], int]
-"""Runs a statement about a table and gives the number of warnings."""
 Warnings = Callable[[], list[tuple[int, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     table: Table
+    found: MyTable
     written: tuple[Column, ...]
     """All but those that the target computes."""
     insert: bytes
+    row_end: bytes
+    """What ends the text of each row."""
     update: bytes
+    """Empty for a table without a key: its rows are only added."""
+    never_null: tuple[str, ...]
+    """Columns in which the server writes a value of its own for NULL, without an error."""
 
 
 class Writer:
@@ -54,18 +71,24 @@ class Writer:
         self,
         server: Server,
         shape: Callable[[TableName], MyTable | None],
-        execute: Execute,
+        exchange: Exchange,
         warnings: Warnings,
     ) -> None:
-        self._server, self._shape, self._execute, self._warnings = server, shape, execute, warnings
+        self._server, self._shape, self._exchange, self._warnings = server, shape, exchange, warnings
         self._plans: dict[TableName, _Plan] = {}
         self._limits = Limits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""
         plan = self._plan(change.table)
-        for part in _parts(change.deletes):
-            self._delete(plan, part)
+        if change.times is not None:
+            self._remove_copies(plan, change.deletes, change.times)
+        else:
+            for part in _parts(change.deletes):
+                self._delete(plan, part)
+        if change.safe and plan.update:
+            for part in _parts(change.upserts):
+                self._remove_rivals(plan, part)
         for part in _parts(change.upserts):
             self._upsert(plan, part)
 
@@ -80,35 +103,55 @@ class Writer:
         return known
 
     def _made(self, table: Table) -> _Plan:
-        shape = self._shape(table.name)
-        problems = ["there is no such table"] if shape is None else shape.misfits(table)
-        if not table.identity:
-            problems.append("its rows cannot be told apart: no primary key and no unique key without NULL")
-        if shape is None or problems:
+        found = self._shape(table.name)
+        problems = ["there is no such table"] if found is None else found.misfits(table)
+        if found is None or problems:
             raise Halted(
                 "target-shape",
                 f"the target's table does not fit: {'; '.join(problems)}",
                 where=Where(table=str(table.name)),
                 todo="Change the target's table to what the source has, or drop it and copy it anew",
             )
-        computed = {column.name.lower() for column in shape.table.columns if column.generated}
+        computed = {column.name.lower() for column in found.table.columns if column.generated}
         written = tuple(column for column in table.columns if column.name.lower() not in computed)
-        names = [identifier(column.name) for column in written]
-        insert = f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES "
-        return _Plan(table, written, insert.encode(), self._on_duplicate(table, written).encode())
+        named = [name for name in table.identity if name.lower() in computed]
+        names = [identifier(name) for name in (*(column.name for column in written), *named)]
+        return _Plan(
+            table,
+            found,
+            written,
+            f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
+            b",DEFAULT" * len(named) + b"),",
+            self._on_duplicate(table, written, found).encode() if table.identity else b"",
+            tuple(column.name for column in written if _fills_null(found.column(column.name))),
+        )
 
-    def _on_duplicate(self, table: Table, written: tuple[Column, ...]) -> str:
-        alias = self._server.row_alias
-        sets = []
-        for column in written:
-            name = identifier(column.name)
-            new = f"pidts_new.{name}" if alias else f"VALUES({name})"
-            if column.name in table.identity:
-                old = f"{qualified(table.name)}.{name}"
-                same = f"CAST({old} AS BINARY) <=> CAST({new} AS BINARY)" if _collated(column) else f"{old} <=> {new}"
-                new = f"IF({same}, {new}, NULL)"
-            sets.append(f"{qualified(table.name)}.{name} = {new}")
+    def _on_duplicate(self, table: Table, written: tuple[Column, ...], found: MyTable) -> str:
+        target, alias = qualified(table.name), self._server.row_alias
+
+        def new(name: str) -> str:
+            return f"pidts_new.{identifier(name)}" if alias else f"VALUES({identifier(name)})"
+
+        same = []
+        for name in table.identity:
+            pair = f"{target}.{identifier(name)}", new(name)
+            collated = is_collated(found.column(name) or table.column(name))
+            same.append(" <=> ".join(f"CAST({each} AS BINARY)" if collated else each for each in pair))
+        guard = next(column.name for column in written if column.name in table.identity)
+        sets = [f"{target}.{identifier(guard)} = IF({' AND '.join(same)}, {new(guard)}, {self._failing(table, guard)})"]
+        sets += [
+            f"{target}.{identifier(column.name)} = {new(column.name)}"
+            for column in written
+            if column.name not in table.identity
+        ]
         return (" AS pidts_new" if alias else "") + " ON DUPLICATE KEY UPDATE " + ", ".join(sets)
+
+    def _failing(self, table: Table, guard: str) -> str:
+        if not self._server.tidb:
+            # NULL leaves the type of the other value alone, but MariaDB would round a FLOAT to six digits.
+            either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
+            return f"(SELECT {either} UNION ALL SELECT {either})"
+        return "9" * 30 if table.column(guard).type.is_integer else "NULL"
 
     def _delete(self, plan: _Plan, keys: pa.Table) -> None:
         """A list of pairs is not looked up by index on every server; alternatives of conditions are."""
@@ -117,68 +160,97 @@ class Writer:
         target = qualified(table.name)
         if len(values) == 1:
             head = f"DELETE FROM {target} WHERE {identifier(table.identity[0])} IN (".encode()
-            self._run(plan, head, wrapped(values[0], b"", b","), b")", 1, _KEYS)
+            self._run(plan, head, wrapped(values[0], b"", b","), 1, _KEYS, b")")
             return
         equal = [
             wrapped(v, f"{identifier(name)}=".encode(), b"") for name, v in zip(table.identity, values, strict=True)
         ]
         alternatives = wrapped(joined(equal, b" AND "), b"(", b") OR ")
-        self._run(plan, f"DELETE FROM {target} WHERE ".encode(), alternatives, b"", 4, _COMPOSITE_KEYS)
+        self._run(plan, f"DELETE FROM {target} WHERE ".encode(), alternatives, 4, _COMPOSITE_KEYS)
+
+    def _remove_rivals(self, plan: _Plan, rows: pa.Table) -> None:
+        head = f"DELETE FROM {qualified(plan.table.name)} WHERE ".encode()
+        for alternatives in conflicts(plan.table, plan.found, rows):
+            self._run(plan, head, alternatives, 4, _COMPOSITE_KEYS)
+
+    def _remove_copies(self, plan: _Plan, rows: pa.Table, times: pa.Int64Array) -> None:
+        name, first = str(plan.table.name), 0
+        remover = CopyRemover(
+            plan.table, plan.found, plan.written, self._limits, lambda sql: self._exchange.now(sql, name)
+        )
+        for part in _parts(rows):
+            remover.remove(part, times.slice(first, part.num_rows))
+            first += part.num_rows
 
     def _upsert(self, plan: _Plan, rows: pa.Table) -> None:
+        for name in plan.never_null:
+            if rows[name].null_count:
+                raise Halted(
+                    "target-refused",
+                    f"column {name} is NULL in a row of the source, and the target would write a value of its own",
+                    where=Where(table=str(plan.table.name)),
+                    todo="Let the target's column be NULL, as the source's is",
+                )
         odd = _invalid_labels(plan, rows)
         if odd is not None:
             self._upsert_invalid_labels(plan, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
-        self._run(plan, plan.insert, self._values(plan, rows), plan.update, 1, _ROWS)
+        for sql, _, _ in statements(plan.insert, self._values(plan, rows), plan.update, self._limits, cut=1):
+            self._upsert_later(plan, sql)
 
     def _values(self, plan: _Plan, rows: pa.Table) -> pa.Array:
-        return tuples([literals(column, rows[column.name]) for column in plan.written])
+        return tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
 
     def _upsert_invalid_labels(self, plan: _Plan, rows: pa.Table) -> None:
         """An enum's index 0 is refused in strict mode: these few rows go without it, and each warning is read."""
         limits = Limits(_ROWS // 10, self._limits.size, self._limits.packet)
         name = str(plan.table.name)
-        self._execute(b"SET @pidts_mode = @@SESSION.sql_mode", name)
-        self._execute(
+        self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
+        self._exchange.later(
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
+        warned: list[int] = []
         for sql, _, _ in statements(plan.insert, self._values(plan, rows), plan.update, limits, cut=1):
-            if self._execute(sql, name):
+            warned.clear()
+            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings))
+            self._exchange.flush()
+            if any(warned):
                 for number, text in self._warnings():
                     if number != 1265 or not any(f"'{enum}'" in text for enum in enums):
                         raise Halted(
                             "target-refused", f"the target: {text} (warning {number})", where=Where(table=name)
                         )
-        self._execute(b"SET SESSION sql_mode = @pidts_mode", name)
+        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops what waits
 
-    def _run(self, plan: _Plan, head: bytes, rows: pa.Array, tail: bytes, cut: int, most: int) -> None:
-        limits = Limits(most, self._limits.size, self._limits.packet)
-        name = str(plan.table.name)
+    def _run(self, plan: _Plan, head: bytes, rows: pa.Array, cut: int, most: int, tail: bytes = b"") -> None:
+        limits, name = Limits(most, self._limits.size, self._limits.packet), str(plan.table.name)
         for sql, _, _ in statements(head, rows, tail, limits, cut=cut):
-            try:
-                self._execute(sql, name)
-            except Refused as error:
-                if error.number == _NOT_NULL and tail == plan.update:
-                    raise _collision(plan) from error
-                raise
+            self._exchange.later(sql, name)
+
+    def _upsert_later(self, plan: _Plan, sql: bytes, check: Check | None = None) -> None:
+        def explain(error: Refused) -> Halted | None:
+            signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (_TWO_ROWS,)
+            if not plan.update or error.number not in signs:
+                return None
+            return _collision(plan, error, sure=not self._server.tidb)
+
+        self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
 
 
-def _collision(plan: _Plan) -> Halted:
-    """The guard's NULL, or one that the source sent for a column that is NOT NULL on the target."""
+def _collision(plan: _Plan, error: Refused, *, sure: bool) -> Halted:
+    what = "a row would overwrite another one that the target holds equal to it in a unique key"
     return Halted(
         "target-refused",
-        "a row would overwrite another one that the target holds equal to it in a unique key (or a column that may be "
-        "NULL on the source is NOT NULL on the target)",
+        what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
         where=Where(table=str(plan.table.name)),
         todo="Give the target's unique keys the source's columns and collations, or copy the table again",
     )
 
 
-def _collated(column: Column) -> bool:
-    """Text that a collation may hold equal to other text; labels cannot differ in that way within a column."""
-    return column.type.is_text and column.type.kind not in (Kind.ENUM, Kind.SET)
+def _fills_null(found: Column | None) -> bool:
+    """AUTO_INCREMENT counts on, and a TIMESTAMP takes the current time (MariaDB, and MySQL of old by a setting)."""
+    return found is not None and (found.auto_increment or (found.type.kind is Kind.TIMESTAMP and not found.nullable))
 
 
 def _parts(rows: pa.Table) -> list[pa.Table]:

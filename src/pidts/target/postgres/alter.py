@@ -20,6 +20,8 @@ from pidts.schema import (
     TruncateTable,
 )
 from pidts.target.difference import difference
+from pidts.target.leftovers import left_out
+from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
 from pidts.target.postgres.dialect import (
     default_clause,
@@ -31,14 +33,9 @@ from pidts.target.postgres.dialect import (
     qualified,
     type_name,
 )
-from pidts.target.postgres.shape import PgTable
+from pidts.target.postgres.shape import PgKey, PgTable
 
 _Structures = Mapping[TableName, Table | None]
-
-_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
-_WORDS = _TEXTS | {Kind.ENUM}
-_BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
-_INTEGERS = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT})
 
 
 def render(
@@ -47,11 +44,12 @@ def render(
     """`found` is what the target has of the tables named; a change that is there already is not made again."""
     match statement:
         case CreateTable(table=name, or_replace=or_replace) | CreateTableLike(table=name, or_replace=or_replace):
-            return _create(after.get(name), replaces=or_replace and name in found)
+            made = _create(after.get(name), replaces=or_replace and name in found)
+            return Rendered(made.statements, (*made.notes, *left_out(statement)) if made.statements else ())
         case DropTable(tables=names):
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
         case TruncateTable(table=name):
-            return Rendered((f"TRUNCATE TABLE ONLY {qualified(name)}",))
+            return Rendered((_emptied(name, found.get(name)),))
         case RenameTable(pairs=pairs):
             return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
         case AlterTable(table=name, actions=actions):
@@ -61,7 +59,7 @@ def render(
                 return Rendered(())
             rendered = _Alter(statement, old, new.renamed(name), found.get(name), executed_at).render()
             moves = _rename(name, target_name) if target_name != name else []
-            return Rendered((*rendered.statements, *moves), rendered.notes)
+            return Rendered((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
         case CreateDatabase(name=schema):
             return Rendered((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
         case DropDatabase(name=schema):
@@ -72,6 +70,14 @@ def render(
             return Rendered(())
         case _:
             raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on PostgreSQL")
+
+
+def _emptied(name: TableName, found: PgTable | None) -> str:
+    """TRUNCATE refuses a table that a foreign key points to, and ONLY has no sense for one of partitions."""
+    if found is not None and found.referenced:
+        return f"DELETE FROM {qualified(name)}"
+    only = "" if found is not None and found.relation == "p" else "ONLY "
+    return f"TRUNCATE TABLE {only}{qualified(name)}"
 
 
 def _create(table: Table | None, *, replaces: bool) -> Rendered:
@@ -102,6 +108,10 @@ class _Alter:
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()
         self._change = difference(statement, before, after)
         self._name = qualified(after.name)
+        self._left = {column.name for column in self._change.dropped}
+        """Names that columns of the target give up."""
+        self._gone: set[str] = set()
+        """Indexes that this statement drops."""
         self._sql: list[str] = []
         self._notes: list[str] = []
 
@@ -120,7 +130,7 @@ class _Alter:
             self._redefine(old, new)
         if self._before.identity != self._after.identity and not self._same_identity() and self._after.identity:
             self._alter(f"ADD PRIMARY KEY ({', '.join(map(identifier, self._after.identity))})")
-        for key in change.keys_added:
+        for key in (*change.keys_added, *self._freed()):
             self._add_key(key)
         if change.comment is not None:
             self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
@@ -135,6 +145,12 @@ class _Alter:
         names = dict(self._change.renamed)
         return tuple(names.get(name, name) for name in self._before.identity) == self._after.identity
 
+    def _freed(self) -> list[Key]:
+        """A unique key that was the identity, so that the primary key stood for it here, and is not any more."""
+        names = dict(self._change.renamed)
+        was = tuple(names.get(name, name) for name in self._before.identity)
+        return [key for key in self._after.keys if key.unique and key.columns == was != self._after.identity]
+
     def _primary_name(self) -> str:
         return next((key.name for key in self._found.keys if key.primary), "") if self._found else ""
 
@@ -143,6 +159,7 @@ class _Alter:
             return
         for index in self._found.keys:
             if index.columns == key.columns and index.unique == key.unique and not index.primary:
+                self._gone.add(index.name)
                 schema = identifier(self._after.name.schema)
                 if index.constraint:
                     self._alter(f"DROP CONSTRAINT {identifier(index.name)}")
@@ -152,15 +169,21 @@ class _Alter:
 
     def _add_key(self, key: Key) -> None:
         sql, notes = create_key(self._after, key)
-        have = self._found.keys if self._found else ()
+        have = [index for index in self._found.keys if not self._goes(index)] if self._found else []
         if not any(index.columns == key.columns and index.unique >= key.unique for index in have):
             self._sql.extend(sql)
         self._notes.extend(notes)
+
+    def _goes(self, index: PgKey) -> bool:
+        """Whether this very statement drops it, or leaves it to a column of another name: the catalog is of before."""
+        rekeyed = index.primary and self._before.identity != self._after.identity and not self._same_identity()
+        return rekeyed or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:
         """A name that is still taken (a swap) is reached by way of one that is free."""
         pairs = [(old, new) for old, new in self._change.renamed if not (new in self._has and old not in self._has)]
         taken = {old for old, _ in pairs}
+        self._left |= taken
         parked = [(f"pidts_{number}", new) for number, (_, new) in enumerate(pairs)]
         if any(new in taken for _, new in pairs):
             for (old, _), (middle, _) in zip(pairs, parked, strict=True):
@@ -170,7 +193,7 @@ class _Alter:
             self._alter(f"RENAME COLUMN {identifier(old)} TO {identifier(new)}")
 
     def _add(self, column: Column) -> None:
-        if column.name in self._has and column.name not in {old.name for old in self._change.dropped}:
+        if column.name in self._has and column.name not in self._left:
             return
         definition, notes = column_definition(self._after, column)
         self._notes.extend(notes)
@@ -188,31 +211,31 @@ class _Alter:
 
     def _redefine(self, old: Column, new: Column) -> None:
         name = identifier(new.name)
-        kind, was = type_name(new.type), type_name(old.type)
         relabelled = old.type.kind is Kind.ENUM and (
             old.type.labels != new.type.labels or new.type.kind is not Kind.ENUM
         )
         if relabelled and self._found is not None:
             for check in self._found.checks_on(old.name):
                 self._alter(f"DROP CONSTRAINT IF EXISTS {identifier(check)}")
-        if kind != was:
-            if not _converts(old, new):
-                raise Halted(
-                    "ddl-not-translatable",
-                    f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values "
-                    f"in another way than the source did",
-                    where=Where(table=str(self._after.name)),
-                    todo="Create the table anew on the target and copy it",
-                )
+        value = conversion(old, new, name)
+        if value is None:
+            raise Halted(
+                "ddl-not-translatable",
+                f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values "
+                f"in another way than the source did",
+                where=Where(table=str(self._after.name)),
+                todo="Create the table anew on the target and copy it",
+            )
+        if value != name:
             if old.default is not None:
                 self._alter(f"ALTER COLUMN {name} DROP DEFAULT")
-            self._alter(f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}")
+            self._alter(f"ALTER COLUMN {name} TYPE {type_name(new.type)} USING {value}")
         if new.type.kind is Kind.ENUM and (relabelled or old.type.kind is not Kind.ENUM):
             self._alter(f"ADD CHECK ({label_check(new, name)})")
         nullable = is_nullable(self._after, new)
         if nullable != is_nullable(self._before, old):
             self._alter(f"ALTER COLUMN {name} {'DROP' if nullable else 'SET'} NOT NULL")
-        self._redefault(old, new, changed=kind != was)
+        self._redefault(old, new, changed=value != name)
         if old.comment != new.comment:
             self._comment(new)
 
@@ -230,24 +253,3 @@ class _Alter:
 
     def _comment(self, column: Column) -> None:
         self._sql.append(f"COMMENT ON COLUMN {self._name}.{identifier(column.name)} IS {literal(column.comment)}")
-
-
-def _converts(old: Column, new: Column) -> bool:
-    """Whether a cast here gives each value that the source's conversion gave."""
-    a, b = old.type.kind, new.type.kind
-    if new.type.fsp < old.type.fsp:
-        return False  # halves before the year 2000 are rounded the other way
-    if a in _INTEGERS:
-        return b in _INTEGERS | _TEXTS | {Kind.DECIMAL, Kind.DOUBLE}
-    pairs = (
-        (_WORDS, _WORDS),
-        (_BLOBS - {Kind.BINARY}, _BLOBS - {Kind.BINARY}),
-        ({Kind.DECIMAL}, {Kind.DECIMAL}),
-        ({Kind.FLOAT}, {Kind.DOUBLE}),
-        ({Kind.DATE}, {Kind.DATETIME}),
-        ({Kind.DATETIME}, {Kind.DATETIME}),
-        ({Kind.TIMESTAMP}, {Kind.TIMESTAMP}),
-        ({Kind.TIME}, {Kind.TIME}),
-        ({Kind.YEAR}, _INTEGERS),
-    )
-    return any(a in left and b in right for left, right in pairs)

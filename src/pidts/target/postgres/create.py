@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
-
-from pidts.model import Column, Key, Kind, Rendered, Table
+from pidts.model import Column, ColumnType, Key, Kind, Rendered, Table
 from pidts.target.postgres.dialect import (
     default_clause,
     identifier,
@@ -29,6 +27,8 @@ _UNINDEXED = frozenset(
         Kind.JSON,
     }
 )
+_LONGEST = 2_700
+"""Bytes of an index entry. A key of MySQL may hold a part of each value; the whole ones would be refused as rows."""
 _CASELESS = ("_ci", "_general_ci")
 
 
@@ -95,19 +95,21 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
             f"key {key.name}: left out, a btree here holds whole values and no prefixes of ({', '.join(key.columns)})"
         )
         return [], [note]
+    if not key.unique and sum(_bytes(table.column(name).type) for name in key.columns) > _LONGEST:
+        return [], [
+            f"key {key.name}: left out, its values may be longer than the {_LONGEST} bytes that an index takes here"
+        ]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
-    sql = f"CREATE {unique}INDEX {identifier(index_name(table, key))} ON {qualified(table.name)} ({columns})"
+    # Names of indexes are of a schema here, of a table there, and do not follow when a table is renamed: the server
+    # finds one that is free.
+    sql = f"CREATE {unique}INDEX ON {qualified(table.name)} ({columns})"
     return [sql], _caseless(table, key) if key.unique else []
 
 
-def index_name(table: Table, key: Key) -> str:
-    """Unique within a schema, as PostgreSQL demands; a long one ends in a digest of its whole."""
-    full = f"{table.name.name}_{key.name or '_'.join(key.columns)}"
-    if len(full.encode()) <= 63:
-        return full
-    digest = sha1(full.encode(), usedforsecurity=False).hexdigest()[:8]
-    return full.encode()[:54].decode(errors="ignore") + "_" + digest
+def _bytes(kind: ColumnType) -> int:
+    """The most that a value takes."""
+    return (kind.length or 0) * 4 if kind.is_text else (kind.length or 0) * kind.is_bytes
 
 
 def _caseless(table: Table, key: Key) -> list[str]:

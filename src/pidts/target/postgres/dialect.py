@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
@@ -152,9 +153,9 @@ def implicit_default(column: Column, executed_at: int) -> str | None:
     return literal(special.get(kind.kind, ""))
 
 
-def array(items: list[str]) -> str:
+def array(items: Iterable[str | None]) -> str:
     """The text form of an array."""
-    quoted = ('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+    quoted = ("NULL" if item is None else '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
     return "{" + ",".join(quoted) + "}"
 
 

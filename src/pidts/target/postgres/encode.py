@@ -1,64 +1,107 @@
-"""Arrow columns to what COPY reads, for the type that the target's column really has."""
+"""How the values of a column travel, for the type that the target's column really has.
+
+Where PostgreSQL has the very type that Arrow holds, values go as they are; everything else goes as text that the
+server reads as it would read a literal of the target's type. Neither way ever cuts a value: casts are to types
+without a length, and the length is asked when the row is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
-from pidts.model import Column, Halted, Kind, Table, Where
-from pidts.target.postgres.dialect import identifier
+from pidts.model import Column, Halted, Kind, Table, Where, calendar
+from pidts.target.postgres.arrays import Element, Parameter, held, parameter
 from pidts.target.postgres.shape import PgColumn
 from pidts.target.text import combined, duration_text, hex_text, unreal, vector_text
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-_CSV = pa_csv.WriteOptions(include_header=False, quoting_style="needed")
+_INTEGERS = {
+    pa.int8(): Element.INT2,
+    pa.uint8(): Element.INT2,
+    pa.int16(): Element.INT2,
+    pa.uint16(): Element.INT4,
+    pa.int32(): Element.INT4,
+    pa.uint32(): Element.INT8,
+    pa.int64(): Element.INT8,
+}
+_INTEGER_TARGETS = frozenset({"smallint", "integer", "bigint"})
+_SAME = {
+    Kind.FLOAT: Element.FLOAT4,
+    Kind.DOUBLE: Element.FLOAT8,
+    Kind.DATE: Element.DATE,
+    Kind.DATETIME: Element.TIMESTAMP,
+    Kind.TIMESTAMP: Element.TIMESTAMPTZ,
+    Kind.TIME: Element.INTERVAL,
+}
 
 UnrealDates = Callable[[Table, str, int], None]
 """Is told how many zero or partial dates of a column became NULL."""
 
 
-def stage_type(column: Column, target: PgColumn) -> str:
-    """The type of the staging table's column: the target's own, unless its text form is not what COPY can be given."""
-    if column.type.kind is Kind.BIT and target.type.startswith("bit"):
-        return "bigint"
-    if column.type.kind is Kind.SET and target.type == "text[]":
-        return "text"
-    return target.type
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The way of one column."""
+
+    column: Column
+    target: PgColumn
+    element: Element
+
+    def value(self, name: str) -> str:
+        """SQL for the target's value of the element `name`."""
+        base = self.target.base
+        if self.column.type.kind is Kind.BIT and self.target.type.startswith("bit"):
+            return f"{name}::bigint::bit({self.column.type.length or 1})"
+        if self.column.type.kind is Kind.SET and base == "text[]":
+            return f"string_to_array({name}, ',')"
+        return name if base == self.element.sql else f"{name}::{base}"
+
+    def parameter(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> Parameter:
+        """The column of some rows."""
+        data = combined(values)
+        if self.column.type.kind in _DATED:
+            data = _without_unreal(self.column, data, table, on_unreal)
+        return parameter(
+            data if self.element is not Element.TEXT else text(self.column, self.target, data), self.element
+        )
 
 
-def stage_value(column: Column, target: PgColumn) -> str:
-    """From the staging table's column `s.c` to the target's value."""
-    name = f"s.{identifier(column.name)}"
-    if column.type.kind is Kind.BIT and target.type.startswith("bit"):
-        return f"{name}::bit({column.type.length or 1})"
-    if column.type.kind is Kind.SET and target.type == "text[]":
-        return f"string_to_array({name}, ',')"
-    return name
+def form(column: Column, target: PgColumn) -> Form:
+    """Natively where both sides have the same type."""
+    return Form(column, target, _element(column, target.base))
 
 
-def encode(
-    column: Column, values: pa.ChunkedArray | pa.Array, target: PgColumn, table: Table, on_unreal: UnrealDates
-) -> pa.Array:
-    """Strings are quoted by the CSV writer and NULL is not, so that '' stays ''."""
-    data = combined(values)
+def _element(column: Column, base: str) -> Element:
     kind = column.type.kind
-    if kind is Kind.BIT and target.type.startswith("bit"):
-        return data.view(pa.int64())
+    if kind in _SAME:
+        same = _SAME[kind]
+        return same if same.sql == base else Element.TEXT
+    if base in _INTEGER_TARGETS:
+        return _INTEGERS.get(column.type.arrow, Element.TEXT)
+    return Element.BYTEA if base == "bytea" and column.type.is_bytes else Element.TEXT
+
+
+def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
+    """As a literal of the target's type would be written."""
+    kind = column.type.kind
     if kind is Kind.TIME:
         return duration_text(data)
-    if kind in _DATED:
-        return _without_unreal(column, data, table, on_unreal)
     if kind is Kind.VECTOR and target.type != "bytea":
         return vector_text(data, "{", "}") if target.type.endswith("[]") else vector_text(data, "[", "]")
     if column.type.is_bytes:
         return hex_text(data, "\\x")
-    return data
+    if kind is Kind.BIT and target.type.startswith("bit"):
+        data = data.view(pa.int64())
+    return data if pa.types.is_string(data.type) or pa.types.is_large_string(data.type) else data.cast(pa.string())
 
 
 def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
+    first = calendar.FIRST_REAL_DAY if column.type.kind is Kind.DATE else calendar.FIRST_REAL_MICROSECOND
+    if not len(data) or held(data).min() >= first:
+        return data
     mask = unreal(data)
     if mask is None:
         return data
@@ -71,13 +114,6 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
         )
     on_unreal(table, column.name, pc.sum(mask).as_py())
     return pc.if_else(mask, pa.scalar(None, data.type), data)
-
-
-def to_csv(columns: list[pa.Array], names: list[str]) -> pa.Buffer:
-    """One COPY's worth."""
-    sink = pa.BufferOutputStream()
-    pa_csv.write_csv(pa.table(columns, names=names), sink, _CSV)
-    return sink.getvalue()
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:

@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pidts.model import Checkpoint, Fenced, Where
+from pidts.target.postgres.errors import Refused
+
+SAVE_CHECKPOINT = (
+    "WITH saved AS (UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, "
+    "copy_progress = %s, updated_at = CURRENT_TIMESTAMP(6) "
+    "WHERE task = %s AND source = %s AND worker = %s AND epoch = %s RETURNING 1) "
+    "SELECT 1 / count(*) FROM saved"
+)
+"""Fails where there is no such row, and with it all that travels behind it, COMMIT included."""
+
+_DIVISION_BY_ZERO = "22012"
+
+
+def saved_values(new: Checkpoint) -> tuple[Any, ...]:
+    """In the order of `SAVE_CHECKPOINT`."""
+    moved = (new.batch, str(new.lsn), new.gtid, new.position, new.copy)
+    return (*moved, new.task, new.source, new.worker, new.epoch)
+
+
+def not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
+    """What the failure of `SAVE_CHECKPOINT` means."""
+    if error.sqlstate != _DIVISION_BY_ZERO:
+        return None
+    what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"
+    return Fenced("fenced", what, where=Where(source=new.source))
+
+
 STATEMENTS = (
     "CREATE SCHEMA IF NOT EXISTS pidts_meta",
     """CREATE TABLE IF NOT EXISTS pidts_meta.checkpoint (
@@ -22,5 +52,14 @@ STATEMENTS = (
   rendered text NOT NULL, step integer NOT NULL, before_change text NOT NULL, state varchar(20) NOT NULL,
   epoch bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
     "COMMENT ON TABLE pidts_meta.ddl_journal IS 'Schema changes begun and done on this target'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.tombstone (
+  table_schema varchar(190) NOT NULL, table_name varchar(190) NOT NULL, row_key varchar(190) NOT NULL,
+  version_value varchar(90), source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, buried_at bigint NOT NULL,
+  PRIMARY KEY (table_schema, table_name, row_key))""",
+    "COMMENT ON TABLE pidts_meta.tombstone IS 'Rows deleted under a version column: older events do not return them'",
+    "COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS 'Seconds since 1970'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, PRIMARY KEY (task, source))""",
+    "COMMENT ON TABLE pidts_meta.safe_range IS 'Changes up to here may have been applied before the first start'",
 )
 """Safe to run again. `log_position`, not `position`, since that is a word of the language."""

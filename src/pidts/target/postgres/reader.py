@@ -14,40 +14,42 @@ import pyarrow.csv as pa_csv
 from psycopg import sql
 
 from pidts.model import Column, Kind, Table
-from pidts.target.postgres.dialect import identifier, literal, qualified
-from pidts.target.postgres.encode import stage_value
+from pidts.target.postgres.arrays import Element
+from pidts.target.postgres.dialect import array, identifier, literal, qualified
+from pidts.target.postgres.encode import Form, text
 from pidts.target.postgres.errors import mapped
-from pidts.target.postgres.shape import PgColumn, PgTable
-from pidts.target.postgres.writer import Writer
+from pidts.target.postgres.shape import PgTable
+from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
 
 
 def read_rows(
     connection: psycopg.Connection,
-    writer: Writer,
     table: Table,
     shape: PgTable,
     *,
     keys: pa.Table | None,
     after: Sequence[object] | None,
     limit: int | None,
+    lock: bool = False,
 ) -> pa.Table:
-    """Sorted by identity as PostgreSQL sorts it."""
+    """Sorted by identity as PostgreSQL sorts it; `lock` keeps the rows as they are until the transaction ends."""
     query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
     identity = [f"t.{identifier(name)}" for name in table.identity]
     if keys is not None:
-        stage = writer.stage_keys(table, keys)
-        matches = (f"t.{identifier(n)} = {stage_value(table.column(n), _found(shape, n))}" for n in table.identity)
-        query += f" JOIN {stage} s ON {' AND '.join(matches)}"
+        query += _wanted(table, shape, keys)
     if after is not None:
         values = ", ".join(
-            f"{_constant(value)}::{_found(shape, name).type}" for name, value in zip(table.identity, after, strict=True)
+            f"{_constant(value)}::{found_column(shape, name).base}"
+            for name, value in zip(table.identity, after, strict=True)
         )
         query += f" WHERE ({', '.join(identity)}) > ({values})"
     if identity:
         query += f" ORDER BY {', '.join(identity)}"
     if limit is not None:
         query += f" LIMIT {limit}"
+    if lock:
+        query += " FOR UPDATE OF t"
     sink = io.BytesIO()
     with (
         mapped(str(table.name)),
@@ -59,8 +61,18 @@ def read_rows(
     return _parsed(sink.getvalue(), table)
 
 
+def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
+    """A join with the keys, which stand in the statement itself: COPY takes no parameters."""
+    forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
+    lists = (array(text(each.column, each.target, combined(keys[each.column.name])).to_pylist()) for each in forms)
+    names = [identifier(each.column.name) for each in forms]
+    matches = (f"t.{name} = {each.value(f's.{name}')}" for each, name in zip(forms, names, strict=True))
+    given = ", ".join(f"{literal(each)}::text[]" for each in lists)
+    return f" JOIN unnest({given}) AS s({', '.join(names)}) ON {' AND '.join(matches)}"
+
+
 def _selected(column: Column, shape: PgTable) -> str:
-    name, found = f"t.{identifier(column.name)}", _found(shape, column.name)
+    name, found = f"t.{identifier(column.name)}", found_column(shape, column.name)
     match column.type.kind:
         case Kind.DATE:
             return f"({name} - date '1970-01-01')"
@@ -91,7 +103,7 @@ def _parsed(data: bytes, table: Table) -> pa.Table:
     raw = pa_csv.read_csv(
         io.BytesIO(data),
         read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(data) + 1, 1 << 20)),
-        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
             column_types={name: _wire_type(column) for name, column in zip(names, table.columns, strict=True)},
             null_values=[""],
@@ -141,10 +153,3 @@ def _constant(value: Any) -> str:
     if isinstance(value, bool | int):
         return literal(str(int(value)))
     return literal(str(value)) if isinstance(value, str) else str(sql.Literal(value).as_string(None))
-
-
-def _found(shape: PgTable, name: str) -> PgColumn:
-    found = shape.column(name)
-    if found is None:
-        raise KeyError(f"{shape.name} has no column {name} on the target")
-    return found

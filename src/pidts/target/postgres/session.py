@@ -11,18 +11,34 @@ import pyarrow as pa
 import structlog
 from psycopg.pq import TransactionStatus
 
-from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, PrecheckFailed, Rendered, Table, TableName, Transient
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    Halted,
+    Lsn,
+    PrecheckFailed,
+    Rendered,
+    Table,
+    TableName,
+    Tombstone,
+    Transient,
+)
 from pidts.reduce import NetChange
 from pidts.schema import AlterTable, Statement
-from pidts.target.difference import difference, refuse_unfillable, unfillable
 from pidts.target.meta import MetaStore
 from pidts.target.postgres import alter, meta
+from pidts.target.postgres.arrays import register
 from pidts.target.postgres.create import create_table
 from pidts.target.postgres.dialect import qualified, type_name
+from pidts.target.postgres.doubts import doubts
 from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.shape import PgTable, read_shape
+from pidts.target.postgres.tombstones import PostgresTombstones
+from pidts.target.postgres.unique import unique_keys
 from pidts.target.postgres.writer import Writer
+from pidts.target.watched import WatchedColumns
 
 _log = structlog.get_logger(__name__)
 
@@ -40,11 +56,21 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
-    # A staging table without statistics makes the planner scan the whole target; nested loops over its index never do.
+    # Rows come as arrays, of whose length a plan knows nothing. What is right for one row and for ten thousand, in a
+    # table that was empty when the plan was made: look each up by its key. Nothing is planned twice.
     "SET jit = off",
+    "SET enable_seqscan = off",
+    "SET plan_cache_mode = force_generic_plan",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
+    # Rows arrive table by table, parents and children in any order, and what triggers did on the source is in its log:
+    # a replica fires neither. Who may not say so is told by `misfits` where it matters.
+    """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
+    EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
+
+_PREPARED = 500
+"""Two for each table; with fewer, many tables would drive each other's plans out."""
 
 
 class PostgresSession:
@@ -54,8 +80,13 @@ class PostgresSession:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
+        register(connection)
+        connection.prepared_max = _PREPARED
+        self.exchange = Exchange(connection)
         self._meta = MetaStore(self._run)
-        self._writer = Writer(connection, self._shape, self._note_unreal)
+        self._tombstones = PostgresTombstones(self._run)
+        self._writer = Writer(self.exchange, self._shape, self._note_unreal)
+        self._watched = WatchedColumns(lambda name: unique_keys(lambda sql, values: self._run(sql, values)[0], name))
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
         encoding = connection.info.parameter_status("server_encoding")
@@ -72,21 +103,17 @@ class PostgresSession:
         """Autocommit is on, so transactions begin and end with these statements alone."""
         if not self._connection.closed and self._in_transaction():
             raise Halted("target-refused", "a transaction is open already")
-        with mapped():
-            self._connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
         """COMMIT of a failed transaction is answered with ROLLBACK and no error."""
-        with mapped():
-            answer = self._connection.execute("COMMIT").statusmessage
+        answer = self.exchange.now("COMMIT").status
         if answer != "COMMIT":
-            self._writer.rolled_back()
             raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
-        self._writer.committed()
 
     def rollback(self) -> None:
         """Also on a dead session."""
-        self._writer.rolled_back()
+        self.exchange.drop()
         try:
             if not self._connection.closed and self._in_transaction():
                 self._connection.execute("ROLLBACK")
@@ -122,8 +149,9 @@ class PostgresSession:
         return self._meta.lock_checkpoint(task, source, worker)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """In the open transaction."""
-        self._meta.save_checkpoint(checkpoint)
+        """In the open transaction; that the row is there and of this epoch is asked by the statement itself."""
+        values = meta.saved_values(checkpoint)
+        self.exchange.later(meta.SAVE_CHECKPOINT, values, explain=lambda error: meta.not_saved(error, checkpoint))
 
     def write(self, change: NetChange) -> None:
         """In the open transaction."""
@@ -133,6 +161,10 @@ class PostgresSession:
         """From the catalog."""
         shape = self._shape(name)
         return shape.to_table() if shape else None
+
+    def watched(self, table: Table) -> tuple[str, ...]:
+        """From the catalog, once."""
+        return self._watched.of(table)
 
     def misfits(self, table: Table) -> list[str] | None:
         """From the catalog."""
@@ -163,17 +195,17 @@ class PostgresSession:
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
-                unknown = unfillable(difference(statement, old, new).added, executed_at)
-                if unknown and self._run(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1", ())[0]:
-                    raise refuse_unfillable(unknown, old)
+                for condition, refusal in doubts(statement, old, new, executed_at):
+                    if self._run(f"SELECT 1 FROM {qualified(statement.table)} WHERE {condition} LIMIT 1", ())[0]:
+                        raise refusal
         found = {name: shape for name in {*before, *after} if (shape := self._shape(name)) is not None}
         return alter.render(statement, before, after, found, executed_at)
 
     def execute(self, sql: str) -> None:
         """One DDL statement, never with parameters."""
-        with mapped():
-            self._connection.execute(sql.encode())
+        self.exchange.now(sql)
         self._writer.forget()
+        self._watched.forget()
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
@@ -202,6 +234,22 @@ class PostgresSession:
         """Kept for the record only."""
         self._meta.write_journal(journal)
 
+    def tombstones(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """From `pidts_meta`."""
+        return self._tombstones.read(name, keys)
+
+    def bury(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """In the open transaction."""
+        self._tombstones.write(name, tombstones)
+
+    def safe_until(self, task: str, source: str) -> Lsn | None:
+        """From `pidts_meta`."""
+        return self._tombstones.safe_until(task, source)
+
+    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """In the open transaction."""
+        self._tombstones.save_safe_until(task, source, lsn)
+
     def read_rows(
         self,
         table: Table,
@@ -209,20 +257,26 @@ class PostgresSession:
         keys: pa.Table | None = None,
         after: Sequence[object] | None = None,
         limit: int | None = None,
+        lock: bool = False,
     ) -> pa.Table:
         """In one transaction of its own if none is open."""
         shape = self._shape(table.name)
         if shape is None:
             raise Halted("target-shape", f"there is no table {table.name} on the target")
         if self._in_transaction():
-            return read_rows(self._connection, self._writer, table, shape, keys=keys, after=after, limit=limit)
+            self.exchange.flush()
+            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock)
         with self._transaction():
-            return read_rows(self._connection, self._writer, table, shape, keys=keys, after=after, limit=limit)
+            self.exchange.flush()
+            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock)
 
     def count(self, name: TableName) -> int:
-        """Exact."""
-        rows, _ = self._run(f"SELECT count(*) FROM {qualified(name)}", ())
-        return int(rows[0][0])
+        """Exact, and by the quickest way, which is none of those that rows are written by."""
+        self.exchange.later("SET enable_seqscan = on")
+        answer = self.exchange.now(f"SELECT count(*) FROM {qualified(name)}")
+        self.exchange.later("SET enable_seqscan = off")
+        self.exchange.flush()
+        return int(answer.rows[0][0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -235,16 +289,14 @@ class PostgresSession:
         self.commit()
 
     def _in_transaction(self) -> bool:
-        return self._connection.info.transaction_status is not TransactionStatus.IDLE
+        return self.exchange.is_waiting or self._connection.info.transaction_status is not TransactionStatus.IDLE
 
     def _shape(self, name: TableName) -> PgTable | None:
         return read_shape(lambda sql, values: self._run(sql, values)[0], name)
 
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        with mapped():
-            cursor = self._connection.execute(sql.encode(), values or None)
-            rows = cursor.fetchall() if cursor.description else []
-            return rows, cursor.rowcount
+        answer = self.exchange.now(sql, values)
+        return answer.rows, answer.count
 
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
         place = (table.name, column)

@@ -20,6 +20,8 @@ class PgColumn:
     name: str
     type: str
     """As PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
+    base: str
+    """Without a length, and for a domain the type behind it: a cast to it never cuts a value."""
     not_null: bool
     has_default: bool
     """Including identity columns."""
@@ -38,6 +40,8 @@ class PgKey:
     unique: bool
     primary: bool
     constraint: bool
+    nulls_equal: bool = False
+    """Whether two NULLs are a collision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,12 @@ class PgTable:
     columns: tuple[PgColumn, ...]
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
+    foreign_keys: tuple[str, ...] = ()
+    """Those of this table and those that point at it, if this session cannot switch them off."""
+    referenced: bool = False
+    """Whether a foreign key points at it."""
+    unwatched: tuple[str, ...] = ()
+    """Unique keys that nobody would check: in a session without triggers those that are DEFERRABLE."""
 
     def column(self, name: str) -> PgColumn | None:
         """By exact name."""
@@ -104,6 +114,13 @@ class PgTable:
             found.append(
                 f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
             )
+        if self.foreign_keys:
+            found.append(
+                f"foreign key {', '.join(self.foreign_keys)} would be checked here, and rows arrive in another order: "
+                "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop it"
+            )
+        if self.unwatched:
+            found.append(f"unique key {', '.join(self.unwatched)} is DEFERRABLE and would not be checked")
         identity = set(table.identity)
         if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
             found.append(f"it has no unique key over ({', '.join(table.identity)})")
@@ -132,10 +149,12 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         return None
     oid, relation, persistence = found[0]
     columns = run(
-        "SELECT attname::text, pg_catalog.format_type(atttypid, atttypmod), attnotnull, "
+        "SELECT attname::text, pg_catalog.format_type(atttypid, atttypmod), "
+        "pg_catalog.format_type(coalesce(nullif(y.typbasetype, 0), atttypid), -1), attnotnull, "
         "atthasdef OR attidentity <> '', "
         "attgenerated <> '', attidentity = 'a', "
         "coalesce(l.collisdeterministic, true) FROM pg_catalog.pg_attribute "
+        "JOIN pg_catalog.pg_type y ON y.oid = atttypid "
         "LEFT JOIN pg_catalog.pg_collation l ON l.oid = attcollation "
         "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (oid,),
@@ -143,12 +162,13 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
     keys = run(
         "SELECT x.relname::text, array_agg(a.attname::text ORDER BY k.place), "
         "i.indisunique AND i.indimmediate, i.indisprimary, "
-        "EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conindid = i.indexrelid AND o.conrelid = i.indrelid) "
+        "EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conindid = i.indexrelid AND o.conrelid = i.indrelid), "
+        "coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false) "
         "FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid "
         "CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place) "
         "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
         "WHERE i.indrelid = %s AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid "
-        "GROUP BY 1, 3, 4, 5, i.indexrelid ORDER BY i.indisprimary DESC, i.indexrelid",
+        "GROUP BY 1, 3, 4, 5, 6, i.indexrelid ORDER BY i.indisprimary DESC, i.indexrelid",
         (oid,),
     )
     checks = run(
@@ -157,6 +177,17 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         "WHERE o.conrelid = %s AND o.contype = 'c' AND cardinality(o.conkey) = 1",
         (oid,),
     )
+    referenced = run(
+        "SELECT 1 FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = %s AND conrelid <> %s LIMIT 1",
+        (oid, oid),
+    )
+    constraints = run(
+        "SELECT conname::text, contype = 'f' FROM pg_catalog.pg_constraint WHERE "
+        "CASE WHEN pg_catalog.current_setting('session_replication_role') <> 'replica' "
+        "THEN contype = 'f' AND %s IN (conrelid, confrelid) "
+        "ELSE contype IN ('u', 'x', 'p') AND condeferrable AND conrelid = %s END ORDER BY 1",
+        (oid, oid),
+    )
     return PgTable(
         name,
         relation,
@@ -164,6 +195,9 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         tuple(PgColumn(*row) for row in columns),
         tuple(PgKey(row[0], tuple(row[1]), *row[2:]) for row in keys),
         tuple(PgCheck(*row) for row in checks),
+        tuple(constraint for constraint, is_foreign in constraints if is_foreign),
+        bool(referenced),
+        tuple(constraint for constraint, is_foreign in constraints if not is_foreign),
     )
 
 

@@ -1,90 +1,65 @@
-"""Net changes into PostgreSQL: COPY into a staging table, then one DELETE and one INSERT for the whole batch.
+"""Net changes into PostgreSQL: one DELETE and one INSERT for each stretch of rows, which come in as arrays.
 
-Staging tables are temporary, one pair for each table and connection, emptied by every COMMIT. Their columns have the
-target's own types, so that keys are compared without casts and an index is used.
+They wait in the `Exchange` until something needs an answer, at last COMMIT; an error of theirs is raised there. Only
+the removal of rows without a key is answered at once, since the number of rows that it found has to be right before
+anything is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-import psycopg
 import pyarrow as pa
 
-from pidts.model import Column, Halted, Table, TableName, Where
+from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
-from pidts.target.postgres.dialect import identifier, qualified
-from pidts.target.postgres.encode import UnrealDates, encode, nul_in_text, stage_type, stage_value, to_csv
-from pidts.target.postgres.errors import Refused, mapped
-from pidts.target.postgres.shape import PgColumn, PgTable
+from pidts.target.postgres.arrays import Element, parameter
+from pidts.target.postgres.encode import UnrealDates, nul_in_text
+from pidts.target.postgres.errors import Refused
+from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.shape import PgTable
+from pidts.target.postgres.statements import Statements, statements
+from pidts.target.text import combined, moment_text
 
+_WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Everything about writing one table that does not depend on the rows."""
-
-    table: Table
-    shape: PgTable
-    keys_stage: str
-    rows_stage: str
-    delete: str
-    upsert: str
+_ROWS = 10_000
+_BYTES = 16 << 20
+"""The most that one statement takes, so that neither side holds more of a large batch than that."""
 
 
 class Writer:
     """Belongs to one session and lives as long as its connection."""
 
     def __init__(
-        self, connection: psycopg.Connection, shape: Callable[[TableName], PgTable | None], on_unreal: UnrealDates
+        self, exchange: Exchange, shape: Callable[[TableName], PgTable | None], on_unreal: UnrealDates
     ) -> None:
-        self._connection, self._shape, self._on_unreal = connection, shape, on_unreal
-        self._plans: dict[TableName, _Plan] = {}
-        self._numbers = 0
-        self._new: set[TableName] = set()
-        self._filled: set[str] = set()
+        self._exchange, self._shape, self._on_unreal = exchange, shape, on_unreal
+        self._known: dict[TableName, Statements] = {}
 
     def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""
         plan = self._plan(change.table)
-        if change.deletes.num_rows:
-            self._fill(plan, plan.keys_stage, change.deletes)
-            self._execute(plan, plan.delete)
-        if change.upserts.num_rows:
-            self._fill(plan, plan.rows_stage, change.upserts)
-            self._execute(plan, plan.upsert)
-
-    def stage_keys(self, table: Table, keys: pa.Table) -> str:
-        """Put identities where a query can join them; the name of that place."""
-        plan = self._plan(table)
-        self._fill(plan, plan.keys_stage, keys)
-        return plan.keys_stage
-
-    def committed(self) -> None:
-        """COMMIT has emptied the staging tables."""
-        self._new.clear()
-        self._filled.clear()
-
-    def rolled_back(self) -> None:
-        """Staging tables made in that transaction are gone with it."""
-        for name in self._new:
-            self._plans.pop(name, None)
-        self.committed()
+        if change.times is not None:
+            self._remove(plan, change.deletes, change.times)
+        else:
+            self._each(plan, plan.delete, plan.delete_columns, change.deletes)
+        if change.safe:
+            for columns, sql in plan.give_way:
+                self._each(plan, sql, columns, change.upserts)
+        self._each(plan, plan.insert, tuple(plan.forms), change.upserts)
 
     def forget(self) -> None:
-        """After DDL; the temporary tables stay unused until the connection ends."""
-        self._plans.clear()
+        """After DDL."""
+        self._known.clear()
 
-    def _plan(self, table: Table) -> _Plan:
-        known = self._plans.get(table.name)
+    def _plan(self, table: Table) -> Statements:
+        known = self._known.get(table.name)
         if known is not None and (known.table is table or known.table == table):
             return known
         shape = self._shape(table.name)
         problems = ["there is no such table"] if shape is None else shape.misfits(table)
-        if not table.identity:
-            problems.append("its rows cannot be told apart: no primary key and no unique key without NULL")
         if shape is None or problems:
             raise Halted(
                 "target-shape",
@@ -92,68 +67,66 @@ class Writer:
                 where=Where(table=str(table.name)),
                 todo="Change the target's table to what the source has, or drop it and copy it anew",
             )
-        plan = self._made(table, shape)
-        self._plans[table.name] = plan
-        self._new.add(table.name)
-        return plan
+        self._known[table.name] = made = statements(table, shape)
+        return made
 
-    def _made(self, table: Table, shape: PgTable) -> _Plan:
-        self._numbers += 1
-        keys_stage, rows_stage = f"pg_temp.pidts_keys_{self._numbers}", f"pg_temp.pidts_rows_{self._numbers}"
-        identity = [table.column(name) for name in table.identity]
-        target = qualified(table.name)
-        for stage, columns in ((keys_stage, identity), (rows_stage, list(table.columns))):
-            body = ", ".join(
-                f"{identifier(column.name)} {stage_type(column, _of(shape, column))}" for column in columns
+    def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
+        for part in _parts(rows.select(list(columns))):
+            self._exchange.later(
+                sql,
+                self._arrays(plan, part),
+                numbered=True,
+                table=str(plan.table.name),
+                explain=partial(_explained, plan.table, part),
             )
-            with mapped(str(table.name)):
-                self._connection.execute(
-                    f"CREATE TEMPORARY TABLE {stage.removeprefix('pg_temp.')} ({body}) ON COMMIT DELETE ROWS"
+
+    def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
+        """Rows without a key are found in ways that this session never uses otherwise; the server chooses."""
+        if not rows.num_rows:
+            return
+        table = str(plan.table.name)
+        for way in _WAYS:
+            self._exchange.later(f"SET LOCAL {way} = on")
+        at = 0
+        for part in _parts(rows.select(list(plan.delete_columns))):
+            values = [*self._arrays(plan, part), parameter(times.slice(at, part.num_rows), Element.INT8)]
+            explain = partial(_explained, plan.table, part)
+            for number, wanted, found in self._exchange.now(
+                plan.delete, values, numbered=True, table=table, explain=explain
+            ).rows:
+                raise Halted(
+                    "row-missing",
+                    f"the target has {found} of {wanted} copies of a row that the source removed",
+                    where=Where(table=table, key=_shown(part, number - 1)),
+                    todo="The target has other rows than the source: copy the table again",
                 )
-        match = " AND ".join(f"t.{identifier(c.name)} = {stage_value(c, _of(shape, c))}" for c in identity)
-        names = ", ".join(identifier(column.name) for column in table.columns)
-        values = ", ".join(stage_value(column, _of(shape, column)) for column in table.columns)
-        settable = [identifier(c.name) for c in table.columns if not _of(shape, c).always_identity]
-        updates = ", ".join(f"{name} = EXCLUDED.{name}" for name in settable)
-        conflict = f"({', '.join(map(identifier, table.identity))}) DO " + (
-            f"UPDATE SET {updates}" if updates else "NOTHING"
-        )
-        return _Plan(
-            table,
-            shape,
-            keys_stage,
-            rows_stage,
-            f"DELETE FROM {target} t USING {keys_stage} s WHERE {match}",
-            f"INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE "
-            f"SELECT {values} FROM {rows_stage} s ON CONFLICT {conflict}",
-        )
+            at += part.num_rows
+        for way in _WAYS:
+            self._exchange.later(f"SET LOCAL {way} = off")
 
-    def _fill(self, plan: _Plan, stage: str, rows: pa.Table) -> None:
-        if stage in self._filled:
-            self._execute(plan, f"DELETE FROM {stage}")
-        self._filled.add(stage)
-        columns = [plan.table.column(name) for name in rows.column_names]
-        encoded = [encode(c, rows[c.name], _of(plan.shape, c), plan.table, self._on_unreal) for c in columns]
-        names = ", ".join(identifier(column.name) for column in columns)
-        data = to_csv(encoded, rows.column_names)
-        try:
-            with (
-                mapped(str(plan.table.name)),
-                self._connection.cursor() as cursor,
-                cursor.copy(f"COPY {stage} ({names}) FROM STDIN (FORMAT csv)") as copy,
-            ):
-                copy.write(memoryview(data))
-        except Refused as error:
-            found = nul_in_text(plan.table, rows) if error.sqlstate in _NUL_STATES else None
-            raise found or error from error
-
-    def _execute(self, plan: _Plan, sql: str) -> None:
-        with mapped(str(plan.table.name)):
-            self._connection.execute(sql)
+    def _arrays(self, plan: Statements, rows: pa.Table) -> list[object]:
+        return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
 
 
-def _of(shape: PgTable, column: Column) -> PgColumn:
-    found = shape.column(column.name)
-    if found is None:
-        raise KeyError(column.name)
-    return found
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    """Stretches of bounded size; a single row may be larger."""
+    if not rows.num_rows:
+        return
+    step = max(1, min(_ROWS, _BYTES * rows.num_rows // max(rows.nbytes, 1)))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def _explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
+    return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
+
+
+def _shown(rows: pa.Table, place: int) -> str:
+    """The row's first columns; a date that no calendar has is no value of Python's."""
+    columns = rows.select(rows.column_names[:8]).slice(place, 1)
+    values = (
+        moment_text(combined(c)) if pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) else c for c in columns
+    )
+    return ", ".join(
+        f"{name}={value.to_pylist()[0]!r:.60}" for name, value in zip(columns.column_names, values, strict=True)
+    )

@@ -1,0 +1,149 @@
+"""The product, through the whole road: `pidts replicate` until the relay is full, then `pidts run` until synced."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from targets import TargetServer
+from workload import SCHEMA, Log, Source
+
+from pidts.batch.log import log_format
+from pidts.binlog import decode_slice
+from pidts.model import ChangeBatch, Extent, Table
+from pidts.relay import RelayReader
+
+_DONE = re.compile(r"batch done .*?called=([\d.]+) .*?planned=([\d.]+) seconds=(\{.*?\})")
+_PIDTS = [sys.executable, "-m", "pidts"]
+
+
+class Task:
+    """One log in a relay, and task files that read it."""
+
+    def __init__(self, source: Source, log: Log, folder: Path, settings: dict[str, Any]) -> None:
+        self._source, self._log, self._folder, self._settings = source, log, folder, settings
+        self._relay = folder / "relay"
+
+    def file(self, target: TargetServer, workers: int) -> Path:
+        server, target_server = self._source.server, target.server
+        about: dict[str, Any] = {"host": target_server.host, "port": target_server.port, "user": target_server.user}
+        about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
+        begin = self._log.begin
+        task = {
+            "name": "bench",
+            "task-mode": "incremental",
+            "target-database": about,
+            "mysql-instances": [
+                {
+                    "source-id": "one",
+                    "from": {"host": server.host, "port": server.port, "user": server.user, "password": ""},
+                    "meta": {"binlog-name": begin.file, "binlog-pos": begin.offset},
+                    "block-allow-list": "ours",
+                    "syncer-config-name": "global",
+                }
+            ],
+            "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
+            "syncers": {"global": {"worker-count": workers}},
+            "pidts": {
+                "relay": str(self._relay),
+                "relay-keep": "24h",
+                "spark": {"master": "local[2,4]", **self._settings},
+            },
+        }
+        path = self._folder / "bench.yaml"
+        path.write_text(yaml.safe_dump(task))
+        return path
+
+    def fill(self, target: TargetServer) -> None:
+        """Until the relay has all of the log."""
+        end = self._log.end.log_index, self._log.end.offset
+        with (self._folder / "replicate.log").open("wb") as output:
+            command = [*_PIDTS, "replicate", str(self.file(target, 1))]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            with closing(RelayReader(self._relay, "one")) as relay:
+                while (lsn := relay.received) is None or (lsn.log_index, lsn.offset) < end:
+                    if process.poll() is not None:
+                        raise RuntimeError((self._folder / "replicate.log").read_text())
+                    time.sleep(0.05)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+    def changes(self, table: Table) -> list[ChangeBatch]:
+        """All of the log, decoded."""
+        found: list[ChangeBatch] = []
+        with closing(RelayReader(self._relay, "one")) as relay:
+            entries = [entry for entry in relay.entries() if entry.transaction.row_events]
+            for segment in sorted({entry.extent.segment for entry in entries}):
+                mine = [entry for entry in entries if entry.extent.segment == segment]
+                first, last = mine[0].extent.offset, mine[-1].extent.end
+                begin = mine[0].transaction.begin
+                found += decode_slice(
+                    relay.read(Extent(segment, first, last - first)),
+                    format=log_format(relay.format(segment)),
+                    log_file=begin.position(relay.log_base).file,
+                    change_no=begin.change_no,
+                    structures={table.name: table},
+                    offset=begin.offset,
+                )
+        return found
+
+    def run(self, target: TargetServer, workers: int) -> dict[str, Any]:
+        """Until synced."""
+        scratch, log = self._folder / "scratch", self._folder / "run.log"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        path = self.file(target, workers)
+        begun = time.time()
+        with log.open("wb") as output:
+            done = subprocess.run(
+                [*_PIDTS, "run", str(path), "--until-synced", "--json", "--debug"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env={**os.environ, "TMPDIR": str(scratch)},
+                timeout=600,
+                check=False,
+            )
+        if done.returncode:
+            raise RuntimeError(log.read_text()[-3000:])
+        summary = json.loads(done.stdout.decode().splitlines()[-1])
+        return told(log.read_text(), begun, sum(summary["rows"].values()))
+
+
+def told(log: str, begun: float, changes: int) -> dict[str, Any]:
+    """What the run has told of its batches. Until the first one is called it is the start: Spark's above all."""
+    batches = [
+        (float(planned), float(called), json.loads(seconds.replace("'", '"')))
+        for called, planned, seconds in _DONE.findall(re.sub(r"\x1b\[[0-9;]*m", "", log))
+    ]
+    first, ends = batches[0][1], [called + sum(seconds.values()) for _, called, seconds in batches]
+    last = ends[-1]
+    steps: dict[str, float] = {}
+    for _, _, seconds in batches:
+        for name, value in seconds.items():
+            steps[name] = round(steps.get(name, 0.0) + value, 3)
+    return {
+        "changes": changes,
+        "seconds": round(last - first, 3),
+        "changes_per_second": round(changes / (last - first)),
+        "start_seconds": round(first - begun, 1),
+        "seconds_with_start": round(last - begun, 1),
+        "batch_seconds": [round(end - called, 2) for end, (_, called, _) in zip(ends, batches, strict=True)],
+        "steps_seconds": steps,
+        "planning_gaps_seconds": [
+            round(planned - end, 2) for end, (planned, _, _) in zip(ends, batches[1:], strict=False)
+        ],
+        "calling_gaps_seconds": [round(called - planned, 2) for planned, called, _ in batches[1:]],
+    }

@@ -1,0 +1,183 @@
+"""How fast are changes applied? Ours through the whole road, beside the limit, native replication, and row by row.
+
+    python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
+
+A private MariaDB is the source. Every contender gets the same changes, on the same server with the same settings, after
+the same copy of the table was put back. `--quick` is one pair (MariaDB, sb, one row a transaction) in about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import operator
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import rivals
+from ours import Task
+from targets import KINDS, TargetServer, target_server
+from workload import SCHEMA, SHAPES, Log, Source
+
+from pidts import sandbox
+from pidts.model import Table
+from pidts.rules import AllowList
+from pidts.source import connect, read_structures
+
+RESULT = Path(__file__).parent.parent / "results" / "apply.json"
+_SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M", "--secure-file-priv=")
+
+
+def main() -> None:
+    options = parsed()
+    about = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    about |= {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
+    runs: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-apply-", dir=options.folder)))
+        folder.chmod(0o755)
+        for shape in options.shapes.split(","):
+            runs += of_shape(shape, folder / shape, options)
+    if options.result:
+        keep(options.result, about, runs)
+
+
+def keep(path: Path, about: dict[str, Any], runs: list[dict[str, Any]]) -> None:
+    """Beside what other commands have measured of other pairs."""
+    known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
+    place = operator.itemgetter("target", "table", "rows_per_transaction", "by")
+    new = {place(run) for run in runs}
+    known["commands"].append(about)
+    number = len(known["commands"])
+    known["runs"] = [run for run in known["runs"] if place(run) not in new] + [
+        {**run, "command": number} for run in runs
+    ]
+    path.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    runs = []
+    folder.mkdir()
+    folder.chmod(0o777)
+    with ExitStack() as stack:
+        server = stack.enter_context(sandbox.start_mariadb(options=_SOURCE))
+        source = Source(server, SHAPES[shape], options.rows)
+        dump = folder / "base.tsv"
+        source.dump(dump)
+        session = connect(source.config)
+        (table,) = read_structures(session, AllowList(do_dbs=(SCHEMA,))).values()
+        session.close()
+        targets = {kind: stack.enter_context(target_server(kind)) for kind in options.targets.split(",")}
+        for target in targets.values():
+            target.make_base(table, dump)
+        for size in map(int, options.sizes.split(",")):
+            log = source.log(size, options.changes)
+            place = folder / str(size)
+            place.mkdir()
+            settings = {"direct-rows": options.direct_rows} if options.direct_rows is not None else {}
+            task = Task(source, log, place, settings)
+            for number, (kind, target) in enumerate(targets.items()):
+                target.reset()
+                if number == 0:
+                    task.fill(target)
+                changes = task.changes(table)
+                work = rivals.batches(changes)
+                for name, contender in contenders(target, table, source, log, task, changes, work, options).items():
+                    if name not in options.contenders.split(","):
+                        continue
+                    target.reset()
+                    about = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
+                    runs.append(told(about | contender()))
+                    if runs[-1]["changes"] == log.changes and target.count() != expected(options.rows, log.changes):
+                        raise AssertionError(f"{name} has not written all: {target.count()} rows")
+                target.down()
+                tell_ratios(runs, kind, shape, size)
+    return runs
+
+
+def contenders(
+    target: TargetServer,
+    table: Table,
+    source: Source,
+    log: Log,
+    task: Task,
+    changes: list[Any],
+    work: list[rivals.Batch],
+    options: argparse.Namespace,
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    found: dict[str, Callable[[], dict[str, Any]]] = {
+        "bulk": lambda: rivals.bulk(target, table, work),
+        "ours": lambda: task.run(target, 1),
+        "ours2": lambda: task.run(target, 2),
+        "single": lambda: rivals.single(target, table, changes, log.rows_per_transaction, options.seconds),
+    }
+    if target.kind == "mariadb":
+        found |= {
+            "native0": lambda: rivals.native(target, source, log, 0, options.seconds),
+            "native4": lambda: rivals.native(target, source, log, 4, options.seconds),
+        }
+    return found
+
+
+def expected(rows: int, changes: int) -> int:
+    return rows + changes * 3 // 10 - changes * 2 // 10
+
+
+def tell_ratios(runs: list[dict[str, Any]], kind: str, shape: str, size: int) -> None:
+    place = (kind, shape, size)
+    mine = [run for run in runs if (run["target"], run["table"], run["rows_per_transaction"]) == place]
+    rates = {run["by"]: run["changes_per_second"] for run in mine}
+    if "ours" in rates:
+        told({"ours against": {name: round(rates["ours"] / rate, 2) for name, rate in rates.items() if name != "ours"}})
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    print(json.dumps(result), flush=True)
+    return result
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default=",".join(KINDS))
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--sizes", default="1,4,1000", help="rows of a transaction")
+    parser.add_argument("--contenders", default="bulk,ours,ours2,single,native0,native4")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
+    parser.add_argument("--changes", type=int, default=200_000, help="in each log")
+    parser.add_argument("--seconds", type=float, default=4, help="for those who would take minutes")
+    parser.add_argument("--direct-rows", type=int, default=None, help="the task's `direct-rows`")
+    parser.add_argument("--folder", type=Path, help="where relay and tables are written")
+    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.targets, options.shapes, options.sizes = "mariadb", "sb", "1"
+        options.rows, options.changes = min(options.rows, 300_000), min(options.changes, 200_000)
+    return options
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+    }
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    main()
+    told({"seconds": round(time.monotonic() - started)})

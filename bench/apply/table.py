@@ -1,0 +1,79 @@
+"""Puts what was measured into docs/performance.md, between the marks that name each table.
+
+python bench/apply/table.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+BENCH = Path(__file__).parent.parent
+PAGE = BENCH.parent / "docs" / "performance.md"
+NAMES = {"mariadb": "MariaDB 10.11", "mysql97": "MySQL 9.7", "postgres": "PostgreSQL"}
+TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key"}
+RIVALS = ("bulk", "single", "native0", "native4")
+
+
+def main() -> None:
+    page = PAGE.read_text()
+    for name, rows in (("apply", applied()), ("latency", latency()), ("idle", idle())):
+        if rows:
+            text = "\n".join(rows)
+            page = re.sub(rf"(<!-- {name} -->\n).*?(<!-- end -->)", rf"\g<1>{text}\n\g<2>", page, flags=re.DOTALL)
+    PAGE.write_text(page)
+
+
+def results(name: str) -> dict[str, Any]:
+    path = BENCH / "results" / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def applied() -> list[str]:
+    pairs: dict[tuple[str, str, int], dict[str, int]] = {}
+    for run in results("apply").get("runs", ()):
+        place = run["target"], run["table"], run["rows_per_transaction"]
+        pairs.setdefault(place, {})[run["by"]] = run["changes_per_second"]
+    if not pairs:
+        return []
+    head = "| target | table | rows a transaction | ours, changes a second | of the limit | row by row | replica | "
+    head += "replica, 4 threads | two workers |"
+    lines = [head, "|" + "---|" * 9]
+    for (target, table, size), rates in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])):
+        ours = rates.get("ours")
+        if ours is None:
+            continue
+        bulk, *others = (f"{ours / rates[name]:.2f}" if name in rates else "" for name in RIVALS)
+        times = [f"{other} x" if other else "-" for other in others]
+        second = f"{rates['ours2'] / ours:.2f} x" if "ours2" in rates else "-"
+        cells = (NAMES[target], TABLES[table], f"{size:,}", f"{ours:,}", bulk or "-", *times, second)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def latency() -> list[str]:
+    runs = results("latency").get("runs", ())
+    if not runs:
+        return []
+    names = list(dict.fromkeys(name for run in runs for name in run["parts_ms"]))
+    lines = ["| | " + " | ".join(f"{NAMES[run['source']]} → {NAMES[run['target']]}" for run in runs) + " |"]
+    lines.append("|" + "---|" * (len(runs) + 1))
+    whole, parts = ("median", "p90", "p99"), [run["parts_ms"] for run in runs]
+    lines += [f"| {name} | " + " | ".join(f"{run['ms'][name]} ms" for run in runs) + " |" for name in whole]
+    lines += [f"| *{name}* | " + " | ".join(f"{part.get(name, '-')} ms" for part in parts) + " |" for name in names]
+    return lines
+
+
+def idle() -> list[str]:
+    found = results("idle")
+    if not found:
+        return []
+    parts = ", ".join(f"{name} {share}" for name, share in found["processes"].items() if share)
+    return [f"{found['percent_of_a_core']} % of a core ({parts})."]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A target server whose base copy is put back before each contender: the same pages, no leftovers of the one before."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+
+from pidts import sandbox
+from pidts.model import Table
+from pidts.sandbox import Server
+from pidts.target.mysql import MySqlTarget
+from pidts.target.postgres import PostgresTarget
+
+_MYSQL = (
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-buffer-pool-size=1G",
+    "--max-allowed-packet=64M",
+    "--skip-log-bin",
+)
+_START: dict[str, Callable[[Path], Server]] = {
+    "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_MYSQL, "--innodb-log-file-size=512M")),
+    "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--innodb-redo-log-capacity=512M")),
+    "postgres": lambda folder: sandbox.start_postgres(
+        folder, ("-c", "fsync=on", "-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB")
+    ),
+}
+KINDS = tuple(_START)
+
+
+class TargetServer:
+    """Every commit is made durable; no binary log of its own."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self._folder = kind, folder
+        self.server = _START[kind](folder)
+        self._table = ""
+
+    @property
+    def target(self) -> MySqlTarget | PostgresTarget:
+        server = self.server
+        if self.kind == "postgres":
+            return PostgresTarget(server.host, server.port, server.user, server.password, "postgres")
+        return MySqlTarget(server.host, server.port, server.user, server.password)
+
+    def connect(self, *, autocommit: bool = True) -> Any:
+        server = self.server
+        if self.kind == "postgres":
+            return psycopg.connect(
+                host=server.host, port=server.port, user=server.user, dbname="postgres", autocommit=autocommit
+            )
+        return pymysql.connect(
+            host=server.host, port=server.port, user=server.user, autocommit=autocommit, charset="utf8mb4"
+        )
+
+    def make_base(self, table: Table, dump: Path) -> None:
+        """The source's table, filled, and the server stopped to keep its files."""
+        self._table = f"{table.name.schema}.{table.name.name}"
+        session = self.target.connect()
+        session.prepare_meta()
+        for statement in session.create_statements(table).statements:
+            session.execute(statement)
+        session.close()
+        connection = self.connect()
+        cursor = connection.cursor()
+        if self.kind == "postgres":
+            with dump.open("rb") as file, cursor.copy(f"COPY {self._table} FROM STDIN") as copy:
+                while data := file.read(1 << 20):
+                    copy.write(data)
+            cursor.execute(f"VACUUM ANALYZE {self._table}")
+            cursor.execute("CHECKPOINT")
+        else:
+            cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET utf8mb4")
+            cursor.execute(f"ANALYZE TABLE {self._table}")
+        connection.close()
+        self.server.restart()
+        self.server.restart()  # what the first start after a load still had to do is done
+        self.down()
+        self._copy("data", "base")
+
+    def reset(self) -> None:
+        """The base copy again, its pages in memory."""
+        with suppress(Exception):
+            self.server.kill()
+        shutil.rmtree(self._folder / "data")
+        self._copy("base", "data")
+        self.server.start()
+        connection = self.connect()
+        cursor = connection.cursor()
+        for order in ("id", "code"):
+            with suppress(pymysql.err.Error, psycopg.Error):
+                cursor.execute(f"SELECT SUM(x) FROM (SELECT {order} AS x FROM {self._table} ORDER BY {order}) y")
+                cursor.fetchall()
+        if self.kind != "postgres":
+            cursor.execute(f"SELECT COUNT(*) FROM {self._table} FORCE INDEX (PRIMARY) WHERE CRC32(id) = 0")
+            cursor.fetchall()
+        connection.close()
+
+    def count(self) -> int:
+        connection = self.connect()
+        cursor = connection.cursor()
+        cursor.execute(f"SELECT COUNT(*) FROM {self._table}")
+        found = int(cursor.fetchone()[0])
+        connection.close()
+        return found
+
+    def down(self) -> None:
+        self.server._end(self.server.launch.stop_signal)  # noqa: SLF001 - down, and its folder stays
+
+    def _copy(self, origin: str, to: str) -> None:
+        subprocess.run(["cp", "-a", self._folder / origin, self._folder / to], check=True)
+
+
+@contextmanager
+def target_server(kind: str) -> Iterator[TargetServer]:
+    with tempfile.TemporaryDirectory(prefix=f"bench-{kind}-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        found = TargetServer(kind, Path(folder))
+        try:
+            yield found
+        finally:
+            found.server.kill()

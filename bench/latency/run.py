@@ -1,0 +1,229 @@
+"""How long from a commit on the source until it is visible in the target, and where the time goes?
+
+    python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--seconds 20]
+
+A process of its own commits one-row transactions at a steady rate; each row holds the clock at that moment. Another
+asks the target every few milliseconds for its highest key: every row up to it is visible then. Both look at the same
+clock, and what the asking itself takes counts as ours. The parts come from what `pidts run --debug` tells of a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import yaml
+
+from pidts import sandbox
+from pidts.sandbox import Server
+
+RESULT = Path(__file__).parent.parent / "results" / "latency.json"
+_TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
+_ASK_SECONDS = 0.003
+_SETTLE_SECONDS = 5.0
+_START = {
+    "postgres": lambda: sandbox.start_postgres(options=("-c", "fsync=on")),
+    "mariadb": lambda: sandbox.start_mariadb(options=("--innodb-flush-log-at-trx-commit=1",)),
+    "mysql97": lambda: sandbox.start_mysql97(options=("--innodb-flush-log-at-trx-commit=1",)),
+}
+_DONE = re.compile(
+    r"batch done .*?called=(?P<called>[\d.]+) changes=(?P<changes>\d+)"
+    r".*?planned=(?P<planned>[\d.]+) seconds=(?P<seconds>\{.*?\})"
+)
+
+
+def main() -> None:
+    options = parsed()
+    result: dict[str, Any] = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "rate": options.rate,
+        "runs": [],
+    }
+    for kind in options.targets.split(","):
+        with sandbox.start_mariadb() as source, _START[kind]() as target, tempfile.TemporaryDirectory() as folder:
+            found = measured(source, target, Path(folder), options)
+            result["runs"].append({"source": "mariadb", "target": kind} | found)
+            print(json.dumps(result["runs"][-1]), flush=True)
+    if options.result:
+        options.result.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def measured(source: Server, target: Server, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    with closing(connect(source)) as session, session.cursor() as cursor:
+        cursor.execute("CREATE DATABASE bench")
+        cursor.execute(_TABLE)
+    log = folder / "run.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "pidts", "run", str(task_file(source, target, folder)), "--debug"]
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        wait_for_table(target, run, log)
+        seconds = _SETTLE_SECONDS + options.seconds
+        queue: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.Queue()
+        writer = multiprocessing.Process(target=write, args=(source, options.rate, seconds, queue))
+        writer.start()
+        seen = watched(target, int(seconds * options.rate))
+        committed = queue.get(timeout=30)
+        writer.join(10)
+    finally:
+        run.send_signal(signal.SIGTERM)
+        run.wait(60)
+        if options.keep_log:
+            shutil.copy(log, options.keep_log)
+    return told(committed, seen, log.read_text())
+
+
+def write(source: Server, rate: int, seconds: float, queue: Any) -> None:
+    """Steady: a commit that was slow does not delay those behind it for long."""
+    committed = []
+    with closing(connect(source)) as session, session.cursor() as cursor:
+        begun = time.monotonic()
+        for number in range(int(rate * seconds)):
+            pause = begun + number / rate - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            at = time.time_ns() // 1000
+            cursor.execute("INSERT INTO bench.ticks (at, pad) VALUES (%s, 'some text beside it')", (at,))
+            committed.append((cursor.lastrowid, at))
+    queue.put(committed)
+
+
+def watched(target: Server, rows: int) -> list[tuple[int, int]]:
+    """Highest key and clock, each time that there is more."""
+    seen: list[tuple[int, int]] = []
+    last, deadline = 0, time.monotonic() + 120
+    with closing(connect(target)) as session, session.cursor() as cursor:
+        while last < rows and time.monotonic() < deadline:
+            cursor.execute("SELECT MAX(id) FROM bench.ticks")
+            found = cursor.fetchone()[0] or 0
+            if found > last:
+                seen.append((found, time.time_ns() // 1000))
+                last = found
+            time.sleep(_ASK_SECONDS)
+    return seen
+
+
+def told(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str) -> dict[str, Any]:
+    settled = committed[0][1] + int(_SETTLE_SECONDS * 1e6)
+    keys = [key for key, _ in seen]
+    waits = sorted((seen[bisect_left(keys, key)][1] - at) / 1000 for key, at in committed if at > settled)
+    found: dict[str, Any] = {
+        "commits": len(waits),
+        "ms": {
+            "median": round(statistics.median(waits), 1),
+            "p90": round(waits[len(waits) * 90 // 100], 1),
+            "p99": round(waits[len(waits) * 99 // 100], 1),
+            "max": round(waits[-1], 1),
+        },
+    }
+    return found | parts(committed, seen, settled / 1e6, log)
+
+
+def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], settled: float, log: str) -> dict[str, Any]:
+    """Medians over batches, in the order of the way."""
+    samples: dict[str, list[float]] = {}
+    keys, done, last, sizes = [key for key, _ in seen], 0, 0.0, []
+    clocks = dict(committed)
+    for match in _DONE.finditer(re.sub(r"\x1b\[[0-9;]*m", "", log)):
+        first, done = done + 1, done + int(match["changes"])
+        called, planned = float(match["called"]), float(match["planned"])
+        steps = json.loads(match["seconds"].replace("'", '"'))
+        ended = called + sum(steps.values())
+        if planned > settled and done > first - 1 and done in clocks:
+            ages = [planned - clocks[key] / 1e6 for key in range(first, done + 1)]
+            row = {
+                "commit to planned, mean of the rows": statistics.mean(ages),
+                "commit to planned, last row": ages[-1],
+            }
+            row |= {"planned to called": called - planned} | steps
+            row |= {
+                "end to seen": seen[bisect_left(keys, done)][1] / 1e6 - ended,
+                "last end to planned": planned - last,
+            }
+            for name, value in row.items():
+                samples.setdefault(name, []).append(value)
+            sizes.append(done - first + 1)
+        last = ended
+    medians = {name: round(statistics.median(values) * 1000, 1) for name, values in samples.items()}
+    return {"batches": len(sizes), "rows_of_a_batch": statistics.median(sizes) if sizes else 0, "parts_ms": medians}
+
+
+def wait_for_table(target: Server, run: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and run.poll() is None:
+        if "batch done" in log.read_text():
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"{target.kind}: the run has not begun\n{log.read_text()[-2000:]}")
+
+
+def task_file(source: Server, target: Server, folder: Path) -> Path:
+    about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
+    about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
+    task = {
+        "name": "latency",
+        "task-mode": "all",
+        "target-database": about,
+        "mysql-instances": [
+            {
+                "source-id": "one",
+                "from": {"host": source.host, "port": source.port, "user": source.user, "password": source.password},
+                "block-allow-list": "ours",
+            }
+        ],
+        "block-allow-list": {"ours": {"do-dbs": ["bench"]}},
+        "pidts": {"relay": str(folder / "relay"), "spark": {"master": "local[2,4]"}},
+    }
+    path = folder / "latency.yaml"
+    path.write_text(yaml.safe_dump(task))
+    return path
+
+
+def connect(server: Server) -> Any:
+    if server.kind == "postgres":
+        return psycopg.connect(host=server.host, port=server.port, user=server.user, dbname="postgres", autocommit=True)
+    return pymysql.connect(host=server.host, port=server.port, user=server.user, autocommit=True)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="postgres,mariadb")
+    parser.add_argument("--rate", type=int, default=500, help="commits a second")
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--keep-log", type=Path, help="copy what the run has told to this file")
+    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    main()

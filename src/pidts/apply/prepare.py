@@ -1,0 +1,209 @@
+"""From the changes of a batch to what is written: completed, guarded, reduced, and marked safe where that is asked for.
+
+Asked inside the open transaction, after the worker's checkpoint is locked: what the target holds now is what it holds
+when the rows are written, as far as the rows exist; a row that another writer inserts in between is overwritten. Unless
+images are told in part or there is a version column, nothing is read.
+
+What holds when it breaks off: nothing is written here but tombstones, and they belong to the transaction of their rows.
+A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from pidts.apply.complete import Completion, told_columns
+from pidts.apply.guard import Guard, Verdict
+from pidts.apply.keys import Mask, chunkless, key_numbers, merged
+from pidts.apply.port import TargetSession
+from pidts.apply.target_rows import narrowed, target_rows
+from pidts.apply.versions import can_be_version
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
+from pidts.reduce import Counts, NetChange, net_changes
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRules:
+    """What a task asks of its writing; the same for a whole run."""
+
+    source: str = ""
+    """Whose log the changes come from: its Lsns can be compared with each other."""
+    version_column: str = ""
+    safe: bool = False
+    safe_until: Lsn | None = None
+    """Changes up to here may have been applied before the task began."""
+
+
+def prepared(
+    session: TargetSession, batches: Sequence[ChangeBatch], rules: ApplyRules, copying: Collection[TableName] = ()
+) -> list[NetChange]:
+    """What these changes, in log order, write to the target; `copying` names tables whose full copy is not done."""
+    whole = []
+    verdicts: dict[TableName, list[Verdict]] = {}
+    watched = {batch.table.name: session.watched(batch.table) for batch in batches if len(batch)}
+    for batch in _joined(batches, rules):
+        table = batch.table
+        guarded = is_guarded(table, rules.version_column)
+        completion = _completion(session, batch, rules if guarded else None, watched[table.name])
+        full = _images(session, batch, completion)
+        if guarded and len(full):
+            told = told_columns(batch).before if batch.is_partial else None
+            verdict = _guarded(session, full, rules, told)
+            verdicts.setdefault(table.name, []).append(verdict)
+            full = verdict.batch
+        if completion is not None:
+            # Not before the guard: what it sets aside needs no row.
+            full = completion.written(full, copying=table.name in copying, seen_until=rules.safe_until)
+        whole.append(full)
+    safe = _is_safe(batches, rules)
+    changes = []
+    for change in net_changes(whole, watched):
+        found = verdicts.pop(change.table.name, [])
+        written = _with_present(change, watched[change.table.name], found)
+        changes.append(replace(written, safe=change.safe or safe, counts=_counted(change.counts, found)))
+    empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
+    return [*changes, *empty]
+
+
+def _counted(counts: Counts, verdicts: Sequence[Verdict]) -> Counts:
+    return counts + Counts(stale=sum(verdict.stale for verdict in verdicts))
+
+
+def _nothing(verdicts: Sequence[Verdict]) -> NetChange:
+    """A table of whose changes none is left: only the count."""
+    table = verdicts[0].batch.table
+    rows = table.arrow.empty_table()
+    return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
+
+
+def is_guarded(table: Table, version_column: str) -> bool:
+    """Whether the table has a version column that can be one, and a key by which rows are found."""
+    names = table.arrow.names
+    return bool(
+        version_column and table.identity and version_column in names and can_be_version(table.column(version_column))
+    )
+
+
+def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
+    """All changes of a table as one batch, where they must be looked at together."""
+    groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
+    for batch in batches:
+        if len(batch):
+            groups.setdefault((batch.table.name, batch.upstream), []).append(batch)
+    joined = []
+    for parts in groups.values():
+        first = parts[0]
+        together = any(part.is_partial for part in parts) or is_guarded(first.table, rules.version_column)
+        alike = all(part.table.arrow == first.table.arrow for part in parts)
+        if len(parts) > 1 and together and alike:
+            rows = pa.concat_batches([part.rows for part in parts])
+            joined.append(ChangeBatch(first.table, rows, first.upstream))
+        else:
+            joined += parts
+    return joined
+
+
+def _completion(
+    session: TargetSession, batch: ChangeBatch, guard: ApplyRules | None, watched: Collection[str]
+) -> Completion | None:
+    if not batch.is_partial:
+        return None
+    needed = set(watched)
+    if guard is not None:
+        needed.add(guard.version_column)
+        _check_versions(batch, guard.version_column)
+    computed = _computed(session, batch.table)
+    return Completion(batch, needed - computed, computed)
+
+
+def _images(session: TargetSession, batch: ChangeBatch, completion: Completion | None) -> ChangeBatch:
+    if completion is None:
+        return batch
+    keys, none = completion.keys, batch.table.arrow.empty_table()
+    return completion.images(session.read_rows(batch.table, keys=keys, lock=True) if keys.num_rows else none)
+
+
+def _computed(session: TargetSession, table: Table) -> set[str]:
+    """Columns that are generated on the target."""
+    if not any(column.generated for column in table.columns):
+        return set()
+    there = session.structure(table.name)
+    return {column.name for column in there.columns if column.generated} if there else set()
+
+
+def _check_versions(batch: ChangeBatch, version_column: str) -> None:
+    """The target's own version in place of what the log left out would let every old event pass."""
+    told = told_columns(batch)
+    lacks = told.has_before & ~told.before[:, batch.table.arrow.get_field_index(version_column)]
+    if lacks.any():
+        lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(lacks))].as_py())
+        raise Halted(
+            "partial-row-image",
+            f"a change does not tell the {version_column} that its row had, which the version guard needs",
+            where=Where(table=str(batch.table.name), position=str(lsn)),
+            todo="Run SET GLOBAL binlog_row_image=FULL on the source and let its sessions reconnect, or take "
+            "pidts.version-column out of the task",
+        )
+
+
+def _guarded(session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None) -> Verdict:
+    """Reads keys and versions of all rows concerned, and in full only the rows of ties."""
+    table, name = batch.table, batch.table.name
+    guard = Guard(batch, rules.version_column, rules.source, told)
+    rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
+    absent = np.nonzero(at < 0)[0]
+    tombs = []
+    if len(absent):
+        by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
+        tombs = [(by_text[tomb.key], tomb) for tomb in session.tombstones(name, texts)]
+    guard.look(rows[rules.version_column].combine_chunks(), at, tombs)
+    tied = guard.tied
+    whole, places = table.arrow.empty_table(), np.full(guard.keys.num_rows, -1)
+    if len(tied):
+        whole, found = target_rows(session, table, guard.keys.take(pa.array(tied)))
+        places[tied] = found
+    verdict = guard.decide(whole, places)
+    if verdict.tombstones:
+        session.bury(name, verdict.tombstones)
+    if verdict.stale:
+        _log.info("older changes set aside", table=str(name), changes=verdict.stale)
+    return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
+
+
+def _with_present(change: NetChange, watched: Collection[str], verdicts: Sequence[Verdict]) -> NetChange:
+    """Remove first what is overwritten, where the rows there are not those that the reduction assumes.
+
+    It tells by the first change of a row which unique values the target has, see `pidts.reduce.net_changes`; after some
+    changes were set aside that is not so.
+    """
+    names = list(change.table.identity)
+    unique = bool(watched) or bool(change.table.secondary_unique)
+    irregular = [verdict for verdict in verdicts if verdict.irregular]
+    if not irregular or not unique:
+        return change
+    written = change.upserts.select(names)
+    present = pa.concat_tables([verdict.present for verdict in irregular if verdict.present is not None])
+    numbers = key_numbers(merged([chunkless(written, names), chunkless(present, names)]))
+    count = written.num_rows
+    again = written.filter(pa.array(np.isin(numbers[:count], numbers[count:])))
+    deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
+    return replace(change, deletes=deletes.sort_by([(name, "ascending") for name in names]).combine_chunks())
+
+
+def _is_safe(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
+    if rules.safe or rules.safe_until is None:
+        return rules.safe
+    until = pa.scalar(rules.safe_until.to_bytes(), pa.binary())
+    for batch in batches:
+        logged = batch.rows.filter(pc.not_equal(batch.rows.column("op"), int(Op.COPY)))
+        if logged.num_rows and pc.less_equal(logged.column("lsn")[:1].cast(pa.binary()), until)[0].as_py():
+            return True
+    return False

@@ -1,0 +1,44 @@
+"""Whether an image of the log is the row that the target holds.
+
+Compared are the columns that every target gives back as they were written. JSON comes back with other spaces and
+another order of keys, generated columns are the target's own; what they hold is not asked, so that a difference of
+spelling never counts as another row. Nor is asked what the log has not told.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.keys import Mask, chunkless, to_mask
+from pidts.model import Column, Kind, Table
+from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
+
+_SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
+
+
+def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None = None) -> Mask:
+    """For each image whether it equals the row at its place in the columns `told`; NULL equals NULL."""
+    same = np.ones(len(images), np.bool_)
+    for place, column in enumerate(table.columns):
+        if column.generated or column.type.kind in _SPELT:
+            continue
+        image = _plain(column, pc.struct_field(images, [place]))
+        found = _plain(column, chunkless(rows, [column.name])[0])
+        both_null = pc.and_(image.is_null(), found.is_null())
+        equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
+        same &= equal if told is None else equal | ~told[:, place]
+    return same
+
+
+def _plain(column: Column, values: pa.Array) -> pa.Array:
+    kind = column.type.kind
+    if kind is Kind.CHAR:
+        return pc.ascii_rtrim(values, characters=" ")
+    if kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP):
+        is_date = kind is Kind.DATE
+        number = values.cast(pa.int32() if is_date else pa.int64())
+        real = pc.greater_equal(number, FIRST_REAL_DAY if is_date else FIRST_REAL_MICROSECOND)
+        return pc.if_else(real, values, pa.scalar(None, values.type))
+    return values

@@ -1,0 +1,38 @@
+"""The version column: which types can be one, and their values as ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.keys import Numbers
+from pidts.model import Column, Kind
+from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
+
+_MOMENTS = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
+
+
+def can_be_version(column: Column) -> bool:
+    """Only what every target stores exactly and compares alike."""
+    return column.type.is_integer or column.type.kind in (Kind.DECIMAL, *_MOMENTS)
+
+
+def ranks(values: pa.Array) -> Numbers:
+    """Values as numbers in the same order; NULL, and dates that no calendar has, are 0."""
+    known = _real(values)
+    numbers = np.zeros(len(values), np.int64)
+    is_known = known.is_valid().to_numpy(zero_copy_only=False)
+    numbers[is_known] = pc.rank(known.drop_null(), "ascending", tiebreaker="dense").to_numpy()
+    return numbers
+
+
+def _real(values: pa.Array) -> pa.Array:
+    """Some targets keep NULL for what is no date, so that its version would be another one when it is read back."""
+    if pa.types.is_timestamp(values.type):
+        number, first = values.cast(pa.int64()), FIRST_REAL_MICROSECOND
+    elif pa.types.is_date(values.type):
+        number, first = values.cast(pa.int32()), FIRST_REAL_DAY
+    else:
+        return values
+    return pc.if_else(pc.greater_equal(number, first), values, pa.scalar(None, values.type))

@@ -1,0 +1,82 @@
+"""Cutting a worker's changes into parts that fit into memory, each of which is reduced and written by itself.
+
+Any cut of a history gives the same end, as long as its parts are written in the order of the log. So parts follow each
+other for all tables at once, never one table after the other: all that lies before the last change of a part is in this
+part or in an earlier one. That makes each cut a place where a commit could stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import ChangeBatch, Lsn
+
+PART_BYTES = 32 << 20
+"""Arrow data of one part. What it takes to reduce and to write it is several times as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """All changes of one worker between two places of the log; the next stretch lies behind it."""
+
+    changes: Sequence[ChangeBatch]
+    inside: bool = False
+    """Whether it is a piece of one large transaction. Else it ends where a transaction does."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(batch.rows.nbytes for batch in self.changes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.changes))
+
+    @property
+    def end(self) -> Lsn:
+        """The place of its last change."""
+        return max(Lsn.from_bytes(batch.rows["lsn"][-1].as_py()) for batch in self.changes)
+
+
+def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None = None) -> Iterator[Stretch]:
+    """Neighbours joined until they are as large as they may be; one that is larger by itself stays what it is.
+
+    With `most_rows` a large transaction is cut at the row.
+    """
+    waiting: list[ChangeBatch] = []
+    size = rows = 0
+    for stretch in stretches:
+        for piece in _pieces(stretch, most_rows):
+            full = size + piece.size > most_bytes or (most_rows is not None and rows + len(piece) > most_rows)
+            if waiting and full:
+                done, waiting, size, rows = Stretch(waiting), [], 0, 0
+                yield done
+                del done  # what was written need not be held while the next part is read
+            waiting += piece.changes
+            size, rows = size + piece.size, rows + len(piece)
+    if waiting:
+        yield Stretch(waiting)
+
+
+def _pieces(stretch: Stretch, most_rows: int | None) -> Iterator[Stretch]:
+    rest = [batch for batch in stretch.changes if len(batch)]
+    while stretch.inside and most_rows is not None and sum(map(len, rest)) > most_rows:
+        lsns = pa.concat_arrays([_lsns(batch) for batch in rest])
+        last = lsns[pc.sort_indices(lsns)[most_rows - 1].as_py()]
+        counts = [pc.sum(pc.less_equal(_lsns(batch), last)).as_py() for batch in rest]
+        halves = list(zip(rest, counts, strict=True))
+        yield Stretch([_slice(batch, 0, count) for batch, count in halves if count])
+        rest = [_slice(batch, count, len(batch) - count) for batch, count in halves if count < len(batch)]
+    if rest:
+        yield Stretch(rest)
+
+
+def _slice(batch: ChangeBatch, first: int, count: int) -> ChangeBatch:
+    return replace(batch, rows=batch.rows.slice(first, count))
+
+
+def _lsns(batch: ChangeBatch) -> pa.Array:
+    return batch.rows["lsn"].cast(pa.binary())

@@ -1,0 +1,119 @@
+"""Whether an entry of the relay follows what was applied last: the next one, one that came again, or a break.
+
+Every entry names the one before it (`prev_lsn`), and entries lie in the relay as the source wrote them, so each needs
+to be held only against the last. Three things can be wrong, and they call for three answers:
+
+- a *repeat*: everything up to its end is applied. It changes nothing, so it is passed over;
+- *loss*: it begins behind a stretch that is not there. What comes behind it must not be applied;
+- *disorder*: the stretch that is missing comes later, or the entry begins before the place that was reached and ends
+  behind it. The counterexample that this prevents: of two changes of one row the later one is applied first.
+
+What is no break: reading may begin within an entry, at the Lsn of a row or of a mark that has since become a part of a
+longer one; and where nothing lies between the last place and an entry's first event, it does not matter what the entry
+calls its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from itertools import islice
+
+from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
+
+_LOOK_AHEAD = 100_000
+"""Entries that are looked through for what is missing, to call a break by its name."""
+_TODO = (
+    "The stretch is fetched again from the source once. If it breaks there again: look at the disk and the memory, "
+    "then empty this folder and start again from the target's checkpoint"
+)
+
+
+class Verdict(Enum):
+    """What an entry is to the one who has applied everything up to some place."""
+
+    NEXT = "next"
+    REPEAT = "repeat"
+    GAP = "gap"
+    DISORDER = "disorder"
+
+
+class Discontinuity(Halted):
+    """What the relay holds breaks off here; where the place is known, all up to it is sound."""
+
+    @property
+    def after(self) -> Lsn | None:
+        """The last place that is sound; None where that has to be found out."""
+        return Lsn.parse(self.where.position) if self.where.position else None
+
+    def at(self, after: Lsn) -> Discontinuity:
+        """The same, at a known place."""
+        where = Where(source=self.where.source, position=str(after), file=self.where.file)
+        return Discontinuity(self.code, self.what, where=where, todo=self.todo)
+
+
+def judge(last: Lsn, entry: Transaction, *, inside: bool = False) -> Verdict:
+    """What an entry is behind `last`; `inside`: `last` may be any place, not only the end of an entry."""
+    if entry.prev_lsn == last:
+        return Verdict.NEXT if entry.lsn > last else Verdict.DISORDER
+    if entry.lsn <= last:
+        return Verdict.REPEAT
+    if entry.prev_lsn > last:
+        return Verdict.GAP
+    return Verdict.NEXT if inside or last <= entry.begin else Verdict.DISORDER
+
+
+def followed(
+    entries: Iterable[LogEntry],
+    after: Lsn,
+    where: Callable[[LogEntry], Where],
+    on_repeat: Callable[[LogEntry], None] = lambda _: None,
+) -> Iterator[LogEntry]:
+    """Every entry that follows the one before it, the first one `after`; raises at the first break."""
+    last, inside = after, True
+    found = iter(entries)
+    for entry in found:
+        transaction = entry.transaction
+        # Nearly always the very same object: an entry shares it with the one before.
+        if transaction.prev_lsn is not last:
+            verdict = judge(last, transaction, inside=inside)
+            if verdict is Verdict.REPEAT:
+                on_repeat(entry)
+                continue
+            if verdict is not Verdict.NEXT:
+                raise _break(last, entry, verdict, found, where(entry))
+        last, inside = transaction.lsn, False
+        yield entry
+
+
+class UpToBreak:
+    """Entries up to a break, which then is told instead of raised: what is before it can still be applied."""
+
+    def __init__(self, entries: Iterable[LogEntry]) -> None:
+        self._entries = entries
+        self.broken: Discontinuity | None = None
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        """Once."""
+        try:
+            yield from self._entries
+        except Discontinuity as error:
+            self.broken = error
+
+
+def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry], where: Where) -> Discontinuity:
+    prev = entry.transaction.prev_lsn
+    if verdict is Verdict.GAP and _comes_later(last, prev, rest):
+        verdict = Verdict.DISORDER
+    is_lost = verdict is Verdict.GAP
+    told = "events between the two are missing" if is_lost else "entries are not in the log's order"
+    what = f"after {last} comes an entry that follows {prev} and ends at {entry.transaction.lsn}: {told}"
+    place = Where(source=where.source, position=str(last), file=where.file)
+    return Discontinuity("relay-gap" if is_lost else "relay-disorder", what, where=place, todo=_TODO)
+
+
+def _comes_later(last: Lsn, prev: Lsn, rest: Iterator[LogEntry]) -> bool:
+    try:
+        return any(last < entry.transaction.lsn <= prev for entry in islice(rest, _LOOK_AHEAD))
+    except Halted:  # what is behind is damaged, too
+        return False

@@ -1,0 +1,75 @@
+"""Where exactly a relay is broken for a task: what the index says, and what the events behind it are.
+
+An index may be sound while the bytes that it speaks of are not: a damaged event is noticed when it is decoded, in the
+middle of a batch. Here the same stretch is read entry by entry, so that everything before the damage can stay.
+
+It begins with the segment's first entry, not with the task's own place: the entry at which the relay is cut has to be
+sound itself, since going on behind it is proven by comparing it with the source's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pidts.binlog import Format, LogWalker, iter_raw, whole_events
+from pidts.model import DecodeError, Extent, Lsn, PreparedExtent, Where
+from pidts.plan.continuity import Discontinuity
+from pidts.relay.reader import RelayReader
+
+_ENOUGH = 1 << 30
+"""So many sound bytes are enough: what could not be read was in a batch, and that is smaller."""
+_TODO = "Look at the disk; then empty this folder and start again from the target's checkpoint"
+
+
+def first_break(reader: RelayReader, since: Lsn) -> Discontinuity | None:
+    """The first thing that is broken for one who has everything up to `since`; None where nothing is found."""
+    last, segment = since, 0
+    checked = 0
+    try:
+        last = reader.segment_start(since)
+        for entry in reader.entries(last):
+            segment = entry.extent.segment
+            _check(reader, entry.extent, entry.transaction.begin.offset)
+            if entry.prepared is not None and (found := _break_in_prepared(reader, entry.prepared, last)) is not None:
+                return found
+            last = entry.transaction.lsn
+            checked += entry.extent.size
+            if checked > _ENOUGH and last > since:
+                return None
+    except DecodeError as error:
+        return _damaged(reader, error, segment, last)
+    except Discontinuity as error:
+        return error if error.after is not None else error.at(last)
+    return None
+
+
+def _check(reader: RelayReader, extent: Extent, offset: int) -> None:
+    walker = LogWalker("", offset, Format.parse(LogWalker().feed(reader.format(extent.segment)).body))
+    for raw in _events(reader, extent):
+        walker.feed(raw)
+
+
+def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
+    for piece in whole_events(reader.chunks(extent)):
+        yield from iter_raw(piece)
+
+
+def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
+    """The rows of an XA transaction stand before its commit, maybe in another segment: the cut has to be there."""
+    try:
+        _check(reader, place, place.begin.offset)
+    except (DecodeError, Discontinuity) as error:
+        start = reader.start_of_segment(place.segment)
+        for entry in reader.entries(start) if start is not None else ():
+            if entry.extent.segment == place.segment and entry.extent.end > place.offset:
+                last = min(last, entry.transaction.prev_lsn)
+                break
+        return _damaged(reader, error, place.segment, last)
+    return None
+
+
+def _damaged(reader: RelayReader, error: DecodeError | Discontinuity, segment: int, after: Lsn) -> Discontinuity:
+    folder = reader.folder
+    where = Where(source=folder.source_id, position=str(after), file=str(folder.log(segment)))
+    what = error.what if isinstance(error, Discontinuity) else f"events behind {after} are damaged: {error.what}"
+    return Discontinuity("relay-corrupt", what, where=where, todo=_TODO)

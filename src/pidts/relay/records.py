@@ -1,0 +1,205 @@
+"""The index files of a relay, one after the other: their headers, and the records in them, also while they grow.
+
+Nothing is kept per record. To find a place again quickly, as planning does several times per batch, it is noted every
+few kilobytes.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pidts.binlog.choice import compiled
+from pidts.model import Halted, Lsn
+from pidts.plan.continuity import Discontinuity
+from pidts.relay.folder import Folder
+from pidts.relay.index import Header, LsnKey, entry_key, is_damaged, payloads
+
+if TYPE_CHECKING:
+    from pidts.relay.runs import Joined, Stops
+
+_CHUNK = 256 << 10
+_ALL = 1 << 30
+_NOTE_EVERY = 16 << 10
+_WORTH_JOINING = 16 << 10
+"""Of fewer bytes the records are read one by one, without loading the compiler."""
+
+
+class IndexFiles:
+    """For one thread."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._headers: dict[int, Header] = {}
+        self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
+        """Per segment: Lsn of some entries, and where the entry behind each begins."""
+
+    def forget(self) -> None:
+        """The files may be others now."""
+        self._headers.clear()
+        self._notes.clear()
+
+    def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
+        """Whole records from a place on to the end of what is there: segment, the place behind, key, payload."""
+        for number, place, key, payload in self.walk_joined(segment, begin, None):
+            if isinstance(payload, bytes):
+                yield number, place, key, payload
+
+    def walk_joined(
+        self, segment: int, begin: int, stops: Stops | None
+    ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
+        """The same, with runs of ordinary transactions in place of their records; none goes on over a stop."""
+        place = begin
+        while True:
+            broken = None
+            try:
+                # Asked before reading: a segment with a successor does not grow any more.
+                complete = self.header(segment + 1) is not None
+            except Discontinuity as error:
+                complete, broken = True, error
+            for behind, payload in self._records(segment, place, stops):
+                place = behind
+                yield segment, place, entry_key(payload) if isinstance(payload, bytes) else payload.key, payload
+            if complete:
+                if self._size(segment) != place:
+                    raise self.folder.damaged(segment, place)
+                if broken is not None:
+                    raise broken
+                segment, place = segment + 1, 0
+            elif self.header(segment + 1) is None:
+                self._check_successors(segment)
+                return
+
+    def records(self, segment: int, place: int) -> Iterator[tuple[int, bytes]]:
+        """One segment's whole records from a place on, with the place behind each."""
+        for behind, payload in self._records(segment, place, None):
+            if isinstance(payload, bytes):
+                yield behind, payload
+
+    def _records(self, segment: int, place: int, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
+        try:
+            handle = os.open(self.folder.index(segment), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise self._gone(segment) from error
+        try:
+            chunk = _CHUNK
+            while data := os.pread(handle, chunk, place):
+                done = 0
+                for done, payload in _found(data, stops):
+                    yield place + done, payload
+                place += done
+                if len(data) < chunk and not done:
+                    break
+                chunk = chunk if done else chunk * 4
+            if data and is_damaged(os.pread(handle, _ALL, place)):
+                raise self.folder.damaged(segment, place)
+        finally:
+            os.close(handle)
+
+    def header(self, segment: int) -> Header | None:
+        """A segment's; None where it is not there, or not whole yet."""
+        if segment not in self._headers:
+            try:
+                header = self.folder.header(segment)
+            except FileNotFoundError:
+                return None
+            if header is None:
+                self._check_unfinished(segment)
+                return None
+            self._headers[segment] = header
+        return self._headers[segment]
+
+    def listed(self) -> list[Header]:
+        """Up to the first that is damaged: who reads on comes upon it."""
+        found: list[Header] = []
+        for number in self.folder.numbers():
+            try:
+                header = self.header(number)
+            except Discontinuity:
+                if found:
+                    break
+                raise
+            if header is not None:
+                found.append(header)
+        return found
+
+    def newest(self) -> Header | None:
+        """Of the last segment whose header is sound."""
+        broken = None
+        for number in reversed(self.folder.numbers()):
+            try:
+                header = self.header(number)
+            except Discontinuity as error:
+                broken = error
+                continue
+            if header is not None:
+                return header
+        if broken is not None:
+            raise broken
+        return None
+
+    def segment_of(self, after: Lsn | None) -> Header | None:
+        """Where the entry behind `after` is to be looked for."""
+        listed = self.listed()
+        if not listed:
+            return None
+        if after is None:
+            return listed[0]
+        at = bisect_right(listed, after, key=lambda header: header.start)
+        if at == 0:
+            raise self.folder.purged(f"entries after {after} are asked for, the relay begins after {listed[0].start}")
+        return listed[at - 1]
+
+    def note(self, segment: int, key: LsnKey, place: int) -> None:
+        """The entry of this Lsn ends here."""
+        keys, places = self._notes.setdefault(segment, ([], []))
+        if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
+            keys.append(key)
+            places.append(place)
+
+    def place(self, segment: int, key: LsnKey) -> int:
+        """Where to begin looking for what is behind an Lsn."""
+        keys, places = self._notes.get(segment, ([], []))
+        at = bisect_right(keys, key)
+        return places[at - 1] if at else 0
+
+    def _size(self, segment: int) -> int:
+        try:
+            return self.folder.index(segment).stat().st_size
+        except FileNotFoundError as error:
+            raise self._gone(segment) from error
+
+    def _check_unfinished(self, segment: int) -> None:
+        """A segment without a whole header is being created, or was when its writer was killed; it is the last one."""
+        numbers = self.folder.numbers()
+        try:
+            data = self.folder.index(segment).read_bytes()
+        except FileNotFoundError:
+            return
+        whole = next(payloads(data), None) is not None
+        if not whole and (is_damaged(data) or numbers[-1:] > [segment]):
+            raise self.folder.corrupt(segment, "the index's header is damaged")
+
+    def _check_successors(self, segment: int) -> None:
+        numbers = self.folder.numbers()
+        if not numbers or segment < numbers[0]:
+            raise self._gone(segment)
+        if segment + 1 < numbers[-1] and segment + 1 not in numbers:
+            raise self._gone(segment + 1)
+
+    def _gone(self, segment: int) -> Halted:
+        """A purge removes the oldest ones, and no others."""
+        numbers = self.folder.numbers()
+        if numbers and numbers[0] < segment < numbers[-1]:
+            return self.folder.corrupt(segment, "this segment is missing between others")
+        return self.folder.purged(f"segment {segment} is gone")
+
+
+def _found(data: bytes, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
+    if stops is None or len(data) < _WORTH_JOINING or not compiled():
+        return payloads(data)
+    from pidts.relay.runs import joined_payloads  # it loads the compiler
+
+    return joined_payloads(data, stops)

@@ -1,0 +1,197 @@
+"""Cutting a relay back to its last sound entry, so that the source sends again what was broken.
+
+Who finds a break asks; the one who writes the relay cuts, since nobody else may touch its files; and everybody who
+reads it has to notice, as what they remember of it may have moved. All three go by one small file, `refetch.json`,
+which is replaced as a whole: what is asked for (`pending`), and what was done lately (`done`). Its identity and time
+are what readers look at: they have changed when the relay has.
+
+In order: (1) *asked*: the file names the last sound place. From now on readers see nothing behind it. (2) The writer,
+when it opens the relay, removes the segments behind that place, newest first, each index before its events. (3) It
+cuts the index of the segment that holds the place, then that segment's events. (4) *Done*: the file is replaced. Then
+the writer follows the source from the relay's end, as after any start.
+
+The points where this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+
+1. Before (1) is durable: nothing has happened; the break is found again.
+2. After (1), before or within (2): segments are gone from the end, so what is left has no hole that was not there.
+   Readers pass the asked-for place no more, so none of them wants what is gone. Whoever opens the relay next goes on.
+3. Within (3): the index is cut before the events, so no entry speaks of bytes that are gone. As 2.
+4. Between (3) and (4): the cut is made a second time and finds nothing to do.
+5. After (4): the range is known as fetched again (`is_retry`), though nothing of it may have come yet. A reader that
+   stands behind the relay's end waits until the end has passed it.
+
+A purge and a cut keep each other out by the lock of the marks: one removes what is oldest, one what is newest, and
+without the lock both could leave nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from pidts.model import Halted, Lsn, Where
+from pidts.relay.folder import Folder
+from pidts.relay.index import Header, entry_key, payloads
+from pidts.relay.needs import needs_locked, refused, replace_durably
+
+_KEPT = 50
+"""Ranges that are remembered, the oldest go first."""
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
+
+Signature = tuple[int, int] | None
+"""Changes whenever the relay was asked to be cut, or was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refetch:
+    """A stretch of the log that was received in vain."""
+
+    after: Lsn
+    """The last sound entry's end."""
+    to: Lsn
+    """What had been received when it was asked for."""
+    why: str
+    """Code of the error."""
+    asked_at: float = 0.0
+
+    def covers(self, lsn: Lsn) -> bool:
+        """Whether what ends here came a second time."""
+        return self.after < lsn <= self.to
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"after": str(self.after), "to": str(self.to), "why": self.why, "asked_at": self.asked_at}
+
+
+@dataclass(frozen=True, slots=True)
+class Refetches:
+    """All that is known of a relay."""
+
+    pending: Refetch | None = None
+    done: tuple[Refetch, ...] = ()
+
+
+def read_refetches(folder: Folder) -> Refetches:
+    """What was asked for and done; nothing where the file is not there."""
+    path = _path(folder)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        pending = data["pending"]
+        return Refetches(_parsed(pending) if pending else None, tuple(map(_parsed, data["done"])))
+    except FileNotFoundError:
+        return Refetches()
+    except (ValueError, KeyError, TypeError) as error:
+        todo = "Empty this folder; the task goes on at the target's checkpoint"
+        where = Where(source=folder.source_id, file=str(path))
+        raise Halted("relay-corrupt", f"what was fetched again cannot be read ({error})", where=where, todo=todo) from (
+            error
+        )
+
+
+def refetch_signature(folder: Folder) -> Signature:
+    """Cheap enough to be asked for before every reading."""
+    try:
+        found = os.stat(_path(folder))  # noqa: PTH116 - in every poll of every reader
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
+    """Have the relay cut back to `after` by its writer; durable when this returns. The earlier of two places counts."""
+    with needs_locked(folder):
+        known = read_refetches(folder)
+        if known.pending is not None:
+            after, to = min(after, known.pending.after), max(to, known.pending.to)
+        _write(folder, Refetches(Refetch(after, to, why, time.time()), known.done))
+
+
+def cut_back(folder: Folder) -> None:
+    """By the one writer, before it looks at the relay: do what was asked for."""
+    if read_refetches(folder).pending is None:
+        return
+    with needs_locked(folder):
+        known = read_refetches(folder)
+        if known.pending is None:
+            return
+        gone = _cut(folder, known.pending.after)
+        _write(folder, Refetches(None, (*known.done, known.pending)[-_KEPT:]))
+        asked = known.pending
+        _logger.warning(
+            "relay cut back, the source is asked again",
+            source=folder.source_id,
+            after=str(asked.after),
+            to=str(asked.to),
+            why=asked.why,
+            segments_removed=gone,
+        )
+
+
+def _cut(folder: Folder, after: Lsn) -> int:
+    kept = _kept(folder, after)
+    if kept is None:
+        return 0
+    newer = [number for number in folder.numbers() if number > kept]
+    for number in reversed(newer):
+        folder.index(number).unlink(missing_ok=True)
+        folder.log(number).unlink(missing_ok=True)
+    folder.sync()
+    # The events behind the last entry that is left are cut by the one who opens the relay, as those of any torn tail.
+    path = folder.index(kept)
+    data = path.read_bytes()
+    place = 0
+    for behind, payload in payloads(data):
+        key = entry_key(payload)
+        if key is not None and key > (after.change_no, after.log_index, after.offset):
+            break
+        place = behind
+    if place < len(data):
+        os.truncate(path, place)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    return len(newer)
+
+
+def _kept(folder: Folder, after: Lsn) -> int | None:
+    """The segment that becomes the last one; None where all that is left is behind the place: nobody needs it there."""
+    headers = list(_sound_headers(folder))
+    before = [header.segment for header in headers if header.start < after]
+    if before:
+        return before[-1]
+    return headers[0].segment if headers and headers[0].start == after else None
+
+
+def _sound_headers(folder: Folder) -> list[Header]:
+    found: list[Header] = []
+    for number in folder.numbers():
+        try:
+            header = folder.header(number)
+        except Halted:
+            break
+        if header is None or (found and number != found[-1].segment + 1):
+            break
+        found.append(header)
+    return found
+
+
+def _write(folder: Folder, refetches: Refetches) -> None:
+    pending = refetches.pending.to_json() if refetches.pending else None
+    text = json.dumps({"pending": pending, "done": [one.to_json() for one in refetches.done]})
+    try:
+        replace_durably(_path(folder), text + "\n")
+    except OSError as error:
+        raise refused(folder, error) from error
+
+
+def _parsed(data: dict[str, Any]) -> Refetch:
+    return Refetch(Lsn.parse(data["after"]), Lsn.parse(data["to"]), str(data["why"]), float(data["asked_at"]))
+
+
+def _path(folder: Folder) -> Path:
+    return folder.path / "refetch.json"

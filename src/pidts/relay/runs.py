@@ -1,0 +1,202 @@
+"""Neighbouring ordinary transactions as one entry, found in compiled code.
+
+Planning a batch looks at every entry several times, which in Python takes longer than the target takes to write a row.
+So where many small transactions follow each other, their records are joined to one entry that stands for all of them.
+
+A record is joined to the one before it only if it follows it exactly: it names that one as its predecessor and begins
+where it ends, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
+statement, no step of an XA transaction); its GTID counts on. Its sums are checked as everywhere. Whatever is odd begins
+an entry of its own, so one who judges how entries follow each other sees all that is worth judging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog.crc import crc32_at
+from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
+from pidts.binlog.ordinary import same
+from pidts.model import Extent, LogEntry, Lsn
+from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
+
+_MOST = 1000
+_BYTES = 1 << 20
+"""The most that one entry has, but for a single transaction: a batch may exceed its limits by as much as an entry, and
+where large transactions may be cut, no small one may be taken for a part of them."""
+_KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
+
+Stops = tuple[LsnKey, LsnKey]
+
+(_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _FIELDS) = range(9)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The records of at least two transactions."""
+
+    first: bytes
+    """The payload of the first."""
+    key: LsnKey
+    """Of the last."""
+    behind: int
+    """Where the record after them begins."""
+    count: int
+    timestamp: int
+    row_events: int
+    size: int
+    numbers: tuple[int, int]
+    """Of the first and the last GTID."""
+
+    def entry(self, segment: int, previous: Lsn) -> LogEntry:
+        """What they come to. The GTIDs are told as the set that they are."""
+        entry = decode_entry(self.first, segment, previous)
+        first, what = entry.transaction.gtid, entry.transaction
+        gtid = first
+        if first:
+            prefix = first[: len(first) - len(str(self.numbers[0]))]
+            # Of MariaDB's, the last stands for all before it.
+            gtid = f"{first}-{self.numbers[1]}" if ":" in first else f"{prefix}{self.numbers[1]}"
+        transaction = replace(
+            what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events
+        )
+        extent = Extent(segment, entry.extent.offset, self.size)
+        return LogEntry(transaction, extent, count=self.count)
+
+
+def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
+    """As `payloads`, with runs in place of their records; none goes on over one of the `stops`."""
+    at = 0
+    while True:
+        run = _joined(data, at, stops)
+        if run is not None:
+            at = run.behind
+            yield at, run
+            continue
+        found = next(payloads(data, at), None)
+        if found is None:
+            return
+        at = found[0]
+        yield found
+
+
+def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
+    found = np.empty(_FIELDS, np.int64)
+    begin = address(data)
+    count = _run(begin + at, begin + len(data), stops[0], stops[1], found)
+    if count < 2:
+        return None
+    numbers = found.tolist()
+    payload = at + FRAME_SIZE
+    first = data[payload : payload + int.from_bytes(data[at : at + 4], "little")]
+    change_no = int.from_bytes(first[_KEY : _KEY + 4], "little")
+    log_index = int.from_bytes(first[_KEY + 4 : _KEY + 8], "little")
+    return Joined(
+        first,
+        (change_no, log_index, numbers[_END]),
+        numbers[_BEHIND] - begin,
+        count,
+        numbers[_TIME],
+        numbers[_ALL_ROWS],
+        numbers[_ALL_BYTES],
+        (numbers[_FIRST_NUMBER], numbers[_LAST_NUMBER]),
+    )
+
+
+@inline
+def _payload(at: int, end: int) -> Any:
+    """The size of a sound record's payload, if it is an ordinary transaction's; else 0."""
+    if end - at < FRAME_SIZE or crc32_at(at, 8, 0) != load32(at + 8):
+        return 0
+    size, payload = load32(at), at + FRAME_SIZE
+    if size < ENTRY_FIXED_SIZE + 6 or end - payload < size or crc32_at(payload, size, 0) != load32(at + 4):
+        return 0
+    if load8(payload) != ENTRY_RECORD or load8(payload + _FLAGS) != 0 or load32(payload + _ROWS) == 0:
+        return 0
+    return size
+
+
+@inline
+def _prefix(at: int, size: int) -> int:
+    """How much of a GTID's text stands before its number."""
+    while size and 48 <= load8(at + size - 1) <= 57:
+        size -= 1
+    return size
+
+
+@inline
+def _number(at: int, end: int) -> int:
+    number = 0
+    while at < end:
+        number = number * 10 + load8(at) - 48
+        at += 1
+    return number
+
+
+@inline
+def _is_at(payload: int, place: int, change_no: int, log_index: int, offset: int) -> Any:
+    at = payload + place
+    return load32(at) == change_no and load32(at + 4) == log_index and load64(at + 8) == offset
+
+
+@inline
+def _crosses(stop: Any, change_no: int, log_index: int, last: int, now: int) -> Any:
+    return stop[0] == change_no and stop[1] == log_index and last <= stop[2] < now
+
+
+@jit
+def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
+    size = _payload(at, end)
+    if size == 0:
+        return 0
+    first = at + FRAME_SIZE
+    change_no, log_index, last = load32(first + _KEY), load32(first + _KEY + 4), load64(first + _KEY + 8)
+    gtid_size = load16(first + ENTRY_FIXED_SIZE)
+    gtid = first + ENTRY_FIXED_SIZE + 2
+    prefix = _prefix(gtid, gtid_size)
+    number = _number(gtid + prefix, gtid + gtid_size)
+    tables, tables_size = gtid + gtid_size, size - ENTRY_FIXED_SIZE - 2 - gtid_size
+    begin, extent_end = load64(first + _OFFSET), load64(first + _OFFSET) + load64(first + _SIZE)
+    found[_FIRST_NUMBER] = number
+    timestamp, rows, count = load32(first + _TIMESTAMP), load32(first + _ROWS), 1
+    at = first + size
+    while count < _MOST:
+        size = _payload(at, end)
+        if size == 0:
+            break
+        payload = at + FRAME_SIZE
+        if not (
+            _is_at(payload, _PREV, change_no, log_index, last) and _is_at(payload, _BEGIN, change_no, log_index, last)
+        ):
+            break
+        now = load64(payload + _KEY + 8)
+        if not _is_at(payload, _KEY, change_no, log_index, now) or now <= last:
+            break
+        if _crosses(stop, change_no, log_index, last, now) or _crosses(other_stop, change_no, log_index, last, now):
+            break
+        if load64(payload + _OFFSET) != extent_end or extent_end + load64(payload + _SIZE) - begin > _BYTES:
+            break
+        other_size = load16(payload + ENTRY_FIXED_SIZE)
+        other = payload + ENTRY_FIXED_SIZE + 2
+        if size - ENTRY_FIXED_SIZE - 2 - other_size != tables_size or not same(other + other_size, tables, tables_size):
+            break
+        if _prefix(other, other_size) != prefix or not same(other, gtid, prefix):
+            break
+        if gtid_size:
+            if _number(other + prefix, other + other_size) != number + 1:
+                break
+            number += 1
+        elif other_size:
+            break
+        timestamp = load32(payload + _TIMESTAMP) or timestamp
+        rows += load32(payload + _ROWS)
+        extent_end += load64(payload + _SIZE)
+        last = now
+        count += 1
+        at = payload + size
+    found[_COUNT], found[_BEHIND], found[_END], found[_TIME] = count, at, last, timestamp
+    found[_ALL_ROWS], found[_ALL_BYTES], found[_LAST_NUMBER] = rows, extent_end - begin, number
+    return count

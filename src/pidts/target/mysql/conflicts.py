@@ -1,0 +1,66 @@
+"""Safe mode: rows of the target that hold a unique value of the rows to come under another identity are removed first.
+
+That is what REPLACE does, but REPLACE also removes the row itself, and with it what the target alone keeps in columns
+of its own; and two rows that the target's collation holds equal in a unique key would silently become one.
+
+A value that a collation holds equal counts as the same value: the server compares. A NULL in a unique key is equal to
+nothing. Keys over expressions, and over columns that only the target computes, are left out: their values are not known
+here, and a collision in one of them stops the task as it does outside of safe mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Table
+from pidts.target.mysql.dialect import identifier
+from pidts.target.mysql.encode import joined, literals, wrapped
+from pidts.target.mysql.exact import exactly, is_collated
+from pidts.target.mysql.shape import MyTable
+
+_ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
+
+
+def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
+    """For each unique key of the target besides the identity: a condition per row that finds its rivals."""
+    identity = frozenset(name.lower() for name in table.identity)
+    names = {column.name.lower(): column for column in table.columns}
+    for key in found.unique:
+        if key.columns == identity or not key.columns <= names.keys():
+            continue
+        parts = [(names[name.lower()], prefix) for name, prefix in key.parts]
+        whole = reduce(pc.and_, [pc.is_valid(rows[column.name]) for column, _ in parts])
+        mine = rows.filter(whole)
+        if mine.num_rows:
+            equal = [_equal(column, _on(found, column), prefix, mine) for column, prefix in parts]
+            own = [exactly(table.column(n), _on(found, table.column(n)), mine[n]) for n in table.identity]
+            yield wrapped(joined([*equal, wrapped(joined(own, b" AND "), b"NOT (", b")")], b" AND "), b"(", b") OR ")
+
+
+def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
+    """As the key compares: a prefix by its first characters, which an index answers only in the words of LIKE."""
+    name = identifier(column.name).encode()
+    values = rows[column.name]
+    if prefix is None:
+        return wrapped(literals(column, values), name + b" = ", b"")
+    shown = str(prefix).encode()
+    same = wrapped(literals(column, values), b"LEFT(" + name + b"," + shown + b") = LEFT(", b"," + shown + b")")
+    if is_collated(found) and column.type.is_text:
+        start = pc.utf8_rtrim(pc.utf8_slice_codeunits(values, 0, prefix), " ")
+    elif column.type.is_bytes and found.type.is_bytes:
+        start = pc.binary_slice(values, 0, prefix)
+    else:
+        return same
+    for character, escaped in _ESCAPED:
+        start = pc.replace_substring(start, pattern=character, replacement=escaped)
+    any_end = pa.scalar("%", start.type), pa.scalar("", start.type)
+    like = wrapped(literals(column, pc.binary_join_element_wise(start, *any_end)), name + b" LIKE ", b" ESCAPE '|'")
+    return joined([like, same], b" AND ")
+
+
+def _on(found: MyTable, column: Column) -> Column:
+    return found.column(column.name) or column

@@ -1,0 +1,48 @@
+"""Conditions that only rows with exactly these values satisfy, whatever the collations of the target hold equal.
+
+Text is compared twice: as the column compares it, which an index can answer, and byte by byte.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Kind
+from pidts.target.mysql.dialect import identifier
+from pidts.target.mysql.encode import literals, wrapped
+
+_NULL = pa.scalar(b"NULL", pa.large_binary())
+_ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+"""Types that hold no text, although their values are written as text."""
+
+
+def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """For each value the SQL of "the column is this value", NULL included; `found` is the column on the target."""
+    name = identifier(column.name).encode()
+    value = pc.fill_null(literals(column, values), _NULL)
+    kind = found.type.kind
+    if kind is Kind.JSON and not column.type.is_bytes:
+        # Equal documents may be written differently (1 and 1.0): both become the server's own text.
+        return _pair(
+            b"CAST(CAST(" + name + b" AS CHAR) AS BINARY) <=> ",
+            value,
+            b"CAST(CAST(CAST(",
+            b" AS JSON) AS CHAR) AS BINARY)",
+        )
+    if kind is Kind.VECTOR:
+        return _pair(b"CAST(" + name + b" AS BINARY) <=> ", value, b"CAST(", b" AS BINARY)")
+    plain = _pair(name + b" <=> ", value, b"", b"")
+    if not is_collated(found) or column.type.is_bytes:
+        return plain
+    by_bytes = _pair(b" AND CAST(CONVERT(" + name + b" USING utf8mb4) AS BINARY) <=> ", value, b"CAST(", b" AS BINARY)")
+    return pc.binary_join_element_wise(plain, by_bytes, pa.scalar(b"", pa.large_binary()))
+
+
+def is_collated(found: Column) -> bool:
+    """Whether a collation decides what the column holds equal; its labels cannot be equal to each other."""
+    return found.type.is_text and found.type.kind not in (Kind.ENUM, Kind.SET, *_ADDRESSES)
+
+
+def _pair(condition: bytes, value: pa.Array, before: bytes, after: bytes) -> pa.Array:
+    return wrapped(value, condition + before, after)

@@ -1,0 +1,100 @@
+"""Statements to the server in few round trips.
+
+A statement whose answer nobody needs at once waits (`later`) and travels with the next one whose answer is needed
+(`now`), as one text of several statements. The server executes them in order and stops at the first error: nothing
+behind it is executed, a COMMIT included. So a transaction of a few rows costs two round trips: START TRANSACTION with
+the lock of the checkpoint, then all that is written with COMMIT.
+
+An error is raised by the call that sends, and speaks of the table of the statement that failed. Text that is not small
+goes at once, so that the server works while the next text is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from pidts.model import Halted, PidtsError
+from pidts.target.mysql.driver import Done, run
+from pidts.target.mysql.errors import Refused, translate
+
+Check = Callable[[Done], None]
+Explain = Callable[[Refused], PidtsError | None]
+"""Says more about a refusal than the server did, where it can."""
+
+_WAITING_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    sql: bytes
+    table: str = ""
+    check: Check | None = None
+    explain: Explain | None = None
+
+
+class Exchange:
+    """Belongs to one session."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._waiting: list[_Statement] = []
+        self._bytes = 0
+        self.trips = 0
+        """Round trips so far."""
+
+    def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
+        """With the next statement, unless it is large; `check` looks at what it did."""
+        if self._bytes + len(sql) > _WAITING_BYTES:
+            self.flush()
+        self._waiting.append(_Statement(sql, table, check, explain))
+        self._bytes += len(sql)
+        if self._bytes > _WAITING_BYTES:
+            self.flush()
+
+    def now(self, sql: bytes, table: str = "") -> Done:
+        """What waits and this, which is about a table."""
+        if self._bytes + len(sql) > _WAITING_BYTES:
+            self.flush()  # together they might be more than the server takes at once
+        self._waiting.append(_Statement(sql, table))
+        return self._sent()[-1]
+
+    def flush(self) -> None:
+        """Send all that waits."""
+        if self._waiting:
+            self._sent()
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._waiting, self._bytes = [], 0
+
+    def text(self, sql: str, values: Sequence[Any]) -> bytes:
+        """A statement with its values in it."""
+        return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
+
+    def _sent(self) -> list[Done]:
+        statements = self._waiting
+        self.drop()
+        self.trips += 1
+        answers: list[Done] = []
+        try:
+            answers.extend(run(self._connection, [statement.sql for statement in statements]))
+        except (pymysql.err.Error, OSError) as error:
+            raise _said(error, statements[min(len(answers), len(statements) - 1)]) from error
+        if len(answers) != len(statements):
+            raise Halted("target-refused", f"the target took {len(statements)} statements for {len(answers)}")
+        for statement, answer in zip(statements, answers, strict=True):
+            if statement.check is not None:
+                statement.check(answer)
+        return answers
+
+
+def _said(error: Exception, failed: _Statement) -> PidtsError:
+    said = translate(error, failed.table)
+    if failed.explain is not None and isinstance(said, Refused):
+        return failed.explain(said) or said
+    return said

@@ -1,0 +1,122 @@
+"""Rows of a table without a key: as many copies of each row go as the source removed.
+
+A row is found by all of its columns, exactly; often by no index. So the table is not read once for each row:
+
+1. One statement counts the copies that the target has of many rows.
+2. Where fewer are there than are to go, the target is not what the source was: nothing of the batch may be committed.
+3. Rows all of whose copies go are removed together, in one statement.
+4. Of the others, each statement removes a number of copies of one row (LIMIT).
+
+Each removal is counted again, so a row that another application takes away in between is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pidts.model import Column, Halted, Table, Where
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.driver import Done
+from pidts.target.mysql.encode import Limits, joined, literals, statements, wrapped
+from pidts.target.mysql.exact import exactly
+from pidts.target.mysql.shape import MyTable
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_ROWS = 100
+_SHOWN = 5
+_WIDTH = 40
+
+
+class CopyRemover:
+    """For one table; `execute` runs a statement about it."""
+
+    def __init__(
+        self, table: Table, found: MyTable, written: Sequence[Column], limits: Limits, execute: Callable[[bytes], Done]
+    ) -> None:
+        self._table, self._found, self._written = table, found, written
+        self._limits, self._execute = limits, execute
+        self._from = f"FROM {qualified(table.name)} WHERE ".encode()
+
+    def remove(self, rows: pa.Table, times: pa.Int64Array) -> None:
+        """`times` says how many copies of each row."""
+        columns = [exactly(c, self._found.column(c.name) or c, rows[c.name]) for c in self._written]
+        conditions = wrapped(joined(columns, b" AND "), b"(", b")")
+        for first, last in self._groups(conditions):
+            self._remove_group(
+                rows.slice(first, last - first),
+                conditions.slice(first, last - first),
+                times.slice(first, last - first).to_numpy(),
+            )
+
+    def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
+        """Conditions of many rows stand twice in the statement that counts, those of a single row once in its own."""
+        limits = Limits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
+        return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
+
+    def _remove_group(self, rows: pa.Table, conditions: pa.Array, times: Numbers) -> None:
+        texts: list[bytes] = conditions.to_pylist()
+        alone = np.arange(len(texts))
+        if len(texts) > 1:
+            near = self._near(rows)
+            there = self._counted(texts, near)
+            for place in np.flatnonzero(there < times):
+                raise self._missing(rows, int(place), int(there[place]), int(times[place]))
+            whole = np.flatnonzero(there == times)
+            if len(whole):
+                every = b"DELETE " + self._from + near + _any_of([texts[place] for place in whole])
+                self._demand(rows, int(whole[0]), every, int(times[whole].sum()))
+            alone = np.flatnonzero(there > times)
+        for place in alone:
+            some = b"DELETE " + self._from + texts[place] + f" LIMIT {times[place]}".encode()
+            self._demand(rows, int(place), some, int(times[place]))
+
+    def _near(self, rows: pa.Table) -> bytes:
+        """Most rows of the table are none of ours: a list of numbers tells that faster than alternatives do."""
+        for column in self._written:
+            found = self._found.column(column.name)
+            whole = column.type.is_integer and found is not None and found.type.is_integer
+            if whole and not rows[column.name].null_count:
+                numbers = b",".join(literals(column, rows[column.name]).to_pylist())
+                return identifier(column.name).encode() + b" IN (" + numbers + b") AND "
+        return b""
+
+    def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
+        """How many copies of each row the target has."""
+        places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
+        sql = b"SELECT CASE " + places + b" END, COUNT(*) " + self._from + near + _any_of(texts) + b" GROUP BY 1"
+        there = np.zeros(len(texts), np.int64)
+        for place, count in self._execute(sql).rows:
+            there[int(place)] = int(count)
+        return there
+
+    def _demand(self, rows: pa.Table, place: int, sql: bytes, wanted: int) -> None:
+        removed = self._execute(sql).count
+        if removed != wanted:
+            raise self._missing(rows, place, removed, wanted)
+
+    def _missing(self, rows: pa.Table, place: int, there: int, wanted: int) -> Halted:
+        return Halted(
+            "row-missing",
+            f"the target has {there} of {wanted} copies of a row that the source removed or changed",
+            where=Where(table=str(self._table.name), key=self._shown(rows, place)),
+            todo="The target differs from the source: compare them, or copy the table again",
+        )
+
+    def _shown(self, rows: pa.Table, place: int) -> str:
+        """The row's first columns, as SQL: a date that no calendar has is no value of Python's."""
+        columns = self._written[:_SHOWN]
+        values = [(c.name, literals(c, rows[c.name].slice(place, 1))[0].as_py()) for c in columns]
+        texts = [
+            f"{name}={'NULL' if text is None else text[:_WIDTH].decode(errors='replace')}" for name, text in values
+        ]
+        return ", ".join(texts) + (", ..." if len(self._written) > _SHOWN else "")
+
+
+def _any_of(texts: Sequence[bytes]) -> bytes:
+    return b"(" + b" OR ".join(texts) + b")"

@@ -1,0 +1,77 @@
+"""What becomes of the values of a column whose type changes.
+
+The same conversion as the source made, or none: a type of PostgreSQL can stay the same while the values change (BINARY
+grows by zeros, a SET is told in the order of its labels, 5 becomes the year 2005).
+"""
+
+from __future__ import annotations
+
+from pidts.model import Column, Kind
+from pidts.target.postgres.dialect import literal, type_name
+
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_WORDS = _TEXTS | {Kind.ENUM}
+_BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
+_INTEGERS = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT})
+_CASTS = (
+    (_INTEGERS, _INTEGERS | _TEXTS | {Kind.DECIMAL, Kind.DOUBLE}),
+    (_WORDS, _WORDS),
+    (_BLOBS, _BLOBS - {Kind.BINARY}),
+    ({Kind.DECIMAL}, _INTEGERS | {Kind.DECIMAL}),
+    ({Kind.FLOAT}, {Kind.FLOAT, Kind.DOUBLE}),
+    ({Kind.DATE}, {Kind.DATETIME}),
+    ({Kind.YEAR}, _INTEGERS),
+)
+"""Where a cast gives each value that the source's conversion gave."""
+
+
+def conversion(old: Column, new: Column, name: str) -> str | None:
+    """The new value in SQL, `name` itself where nothing changes; None where only the source can tell.
+
+    That no digits of a second are lost has been seen to.
+    """
+    a, b = old.type.kind, new.type.kind
+    cast = f"{name}::{type_name(new.type)}"
+    if a is Kind.BIT or b is Kind.BIT:
+        return _bits(old, new, name)
+    if a is Kind.SET:
+        return _set(old, new, name)
+    if a in _BLOBS and b is Kind.BINARY:
+        return name if old.type == new.type else f"{name} || {_zeros(new.type.length or 1, name)}"
+    if a is b or any(a in left and b in right for left, right in _CASTS):
+        return name if type_name(old.type) == type_name(new.type) else cast
+    return None
+
+
+def _bits(old: Column, new: Column, name: str) -> str | None:
+    """One bit is a boolean here."""
+    a, b = old.type.kind, new.type.kind
+    had, has = old.type.length or 1, new.type.length or 1
+    number = f"{name}::integer" if had == 1 else f"{name}::bigint"
+    if a is b:
+        if had == has:
+            return name
+        return f"{number}::bit({has})" if had < has else None
+    if a is Kind.BIT and had < 64 and b in _INTEGERS:
+        return f"({number})::{type_name(new.type)}"
+    return f"{name} <> 0" if a in _INTEGERS and has == 1 else None
+
+
+def _set(old: Column, new: Column, name: str) -> str | None:
+    """A value names its labels in the order of the definition."""
+    if new.type.kind in _TEXTS:
+        return f"array_to_string({name}, ',')::{type_name(new.type)}"
+    if new.type.kind is not Kind.SET:
+        return None
+    if new.type.labels[: len(old.type.labels)] == old.type.labels:
+        return name
+    if not set(old.type.labels) <= set(new.type.labels):
+        return None
+    labels = ", ".join(
+        f"CASE WHEN {literal(label)} = ANY({name}) THEN {literal(label)} END" for label in new.type.labels
+    )
+    return f"CASE WHEN {name} IS NOT NULL THEN array_remove(ARRAY[{labels}]::text[], NULL) END"
+
+
+def _zeros(length: int, name: str) -> str:
+    return f"decode(repeat('00', {length} - octet_length({name})), 'hex')"

@@ -1,0 +1,67 @@
+"""Rows that must not be there for a schema change to mean here what it meant on the source.
+
+PostgreSQL is asked for one such row before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from pidts.binlog.charsets import decoder, width
+from pidts.model import Column, Halted, Table, Where
+from pidts.schema import AlterTable
+from pidts.target.difference import difference, refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.postgres.dialect import identifier
+
+_EVERYTHING = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
+_BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
+_ASCII = "\\u0001-\\u007f"
+
+
+def doubts(statement: AlterTable, before: Table, after: Table, executed_at: int) -> Iterator[tuple[str, Halted]]:
+    """A condition on rows, and what to say if one meets it; columns by their names before the change."""
+    for column, digits in shortened(statement, before, after):
+        micros = f"extract(microseconds FROM {identifier(column)})::bigint"
+        yield f"{micros} % {10 ** (6 - digits)} <> 0", refuse_shortened(column, before)
+    for old, new in difference(statement, before, after).kept:
+        if characters := _kept_characters(old, new):
+            yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
+    if unknown := unfillable(statement, before, after, executed_at):
+        yield "true", refuse_unfillable(unknown, before)
+
+
+def _kept_characters(old: Column, new: Column) -> str | None:
+    """What the new charset holds, as a regular expression's class; None where that is all that can be there.
+
+    Without strict mode the source puts a question mark for any other character, and does not say so.
+    """
+    had, has = old.type.charset, new.type.charset
+    if had is None or has is None or had == has or has in _EVERYTHING or old.type.labels or new.type.labels:
+        return None
+    if has in _BASIC_PLANE:
+        return None if had in _BASIC_PLANE or had not in _EVERYTHING else "\\u0001-\\uffff"
+    return _ASCII if width(has) > 1 else _characters(has)
+
+
+@cache
+def _characters(charset: str) -> str:
+    """Of a charset of one byte a character."""
+    decode = decoder(charset)
+    found = set()
+    for byte in range(128, 256):
+        try:
+            found.add(decode(bytes([byte])))
+        except UnicodeDecodeError:
+            continue
+    return _ASCII + "".join(f"\\u{ord(character):04x}" for character in sorted(found))
+
+
+def _refuse_charset(old: Column, new: Column, table: Table) -> Halted:
+    return Halted(
+        "ddl-not-translatable",
+        f"column {old.name} has characters that may not be in {new.type.charset}; what the source made of them is not "
+        "in the log",
+        where=Where(table=str(table.name)),
+        todo="Copy the table again",
+    )

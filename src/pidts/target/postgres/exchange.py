@@ -1,0 +1,140 @@
+"""Statements to PostgreSQL in few round trips.
+
+A statement whose answer nobody needs at once waits (`later`) and travels with the next one whose answer is needed
+(`now`), in one libpq pipeline. The server executes them in order and stops at the first error: nothing behind it is
+executed, a COMMIT included. So a transaction of any number of small writes costs two round trips: BEGIN with the lock
+of the checkpoint, then all that is written with COMMIT.
+
+An error is raised by the call that sends, and speaks of the table of the statement that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from pidts.model import PidtsError
+from pidts.target.postgres.arrays import Parameter
+from pidts.target.postgres.errors import Refused, translate
+
+Explain = Callable[[Refused], PidtsError | None]
+"""Says more about a refusal than the server did, where it can."""
+
+_WAITING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    cursor: psycopg.Cursor[Any]
+    sql: bytes
+    values: Sequence[Any] | None
+    table: str
+    explain: Explain | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a statement gave."""
+
+    rows: list[tuple[Any, ...]]
+    count: int
+    status: str
+
+
+class Exchange:
+    """Belongs to one session. Autocommit is on: transactions begin and end with statements of their own."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._waiting: list[_Statement] = []
+        self._bytes = 0
+        self._broken = False
+        self.trips = 0
+        """Round trips so far."""
+
+    def later(
+        self,
+        sql: str,
+        values: Sequence[Any] = (),
+        *,
+        numbered: bool = False,
+        table: str = "",
+        explain: Explain | None = None,
+    ) -> None:
+        """Its answer does not matter beyond success. Places are `%s`, or `$1` where `numbered`."""
+        self._add(sql, values, numbered=numbered, table=table, explain=explain)
+        if self._bytes > _WAITING_BYTES:
+            self.flush()
+
+    def now(
+        self,
+        sql: str,
+        values: Sequence[Any] = (),
+        *,
+        numbered: bool = False,
+        table: str = "",
+        explain: Explain | None = None,
+    ) -> Answer:
+        """Send all that waits, and this."""
+        cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
+        self.flush()
+        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
+
+    def flush(self) -> None:
+        """Send all that waits."""
+        statements = self._waiting
+        self.drop()
+        if not statements:
+            return
+        self.trips += 1
+        sent: _Statement | None = None
+        try:
+            self._mend()
+            if len(statements) == 1:
+                (sent,) = statements
+                sent.cursor.execute(sent.sql, sent.values)
+                return
+            with self._connection.pipeline():
+                for sent in statements:
+                    sent.cursor.execute(sent.sql, sent.values)
+        except psycopg.Error as error:
+            self._broken = True
+            failed = next((each for each in statements if each.cursor.pgresult is None), sent)
+            raise _said(error, failed) from error
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._waiting, self._bytes = [], 0
+
+    def _mend(self) -> None:
+        """Behind an error nothing was prepared, but the driver counts on it.
+
+        It forgets what it has prepared when it sees this statement for the first time, hence the number in it.
+        """
+        if self._broken and self._connection.info.transaction_status is TransactionStatus.IDLE:
+            self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())
+            self._broken = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to send."""
+        return bool(self._waiting)
+
+    def _add(
+        self, sql: str, values: Sequence[Any], *, numbered: bool, table: str, explain: Explain | None
+    ) -> psycopg.Cursor[Any]:
+        cursor = psycopg.RawCursor(self._connection) if numbered else psycopg.Cursor(self._connection)
+        self._waiting.append(_Statement(cursor, sql.encode(), values or None, table, explain))
+        self._bytes += sum(len(value.data) for value in values if isinstance(value, Parameter))
+        return cursor
+
+
+def _said(error: psycopg.Error, statement: _Statement | None) -> PidtsError:
+    found = translate(error, statement.table if statement else "")
+    if statement is not None and statement.explain is not None and isinstance(found, Refused):
+        return statement.explain(found) or found
+    return found

@@ -1,0 +1,183 @@
+"""The SQL that writes one table; rows come in as one array for each column.
+
+**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. A value of another unique key that
+another row holds is an error, never an overwritten row.
+
+**Without a key** a row is removed by all its columns, as many copies of it as are asked for. Both sides are brought to
+the target's type and compared with NULL equal to NULL, text by its bytes, JSON by the one text that each document has
+as jsonb. Rows that become one on the way (two zero dates that are NULL here) are counted together. The
+rows are found by a hash of all columns, or by an index where one begins with a column that tells much.
+
+**In safe mode** rows that hold a unique value of a new row under another key go first: for each unique index of plain
+columns that the source has, too. NULLs are held equal only where the index holds them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from pidts.model import Table
+from pidts.target.postgres.dialect import identifier, qualified
+from pidts.target.postgres.encode import Form, form
+from pidts.target.postgres.shape import PgColumn, PgKey, PgTable
+
+_HASHED = frozenset(
+    {
+        "smallint",
+        "integer",
+        "bigint",
+        "numeric",
+        "real",
+        "double precision",
+        "boolean",
+        "bytea",
+        "date",
+        "interval",
+        "timestamp without time zone",
+        "timestamp with time zone",
+        "uuid",
+        "inet",
+    }
+)
+"""Types whose equality is exact and has a hash; all others are compared as texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Everything about writing one table that does not depend on the rows."""
+
+    table: Table
+    forms: dict[str, Form]
+    delete: str
+    """By key; without one, by all columns, whose arrays are followed by one of how many copies go."""
+    insert: str
+    give_way: tuple[tuple[tuple[str, ...], str], ...]
+    """For safe mode: the columns that a statement takes, and the statement."""
+
+    @property
+    def delete_columns(self) -> tuple[str, ...]:
+        """In the order of the places of `delete`."""
+        return self.table.identity or tuple(self.forms)
+
+
+def statements(table: Table, shape: PgTable) -> Statements:
+    """For a table whose shape fits."""
+    forms = {column.name: form(column, found_column(shape, column.name)) for column in table.columns}
+    return Statements(
+        table,
+        forms,
+        _delete(table, forms) if table.identity else _remove(table, forms, {key.columns[0] for key in shape.keys}),
+        _insert(table, forms),
+        tuple(_give_way(table, forms, key) for key in shape.keys if _may_collide(table, key)),
+    )
+
+
+def found_column(shape: PgTable, name: str) -> PgColumn:
+    """The target's column of this name."""
+    found = shape.column(name)
+    if found is None:
+        raise KeyError(f"{shape.name} has no column {name} on the target")
+    return found
+
+
+def _rows(forms: Sequence[Form], *, counted: bool = False) -> str:
+    """The arrays as rows `s`, with elements as they travel; counted ones with `times` and their place."""
+    arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
+    names = [identifier(each.column.name) for each in forms]
+    if not counted:
+        return f"unnest({', '.join(arrays)}) AS s({', '.join(names)})"
+    columns = ", ".join((*(f"c{number}" for number in range(len(forms))), "times", "place"))
+    return f"unnest({', '.join(arrays)}, ${len(forms) + 1}::bigint[]) WITH ORDINALITY AS s({columns})"
+
+
+def _value(each: Form) -> str:
+    return each.value(f"s.{identifier(each.column.name)}")
+
+
+def _match(forms: Sequence[Form]) -> str:
+    return " AND ".join(f"t.{identifier(each.column.name)} = {_value(each)}" for each in forms)
+
+
+def _delete(table: Table, forms: dict[str, Form]) -> str:
+    keys = [forms[name] for name in table.identity]
+    return f"DELETE FROM {qualified(table.name)} t USING {_rows(keys)} WHERE {_match(keys)}"
+
+
+def _insert(table: Table, forms: dict[str, Form]) -> str:
+    names = ", ".join(map(identifier, forms))
+    values = ", ".join(map(_value, forms.values()))
+    sql = (
+        f"INSERT INTO {qualified(table.name)} ({names}) OVERRIDING SYSTEM VALUE "
+        f"SELECT {values} FROM {_rows(list(forms.values()))}"
+    )
+    if not table.identity:
+        return sql
+    settable = [identifier(name) for name, each in forms.items() if not each.target.always_identity]
+    updates = ", ".join(f"{name} = EXCLUDED.{name}" for name in settable)
+    action = f"UPDATE SET {updates}" if updates else "NOTHING"
+    return f"{sql} ON CONFLICT ({', '.join(map(identifier, table.identity))}) DO {action}"
+
+
+def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
+    """Answers with the first row that the target has too few copies of: its place among the rows, wanted, found.
+
+    `gone` has a line for each row that goes, with its place in the table; partitions have places of their own.
+    """
+    all_forms = list(forms.values())
+    wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]
+    there = [_comparable(each, f"t.{identifier(each.column.name)}") for each in all_forms]
+    names = [f"c{number}" for number in range(len(all_forms))]
+    given = ", ".join(f"{value} AS {name}" for value, name in zip(wanted, names, strict=True))
+    exact = " AND ".join(f"{value} IS NOT DISTINCT FROM w.{name}" for value, name in zip(there, names, strict=True))
+    hashed = "pg_catalog.hash_record_extended(ROW({}), 0)".format
+    by_hash = f"{hashed(', '.join(there))} = {hashed(', '.join(f'w.{name}' for name in names))}"
+    found = [by_hash, exact, *_by_index(all_forms, indexed)]
+    target = qualified(table.name)
+    return (
+        f"WITH w AS MATERIALIZED (SELECT {given}, sum(s.times) AS times, min(s.place) AS number "
+        f"FROM {_rows(all_forms, counted=True)} GROUP BY {', '.join(map(str, range(1, len(names) + 1)))}), "
+        "gone AS (SELECT t.tableoid AS part, t.ctid AS place, w.times, w.number, "
+        f"row_number() OVER (PARTITION BY w.number) AS copy FROM {target} t JOIN w ON {' AND '.join(found)}), "
+        f"done AS (DELETE FROM {target} t USING gone WHERE t.ctid = gone.place AND t.tableoid = gone.part "
+        "AND gone.copy <= gone.times RETURNING gone.number), "
+        "found AS (SELECT number, count(*) AS times FROM done GROUP BY 1) "
+        "SELECT w.number, w.times::bigint, coalesce(found.times, 0) FROM w LEFT JOIN found USING (number) "
+        "WHERE coalesce(found.times, 0) < w.times ORDER BY 1 LIMIT 1"
+    )
+
+
+def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
+    """Says once more what is equal, in words that an index understands."""
+    for number, each in enumerate(forms):
+        if each.column.name in indexed and each.target.base in _HASHED:
+            name = f"t.{identifier(each.column.name)}"
+            yield f"({name} = w.c{number} OR ({name} IS NULL AND w.c{number} IS NULL))"
+
+
+def _stored(each: Form, name: str) -> str:
+    """The element as the column would hold it: rounded as the column rounds, and never shortened."""
+    value = each.value(name)
+    rounds = each.target.type.startswith(("numeric", "timestamp", "interval", "time"))
+    return f"({value})::{each.target.type}" if rounds else f"({value})"
+
+
+def _comparable(each: Form, value: str) -> str:
+    base = each.target.base
+    if base in ("json", "jsonb"):
+        return f'({value})::jsonb::text COLLATE "C"'
+    return value if base in _HASHED else f'({value})::text COLLATE "C"'
+
+
+def _may_collide(table: Table, key: PgKey) -> bool:
+    known = {column.name for column in table.columns}
+    return key.unique and set(key.columns) != set(table.identity) and known.issuperset(key.columns)
+
+
+def _give_way(table: Table, forms: dict[str, Form], key: PgKey) -> tuple[tuple[str, ...], str]:
+    names = tuple(dict.fromkeys((*key.columns, *table.identity)))
+    taken = [forms[name] for name in names]
+    equal = "IS NOT DISTINCT FROM" if key.nulls_equal else "="
+    same = " AND ".join(f"t.{identifier(name)} {equal} {_value(forms[name])}" for name in key.columns)
+    other = " OR ".join(f"t.{identifier(name)} <> {_value(forms[name])}" for name in table.identity) or "true"
+    return names, f"DELETE FROM {qualified(table.name)} t USING {_rows(taken)} WHERE {same} AND ({other})"

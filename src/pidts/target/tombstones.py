@@ -1,0 +1,99 @@
+"""Tombstones and the safe range in `pidts_meta`, for MySQL, MariaDB and TiDB, and what PostgreSQL shares with them.
+
+Old tombstones go on the way: whoever buries some looks at as many of the same table, from where the last look ended. So
+a table is looked through while it grows by its own size. An index by age would cost two thirds of all writing. Old ones
+are found without locks and removed by their keys: a DELETE by age would wait for the rows that other workers are
+writing, and they for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from pidts.model import Lsn, TableName, Tombstone
+from pidts.target.meta import Run
+
+KEPT_SECONDS = 7 * 86_400
+"""An event that comes later than this after a deletion finds no tombstone."""
+
+_AT_ONCE = 1000
+
+
+class Tombstones:
+    """Of one session; who calls decides about transactions."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._looked_at: dict[TableName, str] = {}
+
+    def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """Most tables have none, which costs one look."""
+        place = (name.schema, name.name)
+        one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"
+        if not keys or not self._run(one, place)[0]:
+            return []
+        parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
+        rows = (row for part in parts for row in self._find(place, part))
+        return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
+
+    def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """Insert or overwrite, in the order of the table's own key."""
+        now = int(time.time())
+        ordered = sorted(tombstones, key=attrgetter("key"))
+        for first in range(0, len(ordered), _AT_ONCE):
+            self._put((name.schema, name.name), ordered[first : first + _AT_ONCE], now)
+        if ordered:
+            self._prune(name, len(ordered), now - KEPT_SECONDS)
+
+    def safe_until(self, task: str, source: str) -> Lsn | None:
+        """None where the task began with a copy, or at the source's own position."""
+        rows, _ = self._run("SELECT lsn FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
+        return Lsn.parse(rows[0][0]) if rows else None
+
+    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """One row a task."""
+        self._run("DELETE FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
+        if lsn is not None:
+            self._run(
+                "INSERT INTO pidts_meta.safe_range (task, source, lsn) VALUES (%s, %s, %s)", (task, source, str(lsn))
+            )
+
+    def _prune(self, name: TableName, count: int, before: int) -> None:
+        behind = "FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s AND row_key > %s"
+        place = (name.schema, name.name)
+        start = self._looked_at.get(name, "")
+        last, _ = self._run(f"SELECT row_key {behind} ORDER BY row_key LIMIT 1 OFFSET {count - 1}", (*place, start))
+        self._looked_at[name] = last[0][0] if last else ""
+        upto = "AND row_key <= %s" if last else "AND %s = ''"
+        old, _ = self._run(
+            f"SELECT row_key {behind} {upto} AND buried_at < %s",
+            (*place, start, self._looked_at[name], before),
+        )
+        for first in range(0, len(old), _AT_ONCE):
+            keys = [key for (key,) in old[first : first + _AT_ONCE]]
+            self._run(
+                "DELETE FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s "
+                f"AND row_key IN ({', '.join(['%s'] * len(keys))})",
+                (*place, *keys),
+            )
+
+    def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:
+        rows, _ = self._run(
+            "SELECT row_key, version_value, source, lsn FROM pidts_meta.tombstone "
+            f"WHERE table_schema = %s AND table_name = %s AND row_key IN ({', '.join(['%s'] * len(keys))})",
+            (*place, *keys),
+        )
+        return rows
+
+    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
+        self._run(
+            "INSERT INTO pidts_meta.tombstone "
+            "(table_schema, table_name, row_key, version_value, source, lsn, buried_at) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s, %s, %s)"] * len(tombstones))
+            + " ON DUPLICATE KEY UPDATE version_value = VALUES(version_value), source = VALUES(source), "
+            "lsn = VALUES(lsn), buried_at = VALUES(buried_at)",
+            [value for t in tombstones for value in (*place, t.key, t.version, t.source, str(t.lsn), now)],
+        )

@@ -1,0 +1,115 @@
+"""What is prepared inside the transaction commits with it, and nothing is asked that nobody needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
+from pidts.model import Checkpoint, Halted, Lsn, Op, Table, TableName, Transient
+from pidts.target import ValuesTarget
+
+from .made import PLAIN, UNIQUE, Change, batch_of, minimal
+from .test_guard import TABLE, Live, delete, insert, row, update
+
+NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})
+POINTS = ("lock", "write", "save", "commit:before", "commit:after")
+
+
+class Deaf:
+    """A session that may be asked for nothing but the keys it watches."""
+
+    def watched(self, table: Table) -> tuple[str, ...]:
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was asked for")
+
+
+def test_full_images_without_a_version_read_nothing():
+    session: Any = Deaf()
+    (change,) = prepared(session, [batch_of(UNIQUE, [NEW])], ApplyRules(source="s"))
+    assert (change.upserts.num_rows, change.safe) == (1, False)
+    (unguarded,) = prepared(session, [batch_of(PLAIN, [NEW])], ApplyRules(source="s", version_column="v"))
+    assert unguarded.upserts.num_rows == 1
+    with pytest.raises(AssertionError, match="read_rows"):
+        prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "start", "safe"),
+    [
+        (ApplyRules(safe=True), 0, True),
+        (ApplyRules(safe_until=Lsn(0, 1, 150)), 0, True),
+        (ApplyRules(safe_until=Lsn(0, 1, 150)), 50, True),
+        (ApplyRules(safe_until=Lsn(0, 1, 150)), 51, False),
+        (ApplyRules(), 0, False),
+    ],
+)
+def test_safe_mode_ends_at_a_known_point(rules, start, safe):
+    session: Any = Deaf()
+    (change,) = prepared(session, [batch_of(PLAIN, [NEW], start)], rules)
+    assert change.safe is safe
+
+
+def test_a_copied_row_has_no_place_in_the_log_that_could_be_in_the_safe_range():
+    session: Any = Deaf()
+    copied = batch_of(PLAIN, [(Op.COPY, None, NEW[2])])
+    (change,) = prepared(session, [copied], ApplyRules(safe_until=Lsn(9, 9, 9)))
+    assert change.safe is False
+
+
+def test_an_old_row_without_its_version_cannot_be_guarded():
+    change = update(row(1), row(2))
+    batch = batch_of(TABLE, [change], held=[minimal(TABLE, change)])
+    live = Live()
+    live.change(insert(row(1)))
+    with pytest.raises(Halted) as caught:
+        live.apply(batch)
+    assert caught.value.code == "partial-row-image"
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("occurrence", [1, 2, 3])
+def test_rows_and_tombstones_survive_a_crash_at(point, occurrence):
+    """Each batch is one transaction, repeated as a whole; its tombstones are there when it is, and not before."""
+    rules = ApplyRules(source="s", version_column="v")
+    batches = [
+        [insert(row(1, key=1)), insert(row(1, key=2))],
+        [delete(row(1, key=1)), update(row(1, key=2), row(2, 5, key=2))],
+        [insert(row(3, 6, key=1)), delete(row(2, 5, key=2))],
+    ]
+    outcomes = []
+    for crashes in (False, True):
+        target = ValuesTarget(f"prepare-{point}-{occurrence}-{crashes}")
+        target.forget()
+        session = target.connect()
+        for sql in session.create_statements(TABLE).statements:
+            session.execute(sql)
+        session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
+        seen = 0
+
+        def hook(where: str) -> None:
+            nonlocal seen
+            seen += where == point
+            if where == point and seen == occurrence:
+                raise Transient("gone", "gone")
+
+        target.store.hook = hook if crashes else None
+        committer = Committer(target, "t", "s", 1, rules=rules, retry=Retry(attempts=3), sleep=lambda _: None)
+        place = Lsn(0, 1, 0)
+        for number, changes in enumerate(batches):
+            batch, end = batch_of(TABLE, changes, 10 * number), Lsn(0, 1, 105 + 10 * number)
+            done = committer.commit(
+                0,
+                place,
+                Checkpoint(task="t", source="s", worker=0, lsn=end, batch=number),
+                lambda session, batch=batch: prepared(session, [batch], rules),
+            )
+            assert done is Outcome.APPLIED
+            place = end
+        committer.close()
+        outcomes.append((target.store.content(TableName("shop", "price")), target.store.tombstones))
+    assert outcomes[0] == outcomes[1]
+    assert [key.key for _, key in sorted((k[1], t) for k, t in outcomes[0][1].items())] == ["1|", "2|"]

@@ -1,0 +1,270 @@
+"""A transaction that is told in stretches and written in parts is applied whole, or up to where its checkpoint says.
+
+Two tables, one of them without a key, change in turns. The log is cut anywhere, each part is bounded, and the process
+dies at any point of the target's transactions; the next one begins at the target's checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import Committer
+from pidts.batch import applying
+from pidts.batch.blobs import Blob
+from pidts.batch.parts import Stretch, parts
+from pidts.batch.workers import Commit
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    Column,
+    ColumnType,
+    Key,
+    Kind,
+    Lsn,
+    Op,
+    Table,
+    TableName,
+    Transient,
+    change_schema,
+)
+from pidts.reduce import buckets
+from pidts.target.values import ValuesTarget
+
+INT = ColumnType(Kind.INT)
+KEYED = Table(
+    TableName("shop", "keyed"),
+    (Column("id", INT, nullable=False), Column("n", INT), Column("u", INT)),
+    (Key("PRIMARY", ("id",), unique=True, primary=True), Key("u", ("u",), unique=True)),
+)
+SPREAD = Table(TableName("shop", "spread"), KEYED.columns, KEYED.keys[:1])
+LOOSE = Table(TableName("shop", "loose"), (Column("n", INT), Column("t", INT)))
+TABLES = (KEYED, SPREAD, LOOSE)
+BEGIN, END = Lsn(0, 1, 4), Lsn(0, 1, 10_000_000)
+DONE = ("0-1-2", "bin.000001:9")
+_numbers = itertools.count()
+
+Row = dict[str, Any]
+Change = tuple[Table, Lsn, Op, Row | None, Row | None]
+
+
+class Transaction:
+    """One large transaction, its changes in log order, and what it leaves."""
+
+    def __init__(self, chance: random.Random, size: int) -> None:
+        self.changes: list[Change] = []
+        self.rows: dict[TableName, list[Row]] = {table.name: [] for table in TABLES}
+        for number in range(size):
+            # Some rows of one event, then of the next.
+            self._change(chance, Lsn(0, 1, 100 + 50 * (number // 3), number % 3))
+
+    def _change(self, chance: random.Random, at: Lsn) -> None:
+        table = chance.choice(TABLES)
+        rows = self.rows[table.name]
+        kind = chance.choice("iiiudk") if rows else "i"
+        old = chance.choice(rows) if kind != "i" else None
+        new = None
+        if kind != "d":
+            taken = {name: {row[name] for row in rows} for name in ("id", "u") if table.identity}
+            free = {name: next(n for n in itertools.count() if n not in used) for name, used in taken.items()}
+            new = {"n": chance.randrange(5), "t": chance.randrange(2)} if table is LOOSE else {"n": at.offset, **free}
+            if old is not None and table is not LOOSE:
+                new = {**new, "id": free["id"] if kind == "k" else old["id"]}
+        if old is not None:
+            rows.remove(old)
+        if new is not None:
+            rows.append({column.name: new[column.name] for column in table.columns})
+        op = Op.INSERT if old is None else Op.DELETE if new is None else Op.UPDATE
+        self.changes.append((table, at, op, old, new))
+
+    def stretches(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[Stretch]:
+        """Cut between any two changes; each has all tables."""
+        for first, last in itertools.pairwise([0, *sorted(cuts), len(self.changes)]):
+            mine = self.changes[first:last]
+            batches = [batch_of(table, [c for c in mine if c[0] is table]) for table in TABLES]
+            dealt = [buckets(batch, workers)[worker] for batch in batches]
+            yield Stretch([batch for batch in dealt if batch is not None], inside=inside)
+
+
+def batch_of(table: Table, changes: Sequence[Change]) -> ChangeBatch:
+    columns = [
+        [at.to_bytes() for _, at, _, _, _ in changes],
+        [int(op) for _, _, op, _, _ in changes],
+        [old for _, _, _, old, _ in changes],
+        [new for _, _, _, _, new in changes],
+    ]
+    schema = change_schema(table)
+    return ChangeBatch.of(
+        table, *(pa.array(values, field.type) for values, field in zip(columns, schema, strict=False))
+    )
+
+
+def bag(rows: Sequence[Row]) -> Counter[str]:
+    return Counter(str(sorted(row.items())) for row in rows)
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+class Run:
+    """One task's target; every `attempt` is a new process that begins at the checkpoint."""
+
+    def __init__(self, transaction: Transaction, cuts: Sequence[int], workers: int, split: int | None) -> None:
+        self.transaction, self.cuts, self.workers, self.split = transaction, cuts, workers, split
+        self.target = ValuesTarget(f"long {next(_numbers)}")
+        session = self.target.connect()
+        for table in TABLES:
+            for statement in session.create_statements(table).statements:
+                session.execute(statement)
+        session.close()
+
+    def attempt(self) -> None:
+        session = self.target.connect()
+        first = Checkpoint(task="t", source="s", worker=0, lsn=BEGIN, gtid="0-1-1", position="bin.000001:4")
+        before = tuple(session.claim("t", "s", self.workers, first))
+        session.close()
+        after = tuple(replace(c, lsn=END, batch=c.batch + 1, gtid=DONE[0], position=DONE[1]) for c in before)
+        with Committer(self.target, "t", "s", before[0].epoch, sleep=lambda _: None) as committer:
+            for worker in range(self.workers):
+                if before[worker].lsn < END:
+                    applying.apply_long(
+                        committer,
+                        Commit(before, after),
+                        worker,
+                        lambda w=worker: self.transaction.stretches(self.cuts, self.workers, w),
+                        self.split,
+                    )
+
+    def bags(self) -> dict[TableName, Counter[str]]:
+        return {table.name: bag(list(self.target.store.content(table.name).values())) for table in TABLES}
+
+    @property
+    def wanted(self) -> dict[TableName, Counter[str]]:
+        return {name: bag(rows) for name, rows in self.transaction.rows.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(0, 60),
+    seed=st.integers(0, 2**16),
+    workers=st.integers(1, 2),
+    split=st.sampled_from([None, 1, 3, 10]),
+    crashes=st.lists(st.integers(0, 60), max_size=4),
+    part=st.sampled_from([200, 2000, 1 << 20]),
+)
+def test_whatever_the_cuts_and_crashes_the_target_ends_right(size, seed, workers, split, crashes, part):
+    chance = random.Random(seed)
+    transaction = Transaction(chance, size)
+    run = Run(transaction, sorted(chance.choices(range(size + 1), k=chance.randrange(6))), workers, split)
+    empty = run.bags()
+    countdown = iter(crashes)
+    left = next(countdown, None)
+
+    def hook(point: str) -> None:
+        nonlocal left
+        if split is None and workers == 1:
+            assert run.bags() in (empty, run.wanted), "a reader sees a part of the transaction"
+        for checkpoint in run.target.store.checkpoints.values():
+            inside = checkpoint.lsn < END
+            assert (checkpoint.gtid, checkpoint.position) == (("0-1-1", "bin.000001:4") if inside else DONE)
+        if left is not None:
+            left -= 1
+            if left < 0:
+                left = next(countdown, None)
+                raise CrashError(point)
+
+    run.target.store.hook = hook
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(applying, "PART_BYTES", part)
+        while True:
+            try:
+                run.attempt()
+                break
+            except CrashError:
+                continue
+    run.target.store.hook = None
+    assert run.bags() == run.wanted
+    session = run.target.connect()
+    assert {(c.lsn, c.gtid, c.position) for c in session.checkpoints("t", "s")} == {(END, *DONE)}
+    session.close()
+    run.target.forget()
+
+
+@pytest.mark.parametrize("split", [None, 7])
+def test_an_error_between_two_parts_begins_the_transaction_again(split, monkeypatch):
+    monkeypatch.setattr(applying, "PART_BYTES", 500)
+    run = Run(Transaction(random.Random(3), 60), range(0, 60, 5), 1, split)
+    writes = itertools.count(1)
+    failed = []
+
+    def hook(point: str) -> None:
+        if point == "write" and next(writes) in {5, 9, 20}:
+            failed.append(point)
+            raise Transient("target-busy", "deadlock")
+
+    run.target.store.hook = hook
+    run.attempt()
+    assert len(failed) == 3
+    assert run.bags() == run.wanted
+    assert (run.target.store.commits > 3) == (split is not None)
+    run.target.forget()
+
+
+def test_split_commits_hold_no_more_rows_than_asked_and_are_in_log_order(monkeypatch):
+    transaction = Transaction(random.Random(5), 100)
+    found = list(parts(transaction.stretches([40], 1, 0), 1 << 30, 8))
+    assert [len(part) for part in found] == [8] * 5 + [8] * 7 + [4]
+    bounds = [(first_of(part), part.end) for part in found]
+    assert all(first <= last for first, last in bounds)
+    assert all(one[1] < two[0] for one, two in itertools.pairwise(bounds))
+
+
+def first_of(part: Stretch) -> Lsn:
+    return min(Lsn.from_bytes(batch.rows["lsn"][0].as_py()) for batch in part.changes if len(batch))
+
+
+def test_small_transactions_are_not_split():
+    transaction = Transaction(random.Random(5), 100)
+    found = list(parts(transaction.stretches([30, 60], 1, 0, inside=False), 1 << 30, 8))
+    assert [len(part) for part in found] == [30, 30, 40]
+
+
+def test_an_ordinary_batch_is_one_part_and_a_larger_one_is_cut_between_slices(monkeypatch):
+    transaction = Transaction(random.Random(8), 40)
+    blobs = [
+        Blob(0, Blob.first_order(number) + place, batch)
+        for number, stretch in enumerate(transaction.stretches([10, 20, 30], 1, 0))
+        for place, batch in enumerate(stretch.changes)
+    ]
+    for size, count in ((1 << 20, 1), (1, 4)):
+        monkeypatch.setattr(applying, "_ORDINARY_BYTES", size)
+        reduced: list[int] = []
+        whole = applying.prepared
+        monkeypatch.setattr(
+            applying,
+            "prepared",
+            lambda session, batches, *more, seen=reduced, whole=whole: (
+                seen.append(len(batches)) or whole(session, batches, *more)
+            ),
+        )
+        run = Run(transaction, [], 1, None)
+        session = run.target.connect()
+        before = tuple(session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=BEGIN)))
+        session.close()
+        after = (replace(before[0], lsn=END, batch=1),)
+        with Committer(run.target, "t", "s", before[0].epoch) as committer:
+            applying.apply(committer, Commit(before, after), 0, random.Random(1).sample(blobs, len(blobs)))
+        assert len(reduced) == count
+        assert run.bags() == run.wanted
+        monkeypatch.setattr(applying, "prepared", whole)
+        run.target.forget()

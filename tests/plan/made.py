@@ -1,0 +1,59 @@
+"""A log of small words, for tests of what is planned over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pidts.model import Checkpoint, Extent, LogEntry, Lsn, TableName, Transaction
+from pidts.plan import Limits, PlanState, Work, WorkKind
+
+START = Lsn(0, 1, 4)
+LIMITS = Limits(transactions=100, idle_entries=50)
+
+
+def table(name: str) -> TableName:
+    return TableName("shop", name)
+
+
+def log(text: str) -> list[LogEntry]:
+    """One entry a word: `ab` has rows of both tables, `A` is a DDL of the table, `AB` of both, `*` of any, `x` is noise.
+
+    `A+a` is a DDL with rows of its own: CREATE TABLE ... SELECT.
+    """
+    entries, previous = [], START
+    for number, word in enumerate(text.split()):
+        lsn = Lsn(START.change_no, START.log_index, previous.offset + 100)
+        ddl = "".join(letter for letter in word if letter.isupper() or letter == "*")
+        rows = tuple(table(letter) for letter in word if letter.islower())
+        transaction = Transaction(
+            lsn=lsn,
+            prev_lsn=previous,
+            begin=previous,
+            gtid=f"0-1-{number + 1}",
+            row_events=len(rows),
+            tables=rows,
+            ddl=ddl or None,
+        )
+        entries.append(LogEntry(transaction, Extent(1, previous.offset, 100)))
+        previous = lsn
+    return entries
+
+
+def tables_of(ddl: str) -> frozenset[TableName] | None:
+    return None if ddl == "*" else frozenset(table(letter.lower()) for letter in ddl)
+
+
+def work_of(entry: LogEntry) -> Work:
+    transaction = entry.transaction
+    if transaction.ddl:
+        return Work(WorkKind.DDL, tables_of(transaction.ddl))
+    ours = frozenset(name for name in transaction.tables if name.name != "x")
+    return Work(WorkKind.ROWS, ours) if ours else Work(WorkKind.NOTHING)
+
+
+def behind(entries: Iterable[LogEntry], at: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
+    return (entry for entry in entries if at < entry.transaction.lsn and (to is None or entry.transaction.lsn <= to))
+
+
+def checkpoint(state: PlanState, worker: int = 0, run: int = 0) -> Checkpoint:
+    return Checkpoint(task="t", source="s", worker=worker, lsn=state.lsn, copy=state.copy_json(run))

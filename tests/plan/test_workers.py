@@ -1,0 +1,268 @@
+"""Workers that a crash left at different places begin again together, and no row is lost or comes twice."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import Outcome, settle
+from pidts.batch.workers import Workers, resume_point
+from pidts.model import Checkpoint, Halted, LogEntry, Lsn, TableName
+from pidts.plan import ChunkRequest, CopyState, Held, Limits, PlanState, StagedChunk, next_state, plan_between
+
+from .made import START, behind, checkpoint, log, table, tables_of, work_of
+
+CHUNKS = 3
+
+
+def test_a_run_begins_at_what_all_workers_have_table_by_table():
+    at = [START, *(entry.transaction.lsn for entry in log("a a a a a"))]
+    states = [
+        PlanState(at[5], {}, (Held(frozenset({table("a")}), at[1]),)),
+        PlanState(at[3], {}, (Held(frozenset({table("b")}), at[2]),)),
+        PlanState(at[3]),
+    ]
+    rows = tuple(checkpoint(state, worker=number) for number, state in enumerate(states))
+    workers, state, _ = Workers.claimed(rows)
+    assert {name: state.at(table(name)) for name in "abc"} == {"a": at[1], "b": at[2], "c": at[3]}
+    moved = workers.moved(PlanState(at[4], {}, (Held(frozenset({table("b")}), at[3]),)))
+    places = [PlanState.from_checkpoint(one.lsn, one.copy) for one in moved.checkpoints]
+    assert [[one.at(table(name)) for name in "abc"] for one in places] == [
+        [at[4], at[5], at[5]],
+        [at[4], at[3], at[4]],
+        [at[4], at[3], at[4]],
+    ]
+
+
+def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_is_ahead():
+    copied, before = {table("a"): CopyState((9,))}, {table("a"): CopyState()}
+    ahead = replace(checkpoint(PlanState(Lsn(0, 1, 900), before), run=1), batch=5)
+    wrote = replace(checkpoint(PlanState(Lsn(0, 1, 500), copied), worker=1, run=1), batch=7)
+    _, state, _ = Workers.claimed((ahead, wrote))
+    assert (state.lsn, state.copy) == (wrote.lsn, before)
+
+
+def test_a_chunk_that_one_worker_wrote_in_an_earlier_run_is_not_taken_for_written():
+    copied, again = {table("a"): CopyState((9,), reads=1)}, {table("a"): CopyState(reads=2)}
+    wrote = replace(checkpoint(PlanState(START, copied), run=1), batch=2)
+    others = [replace(checkpoint(PlanState(START, again), worker=number, run=2), batch=3) for number in (1, 2)]
+    _, state, _ = Workers.claimed((wrote, *others))
+    assert state.copy == again
+
+
+def test_workers_at_different_places_do_not_go_on_when_the_target_deals_rows_otherwise():
+    at = [START, *(entry.transaction.lsn for entry in log("a a"))]
+    rows = tuple(checkpoint(PlanState(START), worker=number) for number in range(2))
+    workers, _, _ = Workers.claimed(rows, "spread")
+    moved = workers.moved(PlanState(at[1]), dealing="spread").checkpoints
+    torn = (moved[0], rows[1])
+    Workers.claimed(torn, "spread")
+    Workers.claimed(moved, "whole")
+    Workers.claimed(torn)
+    with pytest.raises(Halted, match="unique keys"):
+        Workers.claimed(torn, "whole")
+
+
+def test_an_empty_relay_begins_behind_what_held_tables_have():
+    at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
+    main = replace(checkpoint(PlanState(at[3])), position="bin.000001:304", gtid="0-1-3")
+    behind_it = PlanState(at[4], held=(Held(frozenset({table("a")}), at[1]),))
+    held = replace(checkpoint(behind_it), position="bin.000001:404", gtid="0-1-4")
+    assert resume_point([main]) == main
+    found = resume_point([main, held])
+    assert (found.lsn, found.position, found.gtid) == (at[1], "bin.000001:104", "")
+
+
+def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_stands_within_a_transaction():
+    within = Lsn(0, 1, 350, 7)
+    split = replace(checkpoint(PlanState(within)), position="bin.000001:304", gtid="0-1-3")
+    ahead = replace(checkpoint(PlanState(Lsn(0, 1, 900)), worker=1), position="bin.000001:304", gtid="0-1-3")
+    found = resume_point([ahead, split])
+    assert (found.lsn, found.position, found.gtid) == (Lsn(0, 1, 304), "bin.000001:304", "0-1-3")
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+class World:
+    """A target of several workers, its journal, and the runs of a task one after the other.
+
+    Every claim is checked where it could be broken: rows come once and in order, to a table of their own structure; a
+    schema change begins when all before it is there; a chunk lies inside what its batch carries of its table.
+    """
+
+    def __init__(self, entries: list[LogEntry], workers: int, limits: Limits, chance: random.Random, *, copy: bool):
+        self.entries, self.limits, self.chance = entries, limits, chance
+        self.names = [table(letter) for letter in "abc"]
+        first = PlanState(START, {name: CopyState() for name in self.names} if copy else {})
+        self.rows = [checkpoint(first, worker) for worker in range(workers)]
+        self.applied: list[dict[TableName, list[Lsn]]] = [{name: [] for name in self.names} for _ in range(workers)]
+        self.chunks: list[dict[TableName, set[int]]] = [{name: set() for name in self.names} for _ in range(workers)]
+        self.journal: set[Lsn] = set()
+        self.shown = 0
+        self.crashes = 0
+        self.overtaken = 0
+
+    def ddls(self, name: TableName) -> list[Lsn]:
+        found = []
+        for entry in self.entries:
+            ddl = entry.transaction.ddl
+            names = tables_of(ddl) if ddl else frozenset()
+            if names is None or name in names:
+                found.append(entry.transaction.lsn)
+        return found
+
+    def maybe_crash(self) -> None:
+        if self.crashes and self.chance.random() < 0.15:
+            self.crashes -= 1
+            raise CrashError
+
+    def run(self) -> None:
+        """One process, until nothing is left or it crashes."""
+        self.rows = [replace(row, epoch=row.epoch + 1) for row in self.rows]
+        workers, state, _ = Workers.claimed(tuple(self.rows))
+        running: set[Lsn] = set()
+        done: set[Lsn] = set()
+        chunks: dict[ChunkRequest, StagedChunk] = {}
+        windows: dict[ChunkRequest, Lsn] = {}
+        while True:
+            self.shown = self.chance.randint(self.shown, len(self.entries))
+            shown = self.entries[: self.shown]
+            for lsn in [lsn for lsn in running if self.chance.random() < 0.3]:
+                running.discard(lsn)
+                self.journal.add(lsn)
+                self.maybe_crash()
+                done.add(lsn)
+            staged = {request.table: chunks[request] for request in state.reading if request in chunks}
+            known = done & set(state.dues)
+            arguments = (state, partial(behind, shown), staged, self.limits, work_of, None, known)
+            end, again = next_state(*arguments), next_state(*arguments)
+            assert end == again
+            if end is None:
+                if self.shown == len(self.entries) and not running:
+                    self.state = state
+                    return
+                continue
+            self.check(end)
+            moved = workers.moved(PlanState.from_json(end.to_json()))
+            plan = plan_between(state, end, partial(behind, self.entries), work_of)
+            for request in plan.write:
+                start, high, last = state.at(request.table), chunks[request].high, end.at(request.table)
+                assert start <= windows[request] <= high <= last
+                assert not any(start < lsn <= last for lsn in self.ddls(request.table))
+            for worker in self.chance.sample(range(len(self.rows)), len(self.rows)):
+                self.maybe_crash()
+                self.commit(worker, workers.checkpoints[worker], moved.checkpoints[worker], plan)
+            for request in plan.read:
+                assert request.table not in end.exceptions
+                # Everything of this batch has happened on the source before the chunk is read.
+                windows[request] = max(end.lsn, self.seen())
+                high = self.chance.choice([self.seen(), self.entries[-1].transaction.lsn if self.entries else START])
+                number = request.after[0] + 1 if request.after else 0
+                chunks[request] = StagedChunk(
+                    request, max(high, end.lsn), 1, (number,), (CHUNKS,), is_last=number == CHUNKS - 1
+                )
+                if self.chance.random() < 0.1:
+                    del chunks[request]
+            self.overtaken += len(end.held) > len(state.held)
+            state, workers = end, moved
+            self.maybe_crash()
+            for lsn in set(state.dues) - running - done:
+                self.begin(lsn)
+                running.add(lsn)
+
+    def seen(self) -> Lsn:
+        return self.entries[self.shown - 1].transaction.lsn if self.shown else START
+
+    def check(self, state: PlanState) -> None:
+        for one, other in itertools.combinations(state.held, 2):
+            assert not one.tables & other.tables
+        for group in state.held:
+            assert group.lsn <= state.lsn
+
+    def commit(self, worker: int, before: Checkpoint, after: Checkpoint, plan) -> None:
+        floor = PlanState.from_checkpoint(before.lsn, before.copy)
+        rows = [
+            (entry.transaction.lsn, name)
+            for piece in plan.log
+            for entry in self.entries
+            if piece.extent.offset <= entry.extent.offset < piece.extent.end
+            for name in entry.transaction.tables
+            # A row's own place lies just before the end of its transaction.
+            if name in self.names and piece.carries(name) and entry.transaction.lsn > floor.at(name)
+        ]
+        stored = self.rows[worker]
+        if settle(stored, before.lsn, after, rows=len(rows)) is Outcome.ALREADY:
+            assert not rows
+            return
+        for lsn, name in rows:
+            ddls = self.ddls(name)
+            assert {ddl for ddl in ddls if ddl <= lsn} <= self.journal, "rows before their structure"
+            assert not {ddl for ddl in ddls if ddl > lsn} & self.journal, "rows of a structure that is gone"
+            self.applied[worker][name].append(lsn)
+        for request in plan.write:
+            self.chunks[worker][request.table].add(request.after[0] + 1 if request.after else 0)
+        self.rows[worker] = after
+        reached = PlanState.from_checkpoint(after.lsn, after.copy)
+        for name in self.names:
+            assert self.applied[worker][name] == self.of(name, reached.at(name)), "lost, twice or out of order"
+
+    def of(self, name: TableName, upto: Lsn) -> list[Lsn]:
+        transactions = (entry.transaction for entry in self.entries)
+        return [one.lsn for one in transactions if name in one.tables and one.lsn <= upto]
+
+    def begin(self, lsn: Lsn) -> None:
+        """A schema change that is in the journal is not run again."""
+        if lsn in self.journal:
+            return
+        ddl = next(entry.transaction.ddl for entry in self.entries if entry.transaction.lsn == lsn)
+        for name in tables_of(ddl) or self.names:
+            assert {other for other in self.ddls(name) if other < lsn} <= self.journal
+            for applied in self.applied:
+                assert applied[name] == [at for at in self.of(name, lsn) if at < lsn]
+
+
+words = st.lists(
+    st.sampled_from(["a", "b", "c", "ab", "bc", "abc", "x", "A", "A", "B", "C", "AB", "BC", "*", "A+a", "x"]),
+    max_size=14,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    words=words,
+    workers=st.integers(1, 3),
+    size=st.integers(1, 4),
+    idle=st.sampled_from([1, 3, 1000]),
+    crashes=st.integers(0, 4),
+    copy=st.booleans(),
+    chance=st.randoms(use_true_random=False),
+)
+def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(
+    words, workers, size, idle, crashes, copy, chance
+):
+    entries = log(" ".join(words))
+    limits = Limits(transactions=size, idle_entries=idle, chunks=2)
+    world = World(entries, workers, limits, chance, copy=copy)
+    world.crashes = crashes
+    for _ in range(crashes + 1):
+        try:
+            world.run()
+            break
+        except CrashError:
+            continue
+    state = world.state
+    assert state.held == ()
+    for applied, chunks in zip(world.applied, world.chunks, strict=True):
+        for name in world.names:
+            assert applied[name] == world.of(name, entries[-1].transaction.lsn if entries else START)
+            assert chunks[name] == (set(range(CHUNKS)) if copy else set())
+    ddls = [entry.transaction.lsn for entry in entries if entry.transaction.ddl]
+    assert world.journal == set(ddls)

@@ -1,0 +1,136 @@
+"""Ordinary transactions that are told as one entry are told as they are one by one, wherever reading begins and ends."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pidts.model import Extent, LogEntry, Lsn, MySqlGtidSet, TableName, Transaction, parse_gtid_set
+from pidts.relay.index import decode_entry, encode_entry, entry_key, frame, payloads
+from pidts.relay.runs import Joined, joined_payloads
+
+NOWHERE = (0, 0, 0)
+TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def made(chance: random.Random, count: int, flavor: str) -> list[LogEntry]:
+    """Mostly ordinary; now and then a statement, a mark, other tables, a missing number, a place between two."""
+    found, last, extent, number = [], Lsn(0, 3, 4), 400, chance.choice([8, 95, 998])
+    for _ in range(count):
+        odd = chance.random() < 0.1 and chance.choice(["ddl", "mark", "number", "begin", "extent", "file", "tables"])
+        number += 1 + (odd == "number")
+        if odd == "file":
+            last = Lsn(0, last.log_index + 1, 4)
+        begin = Lsn(0, last.log_index, last.offset + (19 if odd == "begin" else 0))
+        size = chance.randint(100, 300)
+        extent += 7 if odd == "extent" else 0
+        transaction = Transaction(
+            lsn=Lsn(0, begin.log_index, begin.offset + size),
+            prev_lsn=last,
+            begin=begin,
+            gtid={"mariadb": f"0-1-{number}", "mysql": f"{UUID}:{number}", "none": ""}[flavor],
+            timestamp=chance.choice([0, 1_700_000_000 + number]),
+            row_events=0 if odd == "mark" else chance.randint(1, 3),
+            tables=() if odd == "mark" else TABLES[odd == "tables"],
+            ddl="DROP TABLE a.t" if odd == "ddl" else None,
+        )
+        found.append(LogEntry(transaction, Extent(9, extent, size)))
+        last, extent = transaction.lsn, extent + size
+    return found
+
+
+def read(data: bytes, stops=(NOWHERE, NOWHERE)) -> list[LogEntry]:
+    found, last = [], Lsn(0, 3, 4)
+    for _, payload in joined_payloads(data, stops):
+        entry = payload.entry(9, last) if isinstance(payload, Joined) else decode_entry(payload, 9, last)
+        found.append(entry)
+        last = entry.transaction.lsn
+    return found
+
+
+def told(entries: list[LogEntry], flavor: str) -> str:
+    gtids = ",".join(entry.transaction.gtid for entry in entries)
+    return str(parse_gtid_set(gtids, mariadb=flavor == "mariadb")) if flavor != "none" else gtids.strip(",")
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "none"])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
+    chance = random.Random(seed)
+    entries = made(chance, chance.randint(1, 60), flavor)
+    data = b"".join(frame(encode_entry(entry)) for entry in entries)
+    left = list(entries)
+    for entry in read(data):
+        mine, left = left[: entry.count], left[entry.count :]
+        first, last = mine[0].transaction, mine[-1].transaction
+        what = entry.transaction
+        assert (what.prev_lsn, what.begin, what.lsn) == (first.prev_lsn, first.begin, last.lsn)
+        assert what.row_events == sum(each.transaction.row_events for each in mine)
+        assert entry.extent == Extent(9, mine[0].extent.offset, sum(each.extent.size for each in mine))
+        assert entry.extent.end == mine[-1].extent.end
+        assert told([entry], flavor) == told(mine, flavor)
+        assert {each.transaction.tables for each in mine} == {what.tables}
+        assert what.timestamp == next(
+            (each.transaction.timestamp for each in mine[::-1] if each.transaction.timestamp), 0
+        )
+        if entry.count > 1:
+            assert all(each.transaction.ddl is None and each.transaction.row_events for each in mine)
+    assert left == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_run_goes_on_over_a_place_that_was_named(seed):
+    chance = random.Random(seed)
+    entries = made(chance, 60, "mysql")
+    data = b"".join(frame(encode_entry(entry)) for entry in entries)
+    keys = [entry_key(payload) for _, payload in payloads(data)]
+    stops = (chance.choice(keys), chance.choice(keys))
+    ends = [entry.transaction.lsn for entry in read(data, stops)]
+    assert all(Lsn(*stop) in ends for stop in stops)
+    # Also a place that is no entry's end: what begins before it does not go on behind it.
+    change_no, log_index, offset = stops[0]
+    between = (change_no, log_index, offset - 1)
+    ends = [entry.transaction.lsn for entry in read(data, (between, NOWHERE))]
+    assert Lsn(*stops[0]) in [entry.transaction.lsn for entry in entries]
+    before = [each.transaction.lsn for each in entries if each.transaction.lsn <= Lsn(*between)]
+    assert not before or before[-1] in ends or before[-1].log_index != log_index
+
+
+def test_a_damaged_record_ends_what_can_be_read():
+    entries = made(random.Random(1), 50, "mariadb")
+    frames = [frame(encode_entry(entry)) for entry in entries]
+    for at in (0, 13, 49):
+        broken = bytearray(b"".join(frames))
+        broken[sum(map(len, frames[:at])) + 20] ^= 1
+        assert sum(entry.count for entry in read(bytes(broken))) == at
+    cut = b"".join(frames)[:-3]
+    assert sum(entry.count for entry in read(cut)) == 49
+
+
+def test_many_in_a_row_are_few():
+    chance = random.Random(3)
+    chance.random = lambda: 1.0  # nothing odd
+    entries = made(chance, 5000, "mysql")
+    found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
+    assert len(found) < 10
+    assert isinstance(parse_gtid_set(found[0].transaction.gtid), MySqlGtidSet)
+
+
+def test_a_large_transaction_is_joined_to_no_small_ones():
+    # Else rows of the small ones would be cut from each other where only large transactions may be cut.
+    chance = random.Random(3)
+    chance.random = lambda: 1.0
+    sizes = [200, 200, 5 << 20, 200, 200]
+    entries, shift = [], 0
+    for entry, size in zip(made(chance, len(sizes), "mysql"), sizes, strict=True):
+        what, more = entry.transaction, size - entry.extent.size
+        begin = replace(what.begin, offset=what.begin.offset + shift)
+        lsn = replace(what.lsn, offset=what.lsn.offset + shift + more)
+        extent = Extent(9, entry.extent.offset + shift, size)
+        entries.append(LogEntry(replace(what, prev_lsn=begin, begin=begin, lsn=lsn), extent))
+        shift += more
+    found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
+    assert [(entry.count, entry.extent.size) for entry in found] == [(2, 400), (1, 5 << 20), (2, 400)]

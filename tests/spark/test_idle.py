@@ -1,0 +1,53 @@
+"""A task without work costs next to nothing, over all its processes: counted is processor time, so a busy machine may
+run the test."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+SETTLE_SECONDS = 6.0
+SECONDS = 8.0
+MOST = 0.05
+
+
+def spent(pids):
+    """Seconds of each process; of its threads too, and of children that it has waited for."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found[pid, command[-80:]] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(200)
+def test_a_task_without_work_takes_less_than_a_twentieth_of_a_core(
+    mariadb, database, make_task, target_server, open_session, eventually
+):
+    cursor = open_session(mariadb).cursor()
+    cursor.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    cursor.execute(f"INSERT INTO {database}.t VALUES (1), (2)")
+    server = target_server("postgres")
+    target = open_session(server)
+    run = make_task(mariadb, server, [database]).start()
+
+    def copied() -> bool:
+        with suppress(Exception):
+            return target.execute(f"SELECT count(*) FROM {database}.t").fetchone()[0] == 2
+        return False
+
+    eventually(copied, 120, "the copy")
+    time.sleep(SETTLE_SECONDS)
+    before, begun = spent([run.process.pid, *run.pids()]), time.monotonic()
+    time.sleep(SECONDS)
+    after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun
+    used = {place: round((ticks - before.get(place, 0.0)) / seconds, 4) for place, ticks in after.items()}
+    assert len(used) >= 4, used
+    assert sum(used.values()) < MOST, used
