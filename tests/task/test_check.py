@@ -46,6 +46,14 @@ def failed(config: TaskConfig) -> dict[str, str]:
     return {finding.item: finding.message for finding in check_task(config) if not finding.ok}
 
 
+def begin_on_target(config: TaskConfig) -> None:
+    with closing(target_of(config).connect()) as target:
+        target.prepare_meta()
+        source = config.source.source_id
+        first = Checkpoint(task=config.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))
+        target.claim(config.name, source, 1, first)
+
+
 def test_a_fit_task_passes_and_nothing_is_written(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
@@ -111,13 +119,20 @@ def test_tables_without_a_key_may_be_followed_but_not_copied(
     assert set(failed(write(mode="incremental"))) == {"target_tables"}
     config = write()
     assert set(failed(config)) == {"primary_key"}
-    # A table that was created while the task ran must not keep it from starting again.
-    with closing(target_of(config).connect()) as target:
-        target.prepare_meta()
-        source = config.source.source_id
-        first = Checkpoint(task=config.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))
-        target.claim(config.name, source, 1, first)
+    begin_on_target(config)
     assert failed(config) == {}
+
+
+def test_a_table_that_came_while_the_task_ran_does_not_keep_it_from_starting_again(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
+    config = write(extra="pidts: {version-column: v}")
+    begin_on_target(config)
+    run_sql(mariadb, "CREATE TABLE late (id INT, v VARCHAR(9) PRIMARY KEY)", database=database)
+    assert failed(config) == {}
+    told = [finding.message for finding in check_task(config) if finding.item == "version_column"]
+    assert any("late.v is a varchar" in message for message in told)
 
 
 def test_a_version_column_must_guard_something(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
@@ -127,6 +142,8 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
     told = [f.message for f in check_task(write(extra="pidts: {version-column: v}")) if f.item == "version_column"]
     assert told == ["1 tables are guarded by v", f"not guarded: {database}.other has no column v: any event is applied"]
     assert "no table" in failed(write(extra="pidts: {version-column: w}"))["version_column"]
+    (spelled,) = [f.fix for f in check_task(write(extra="pidts: {version-column: V}")) if f.item == "version_column"]
+    assert spelled.endswith(": v")
     assert "varchar" in failed(write(extra="pidts: {version-column: name}"))["version_column"]
     run_sql(mariadb, "SET GLOBAL binlog_row_image = MINIMAL")
     try:

@@ -59,34 +59,38 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
             findings += check_source(session, source, tables.values(), start, copies=copies)
             if config.version_column:
                 image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
-                findings += _version_column(config.version_column, tables.values(), image)
+                findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
             return findings
     except PidtsError as error:
         return [_unreachable("source", error)]
 
 
-def _version_column(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
-    """Refused where it guards nothing, or where the log does not tell it; tables without it pass with a note."""
-    guarded, others = 0, []
+def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
+    """Refused where it guards nothing, or where the log does not tell it; tables without it pass with a note.
+
+    A table that came while the task ran does not keep it from starting again.
+    """
+    guarded, others, spelled = 0, [], ""
     for table in tables:
         if name not in table.arrow.names:
-            others.append(f"{table.name} has no column {name}: any event is applied")
+            alike = [column for column in table.arrow.names if column.lower() == name.lower()]
+            spelled = alike[0] if alike else spelled
+            has = f" but {alike[0]}" if alike else ""
+            others.append(f"{table.name} has no column {name}{has}: any event is applied")
         elif not table.identity:
             others.append(f"{table.name} has no key: any event is applied")
         elif not can_be_version(table.column(name)):
-            kind = table.column(name).type.kind
-            return [
-                Finding(
-                    "version_column",
-                    ok=False,
-                    message=f"{table.name}.{name} is a {kind}, which not every target compares alike",
-                    fix="Name a column of a date and time, a whole number or a decimal number",
-                )
-            ]
+            what = f"{table.name}.{name} is a {table.column(name).type.kind}, which not every target compares alike"
+            if not resumed:
+                fix = "Name a column of a date and time, a whole number or a decimal number"
+                return [Finding("version_column", ok=False, message=what, fix=fix)]
+            others.append(f"{what}: any event is applied")
         else:
             guarded += 1
     if not guarded:
         fix = "Look at the name that pidts.version-column gives, or take it out"
+        if spelled:
+            fix = f"Write pidts.version-column as the tables do: {spelled}"
         return [Finding("version_column", ok=False, message=f"no table of this task can be guarded by {name}", fix=fix)]
     if row_image == "MINIMAL":
         fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
