@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ from pidts.sandbox import Server
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 RunSql = Callable[..., list[tuple[Any, ...]]]
+InOneSession = Callable[..., None]
 
 _numbers = itertools.count(1)
 
@@ -115,6 +117,32 @@ def run_sql() -> RunSql:
     """`run_sql(server, statement, *args, database=None)` gives the rows. One statement a call, on a connection of its own,
     committed. `%s` stands for an argument; without arguments a `%` is only itself."""
     return _run_sql
+
+
+@pytest.fixture(scope="session")
+def in_one_session() -> InOneSession:
+    """`in_one_session(server, database, *statements)` runs them on a server, one after the other, on one connection."""
+
+    def run(server: Server, database: str, *statements: str) -> None:
+        with (
+            closing(
+                pymysql.connect(
+                    host=server.host,
+                    port=server.port,
+                    user=server.user,
+                    password=server.password,
+                    database=database,
+                    charset="utf8mb4",
+                    autocommit=True,
+                    ssl_disabled=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+
+    return run
 
 
 @pytest.fixture

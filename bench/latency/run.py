@@ -30,7 +30,7 @@ from typing import Any
 
 import psycopg
 import pymysql
-import yaml
+from followed import task_file, wait_for_batch
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -73,10 +73,10 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         cursor.execute(_TABLE)
     log = folder / "run.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "pidts", "run", str(task_file(source, target, folder)), "--debug"]
+        command = [sys.executable, "-m", "pidts", "run", str(task_file("latency", source, target, folder)), "--debug"]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        wait_for_table(target, run, log)
+        wait_for_batch(run, log)
         seconds = _SETTLE_SECONDS + options.seconds
         queue: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.Queue()
         writer = multiprocessing.Process(target=write, args=(source, options.rate, seconds, queue))
@@ -165,37 +165,6 @@ def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], settled
         last = ended
     medians = {name: round(statistics.median(values) * 1000, 1) for name, values in samples.items()}
     return {"batches": len(sizes), "rows_of_a_batch": statistics.median(sizes) if sizes else 0, "parts_ms": medians}
-
-
-def wait_for_table(target: Server, run: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and run.poll() is None:
-        if "batch done" in log.read_text():
-            return
-        time.sleep(0.2)
-    raise RuntimeError(f"{target.kind}: the run has not begun\n{log.read_text()[-2000:]}")
-
-
-def task_file(source: Server, target: Server, folder: Path) -> Path:
-    about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
-    about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
-    task = {
-        "name": "latency",
-        "task-mode": "all",
-        "target-database": about,
-        "mysql-instances": [
-            {
-                "source-id": "one",
-                "from": {"host": source.host, "port": source.port, "user": source.user, "password": source.password},
-                "block-allow-list": "ours",
-            }
-        ],
-        "block-allow-list": {"ours": {"do-dbs": ["bench"]}},
-        "pidts": {"relay": str(folder / "relay"), "spark": {"master": "local[2,4]"}},
-    }
-    path = folder / "latency.yaml"
-    path.write_text(yaml.safe_dump(task))
-    return path
 
 
 def connect(server: Server) -> Any:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 from pidts.cli.app import run_command
@@ -34,29 +32,22 @@ def values(server: Server, version: str) -> list[tuple[str, str, str]]:
 
 
 def test_each_value_looks_as_the_page_says(
-    mysql_like: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+    mysql_like: Server,
+    database: str,
+    run_sql: RunSql,
+    in_one_session: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     expected = values(mysql_like, run_sql(mysql_like, "SELECT VERSION()")[0][0])
     columns = ", ".join(f"c{number} {column}" for number, (column, _, _) in enumerate(expected))
     literals = ", ".join(sql for _, sql, _ in expected)
-    with (
-        closing(
-            pymysql.connect(
-                host=mysql_like.host,
-                port=mysql_like.port,
-                user=mysql_like.user,
-                password=mysql_like.password,
-                database=database,
-                charset="utf8mb4",
-                autocommit=True,
-                ssl_disabled=True,
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
-        cursor.execute(f"CREATE TABLE v ({columns}) CHARSET utf8mb4")
-        cursor.execute(f"INSERT INTO v VALUES ({literals})")
+    in_one_session(
+        mysql_like,
+        database,
+        "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'",
+        f"CREATE TABLE v ({columns}) CHARSET utf8mb4",
+        f"INSERT INTO v VALUES ({literals})",
+    )
     url = f"mysql://{mysql_like.user}:{mysql_like.password}@{mysql_like.host}:{mysql_like.port}/"
     assert run_command(["events", url, "--tables", f"{database}.v"]) == 0
     event = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.keys import Mask, chunkless, to_mask
+from pidts.apply.versions import only_real
 from pidts.model import Column, Kind, Table
-from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
 
 _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
@@ -33,12 +33,4 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask |
 
 
 def _plain(column: Column, values: pa.Array) -> pa.Array:
-    kind = column.type.kind
-    if kind is Kind.CHAR:
-        return pc.ascii_rtrim(values, characters=" ")
-    if kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP):
-        is_date = kind is Kind.DATE
-        number = values.cast(pa.int32() if is_date else pa.int64())
-        real = pc.greater_equal(number, FIRST_REAL_DAY if is_date else FIRST_REAL_MICROSECOND)
-        return pc.if_else(real, values, pa.scalar(None, values.type))
-    return values
+    return pc.ascii_rtrim(values, characters=" ") if column.type.kind is Kind.CHAR else only_real(values)

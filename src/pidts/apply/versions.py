@@ -20,15 +20,15 @@ def can_be_version(column: Column) -> bool:
 
 def ranks(values: pa.Array) -> Numbers:
     """Values as numbers in the same order; NULL, and dates that no calendar has, are 0."""
-    known = _real(values)
+    known = only_real(values)
     numbers = np.zeros(len(values), np.int64)
     is_known = known.is_valid().to_numpy(zero_copy_only=False)
     numbers[is_known] = pc.rank(known.drop_null(), "ascending", tiebreaker="dense").to_numpy()
     return numbers
 
 
-def _real(values: pa.Array) -> pa.Array:
-    """Some targets keep NULL for what is no date, so that its version would be another one when it is read back."""
+def only_real(values: pa.Array) -> pa.Array:
+    """NULL for what is no date: some targets keep that, so that another value would come back than was written."""
     if pa.types.is_timestamp(values.type):
         number, first = values.cast(pa.int64()), FIRST_REAL_MICROSECOND
     elif pa.types.is_date(values.type):

@@ -23,7 +23,7 @@ from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
 """Entries that are looked through for what is missing, to call a break by its name."""
-_TODO = (
+_ADVICE = (
     "The stretch is fetched again from the source once. If it breaks there again: look at the disk and the memory, "
     "then empty this folder and start again from the target's checkpoint"
 )
@@ -109,7 +109,7 @@ def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry
     told = "events between the two are missing" if is_lost else "entries are not in the log's order"
     what = f"after {last} comes an entry that follows {prev} and ends at {entry.transaction.lsn}: {told}"
     place = Where(source=where.source, position=str(last), file=where.file)
-    return Discontinuity("relay-gap" if is_lost else "relay-disorder", what, where=place, todo=_TODO)
+    return Discontinuity("relay-gap" if is_lost else "relay-disorder", what, where=place, todo=_ADVICE)
 
 
 def _comes_later(last: Lsn, prev: Lsn, rest: Iterator[LogEntry]) -> bool:

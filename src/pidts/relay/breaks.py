@@ -18,7 +18,7 @@ from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
 """So many sound bytes are enough: what could not be read was in a batch, and that is smaller."""
-_TODO = "Look at the disk; then empty this folder and start again from the target's checkpoint"
+_ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 
 def first_break(reader: RelayReader, since: Lsn) -> Discontinuity | None:
@@ -72,4 +72,4 @@ def _damaged(reader: RelayReader, error: DecodeError | Discontinuity, segment: i
     folder = reader.folder
     where = Where(source=folder.source_id, position=str(after), file=str(folder.log(segment)))
     what = error.what if isinstance(error, Discontinuity) else f"events behind {after} are damaged: {error.what}"
-    return Discontinuity("relay-corrupt", what, where=where, todo=_TODO)
+    return Discontinuity("relay-corrupt", what, where=where, todo=_ADVICE)

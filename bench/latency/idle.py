@@ -1,6 +1,6 @@
 """What does a task cost that has nothing to do?
 
-    python bench/idle/run.py [--target postgres] [--seconds 60]
+    python bench/latency/idle.py [--target postgres] [--seconds 60]
 
 The source commits nothing, its heartbeats come. Counted is the processor time of all processes of the task (the driver,
 the JVM, Spark's Python processes, the replicator) as the kernel keeps it; of the JVM also by thread.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-import yaml
+from followed import task_file, wait_for_batch
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -60,7 +60,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         cursor.execute("INSERT INTO bench.t VALUES (1), (2), (3)")
     log = folder / "run.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "pidts", "run", str(task_file(source, target, folder)), "--debug"]
+        command = [sys.executable, "-m", "pidts", "run", str(task_file("idle", source, target, folder)), "--debug"]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         wait_for_batch(run, log)
@@ -127,37 +127,6 @@ def kind(pid: int, root: int) -> str:
         if words in command:
             return name
     return "other"
-
-
-def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and run.poll() is None:
-        if "batch done" in log.read_text():
-            return
-        time.sleep(0.2)
-    raise RuntimeError(f"the run has not begun\n{log.read_text()[-2000:]}")
-
-
-def task_file(source: Server, target: Server, folder: Path) -> Path:
-    about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
-    about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
-    task = {
-        "name": "idle",
-        "task-mode": "all",
-        "target-database": about,
-        "mysql-instances": [
-            {
-                "source-id": "one",
-                "from": {"host": source.host, "port": source.port, "user": source.user, "password": source.password},
-                "block-allow-list": "ours",
-            }
-        ],
-        "block-allow-list": {"ours": {"do-dbs": ["bench"]}},
-        "pidts": {"relay": str(folder / "relay"), "spark": {"master": "local[2,4]"}},
-    }
-    path = folder / "idle.yaml"
-    path.write_text(yaml.safe_dump(task))
-    return path
 
 
 def parsed() -> argparse.Namespace:

@@ -1,0 +1,45 @@
+"""A task that follows one database of a source, as these benches run it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pidts.sandbox import Server
+
+
+def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the run, whose output `log` takes, has done its first one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and run.poll() is None:
+        if "batch done" in log.read_text():
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"the run has not begun\n{log.read_text()[-2000:]}")
+
+
+def task_file(name: str, source: Server, target: Server, folder: Path) -> Path:
+    """From the source's database `bench` to the target."""
+    about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
+    about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
+    task = {
+        "name": name,
+        "task-mode": "all",
+        "target-database": about,
+        "mysql-instances": [
+            {
+                "source-id": "one",
+                "from": {"host": source.host, "port": source.port, "user": source.user, "password": source.password},
+                "block-allow-list": "ours",
+            }
+        ],
+        "block-allow-list": {"ours": {"do-dbs": ["bench"]}},
+        "pidts": {"relay": str(folder / "relay"), "spark": {"master": "local[2,4]"}},
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(task))
+    return path
