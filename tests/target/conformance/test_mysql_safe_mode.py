@@ -130,3 +130,13 @@ def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
     write(session, change(structure, upserts=list(enumerate(here))))
     write(session, replace(change(structure, upserts=[(90, b"a_%"), (91, b"\x00'\\more"), (92, b"a")]), safe=True))
     assert [row[0] for row in content(session, structure)] == [1, 3, 5, 90, 91, 92]
+
+
+def test_a_rival_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
+    """What was written before it was met is written again, and nothing of it twice."""
+    made(session, name, "id int PRIMARY KEY, u int UNIQUE")
+    structure = table(name, {"id": INT, "u": INT}, unique=["u"])
+    write(session, change(structure, upserts=[(90_000, 8_500), (90_001, 90_001), (9, 3)]))
+    wanted = [(number, number) for number in range(20_000)]
+    write(session, replace(change(structure, upserts=wanted, deletes=[(90_001,)]), safe=True))
+    assert content(session, structure) == wanted

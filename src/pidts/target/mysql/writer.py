@@ -18,14 +18,17 @@ condition can speak of its new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
 from pidts.reduce import NetChange
+from pidts.target.ahead import ahead
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import Limits, joined, literals, statements, tuples, wrapped
@@ -43,8 +46,12 @@ _ROWS = 1000
 _KEYS = 1000
 _COMPOSITE_KEYS = 200
 _SIZE = 4 << 20
-_PART = 64 << 20
-"""Bytes of Arrow data that are turned into text at once."""
+_PART_ROWS = 8_000
+_PART = 16 << 20
+"""Rows, and bytes of Arrow data, that are turned into text at once."""
+_DUPLICATE = (1062, 1586)
+
+_T = TypeVar("_T")
 
 Warnings = Callable[[], list[tuple[int, str]]]
 
@@ -62,6 +69,28 @@ class _Plan:
     """Empty for a table without a key: its rows are only added."""
     never_null: tuple[str, ...]
     """Columns in which the server writes a value of its own for NULL, without an error."""
+
+    @property
+    def rivalled(self) -> bool:
+        """Whether a row can stand in the way of another one's."""
+        return bool(self.update) and len(self.found.unique) > 1
+
+
+class _Collision(Halted):
+    """A row would be written over another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Rows as SQL, to be cut into statements."""
+
+    head: bytes
+    rows: pa.Array
+    tail: bytes
+    cut: int
+    """Bytes between two rows."""
+    most: int
+    """Rows in one statement."""
 
 
 class Writer:
@@ -84,13 +113,28 @@ class Writer:
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
         else:
-            for part in _parts(change.deletes):
-                self._delete(plan, part)
-        if change.safe and plan.update:
-            for part in _parts(change.upserts):
-                self._remove_rivals(plan, part)
-        for part in _parts(change.upserts):
-            self._upsert(plan, part)
+            self._run(plan, _each(partial(_removal, plan), change.deletes))
+        if change.safe and plan.rivalled:
+            self._upsert_safely(plan, change.upserts)
+        else:
+            self._upsert(plan, change.upserts)
+
+    def _upsert_safely(self, plan: _Plan, rows: pa.Table) -> None:
+        """Rivals are rare, and looking for them costs as much as writing: not before one is in the way."""
+        if not self._server.tidb:  # its refusal of a rival may mean something else
+            self._exchange.later(b"SAVEPOINT pidts_upsert")
+            try:
+                self._upsert(plan, rows)
+                self._exchange.flush()
+            except (Refused, _Collision) as error:
+                if isinstance(error, Refused) and error.number not in _DUPLICATE:
+                    raise
+                self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
+            else:
+                return
+        for texts in _each(partial(_rivals, plan), rows):
+            self._run(plan, texts)
+        self._upsert(plan, rows)
 
     def forget(self) -> None:
         """After DDL."""
@@ -153,26 +197,6 @@ class Writer:
             return f"(SELECT {either} UNION ALL SELECT {either})"
         return "9" * 30 if table.column(guard).type.is_integer else "NULL"
 
-    def _delete(self, plan: _Plan, keys: pa.Table) -> None:
-        """A list of pairs is not looked up by index on every server; alternatives of conditions are."""
-        table = plan.table
-        values = [literals(table.column(name), keys[name]) for name in table.identity]
-        target = qualified(table.name)
-        if len(values) == 1:
-            head = f"DELETE FROM {target} WHERE {identifier(table.identity[0])} IN (".encode()
-            self._run(plan, head, wrapped(values[0], b"", b","), 1, _KEYS, b")")
-            return
-        equal = [
-            wrapped(v, f"{identifier(name)}=".encode(), b"") for name, v in zip(table.identity, values, strict=True)
-        ]
-        alternatives = wrapped(joined(equal, b" AND "), b"(", b") OR ")
-        self._run(plan, f"DELETE FROM {target} WHERE ".encode(), alternatives, 4, _COMPOSITE_KEYS)
-
-    def _remove_rivals(self, plan: _Plan, rows: pa.Table) -> None:
-        head = f"DELETE FROM {qualified(plan.table.name)} WHERE ".encode()
-        for alternatives in conflicts(plan.table, plan.found, rows):
-            self._run(plan, head, alternatives, 4, _COMPOSITE_KEYS)
-
     def _remove_copies(self, plan: _Plan, rows: pa.Table, times: pa.Int64Array) -> None:
         name, first = str(plan.table.name), 0
         remover = CopyRemover(
@@ -195,15 +219,12 @@ class Writer:
         if odd is not None:
             self._upsert_invalid_labels(plan, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
-        for sql, _, _ in statements(plan.insert, self._values(plan, rows), plan.update, self._limits, cut=1):
-            self._upsert_later(plan, sql)
-
-    def _values(self, plan: _Plan, rows: pa.Table) -> pa.Array:
-        return tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
+        for text in _each(partial(_rows, plan), rows):
+            for sql in self._statements(text):
+                self._upsert_later(plan, sql)
 
     def _upsert_invalid_labels(self, plan: _Plan, rows: pa.Table) -> None:
         """An enum's index 0 is refused in strict mode: these few rows go without it, and each warning is read."""
-        limits = Limits(_ROWS // 10, self._limits.size, self._limits.packet)
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._exchange.later(
@@ -211,7 +232,7 @@ class Writer:
         )
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
         warned: list[int] = []
-        for sql, _, _ in statements(plan.insert, self._values(plan, rows), plan.update, limits, cut=1):
+        for sql in self._statements(replace(_rows(plan, rows), most=_ROWS // 10)):
             warned.clear()
             self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings))
             self._exchange.flush()
@@ -223,10 +244,15 @@ class Writer:
                         )
         self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops what waits
 
-    def _run(self, plan: _Plan, head: bytes, rows: pa.Array, cut: int, most: int, tail: bytes = b"") -> None:
-        limits, name = Limits(most, self._limits.size, self._limits.packet), str(plan.table.name)
-        for sql, _, _ in statements(head, rows, tail, limits, cut=cut):
-            self._exchange.later(sql, name)
+    def _run(self, plan: _Plan, texts: Iterable[_Text]) -> None:
+        for text in texts:
+            for sql in self._statements(text):
+                self._exchange.later(sql, str(plan.table.name))
+
+    def _statements(self, text: _Text) -> Iterator[bytes]:
+        limits = replace(self._limits, rows=text.most)
+        for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
+            yield sql
 
     def _upsert_later(self, plan: _Plan, sql: bytes, check: Check | None = None) -> None:
         def explain(error: Refused) -> Halted | None:
@@ -238,9 +264,38 @@ class Writer:
         self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
 
 
+def _rows(plan: _Plan, rows: pa.Table) -> _Text:
+    values = tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
+    return _Text(plan.insert, values, plan.update, cut=1, most=_ROWS)
+
+
+def _removal(plan: _Plan, keys: pa.Table) -> _Text:
+    """A list of pairs is not looked up by index on every server; alternatives of conditions are."""
+    table = plan.table
+    values = [literals(table.column(name), keys[name]) for name in table.identity]
+    head = f"DELETE FROM {qualified(table.name)} WHERE "
+    if len(values) == 1:
+        head += f"{identifier(table.identity[0])} IN ("
+        return _Text(head.encode(), wrapped(values[0], b"", b","), b")", cut=1, most=_KEYS)
+    equal = [wrapped(v, f"{identifier(name)}=".encode(), b"") for name, v in zip(table.identity, values, strict=True)]
+    alternatives = wrapped(joined(equal, b" AND "), b"(", b") OR ")
+    return _Text(head.encode(), alternatives, b"", cut=4, most=_COMPOSITE_KEYS)
+
+
+def _rivals(plan: _Plan, rows: pa.Table) -> list[_Text]:
+    head = f"DELETE FROM {qualified(plan.table.name)} WHERE ".encode()
+    return [_Text(head, rivals, b"", cut=4, most=_COMPOSITE_KEYS) for rivals in conflicts(plan.table, plan.found, rows)]
+
+
+def _each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
+    """What is made of each part of the rows, ahead of its use where there are several."""
+    parts = _parts(rows)
+    return ahead(map(made, parts)) if len(parts) > 1 else map(made, parts)
+
+
 def _collision(plan: _Plan, error: Refused, *, sure: bool) -> Halted:
     what = "a row would overwrite another one that the target holds equal to it in a unique key"
-    return Halted(
+    return _Collision(
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
         where=Where(table=str(plan.table.name)),
@@ -257,7 +312,7 @@ def _parts(rows: pa.Table) -> list[pa.Table]:
     """Text is larger than data; a part at a time keeps the memory bounded."""
     if rows.num_rows == 0:
         return []
-    count = max(1, -(-rows.nbytes // _PART))
+    count = max(-(-rows.num_rows // _PART_ROWS), -(-rows.nbytes // _PART))
     size = -(-rows.num_rows // count)
     return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
 
