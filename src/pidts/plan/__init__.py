@@ -1,7 +1,7 @@
 """Decides what the next batch is; pure functions over the relay's index and the task's state."""
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
-from pidts.plan.copying import ChunkRequest, CopyState, StagedChunk, key_values
+from pidts.plan.copying import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
 from pidts.plan.planner import Limits, Log, Work, WorkKind, next_state
 from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
 
@@ -13,8 +13,10 @@ __all__ = [
     "Limits",
     "Log",
     "LogSlice",
+    "Phase",
     "PlanState",
     "StagedChunk",
+    "Way",
     "Work",
     "WorkKind",
     "dealing_of",

@@ -1,16 +1,29 @@
-"""How far the full copy of a table has come, and the chunks by which it goes on.
+"""How far the full copy of a table has come, and the requests by which it goes on.
 
-A chunk is read in one batch and written in the next. Between the two lies its *window*: the chunk was read after
-everything in the first batch had happened on the source, and before the position `high` that the source had when the
-reading was over. The batch that writes the chunk therefore starts before the window and is made to end behind it, and
-inside that batch every change of the log wins over the copied row. A row that was deleted between its reading and its
-writing stays deleted; a row that was not touched in the window is what it was when it was read.
+A request is read in one batch, after that batch's changes of the log are in the target, and settled by the next. What
+it reads is one or several neighbouring *chunks*, side by side. Between the two batches lies its *window*: the rows were
+read after everything in the first batch had happened on the source (`low`), and before the position `high` that the
+source had when the reading was over. The batch that settles the request starts before the window and is made to end
+behind it, so whatever it writes of the log is newer than what was read.
+
+Rows that nobody has on the target are loaded as soon as they are read, in a transaction of their own, while no worker
+has gone behind `low`; see `pidts.apply.load`. A chunk of which the target holds a row, or a unique value, already is
+kept aside (`waiting`), and is reduced together with the log of its window by the batch that settles it: there every
+change of the log wins over the copied row. Either way a row that was deleted between its reading and its writing is
+gone when that batch is done, and a row that was not touched in the window is what it was when it was read.
+
+A table without a key is read whole, from one snapshot. None of its changes is carried before that is settled, and the
+request only counts if the log has none between its `low` and its `high`.
+
+A table that is repaired (`Way.REPAIR`) has rows on the target. After its rows were brought, the target's are gone
+through for those that the source has not (`Phase.EXTRAS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pidts.model import Lsn, TableName
@@ -18,9 +31,28 @@ from pidts.model import Lsn, TableName
 KeyValues = tuple[Any, ...]
 
 
+class Way(StrEnum):
+    """What the target has of a table when its copy begins."""
+
+    NEW = "new"
+    """Nothing."""
+    REPAIR = "repair"
+    """Rows, of which nobody knows whether they are right."""
+
+
+class Phase(StrEnum):
+    """What is copied."""
+
+    ROWS = "rows"
+    EXTRAS = "extras"
+    """Rows of the target that the source has not; keys are the target's, in its order."""
+    FINISH = "finish"
+    """Nothing is read: what is better made when all rows are there, keys and counters."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
-    """Read up to `limit` rows of a table whose key lies behind `after` and not behind `upto`."""
+    """Read up to `parts` chunks of `limit` rows of a table whose key lies behind `after` and not behind `upto`."""
 
     table: TableName
     number: int
@@ -29,6 +61,11 @@ class ChunkRequest:
     upto: KeyValues | None
     """The table's highest key when its copy began; None for the first chunk, whose reading finds it."""
     limit: int
+    parts: int = 1
+    phase: Phase = Phase.ROWS
+    way: Way = Way.NEW
+    whole: bool = False
+    """All rows at once, of a table without a key."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -38,6 +75,10 @@ class ChunkRequest:
             "after": self.after,
             "upto": self.upto,
             "limit": self.limit,
+            "parts": self.parts,
+            "phase": self.phase.value,
+            "way": self.way.value,
+            "whole": self.whole,
         }
 
     @classmethod
@@ -49,12 +90,16 @@ class ChunkRequest:
             key_values(data["after"]),
             key_values(data["upto"]),
             data["limit"],
+            data["parts"],
+            Phase(data["phase"]),
+            Way(data["way"]),
+            data["whole"],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedChunk:
-    """A chunk that was read and waits to be written.
+    """A request that was carried out and waits to be settled.
 
     `stale` says that the source refused to read these columns: the table has changed, and the log will say how.
     """
@@ -62,10 +107,20 @@ class StagedChunk:
     request: ChunkRequest
     high: Lsn
     rows: int
+    """All that were read, loaded or waiting."""
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool
     stale: bool = False
+    low: Lsn | None = None
+    waiting: int = 0
+    """Rows that the settling batch has to write; the others are on the target already."""
+    bytes: int = 0
+    """Of the largest of its chunks, in memory; with its rows and seconds it tells how large the next should be."""
+    largest: int = 0
+    """Rows of that chunk."""
+    seconds: float = 0.0
+    """For which that chunk was read and loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +134,17 @@ class CopyState:
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
-    """The chunk that the batch which led to this state has read."""
+    """What the batch which led to this state has read."""
+    way: Way = Way.NEW
+    phase: Phase = Phase.ROWS
+    limit: int = 0
+    """Rows of a chunk, as the last ones have shown to be right; 0: nobody has tried yet."""
+    estimate: int = 0
+    """Rows in all, as the source guessed when the copy began; 0 where it could not."""
+    since: Lsn | None = None
+    """The log up to here does not concern the table: it joined the task there, or was copied whole as of there."""
+    keyless: bool = False
+    """It has no key: it is copied whole, and until that is settled none of its changes is carried."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -90,12 +155,24 @@ class CopyState:
             "rows": self.rows,
             "done": self.done,
             "reading": None if self.reading is None else self.reading.to_json(),
+            "way": self.way.value,
+            "phase": self.phase.value,
+            "limit": self.limit,
+            "estimate": self.estimate,
+            "since": None if self.since is None else str(self.since),
+            "keyless": self.keyless,
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CopyState:
         """The inverse of `to_json`."""
         return cls(
+            way=Way(data.get("way", Way.NEW)),
+            phase=Phase(data.get("phase", Phase.ROWS)),
+            limit=data.get("limit", 0),
+            estimate=data.get("estimate", 0),
+            since=Lsn.parse(data["since"]) if data.get("since") else None,
+            keyless=data.get("keyless", False),
             after=key_values(data["after"]),
             upto=key_values(data["upto"]),
             reads=data["reads"],
