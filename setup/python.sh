@@ -46,6 +46,8 @@ need_environment() {
   pip_install --no-deps --no-build-isolation --editable .
   say 'compiling what decodes the log'
   .venv/bin/python -m pidts.replicate.warm || true
+  say 'keeping what Spark loads, so that it starts faster'
+  .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
   echo "$key" >.venv/ready-for-run
   [ "$1" != test ] || echo "$key" >.venv/ready-for-test
 }

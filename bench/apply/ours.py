@@ -101,25 +101,30 @@ class Task:
 
     def run(self, target: TargetServer, workers: int) -> dict[str, Any]:
         """Until synced."""
-        scratch, log = self._folder / "scratch", self._folder / "run.log"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        path = self.file(target, workers)
-        begun = time.time()
-        with log.open("wb") as output:
-            done = subprocess.run(
-                [*_PIDTS, "run", str(path), "--until-synced", "--json", "--debug"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env={**os.environ, "TMPDIR": str(scratch)},
-                timeout=600,
-                check=False,
-            )
-        if done.returncode:
-            raise RuntimeError(log.read_text()[-3000:])
-        summary = json.loads(done.stdout.decode().splitlines()[-1])
-        return told(log.read_text(), begun, sum(summary["rows"].values()))
+        log, begun, rows = run_task(self.file(target, workers), self._folder)
+        return told(log, begun, sum(rows.values()))
+
+
+def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
+    """Until synced: what the run has logged, when it was started, and how many rows it has done."""
+    scratch, log = folder / "scratch", folder / "run.log"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    begun = time.time()
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*_PIDTS, "run", str(path), "--until-synced", "--json", "--debug"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            timeout=1800,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(log.read_text()[-3000:])
+    rows: dict[str, int] = json.loads(done.stdout.decode().splitlines()[-1])["rows"]
+    return log.read_text(), begun, rows
 
 
 def told(log: str, begun: float, changes: int) -> dict[str, Any]:

@@ -9,20 +9,15 @@ the same copy of the table was put back. `--quick` is one pair (MariaDB, sb, one
 from __future__ import annotations
 
 import argparse
-import json
-import operator
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import rivals
+from measured import about, keep, told
 from ours import Task
 from targets import KINDS, TargetServer, target_server
 from workload import SCHEMA, SHAPES, Log, Source
@@ -38,8 +33,7 @@ _SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log
 
 def main() -> None:
     options = parsed()
-    about = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    about |= {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
+    command = about(options)
     runs: list[dict[str, Any]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-apply-", dir=options.folder)))
@@ -47,20 +41,7 @@ def main() -> None:
         for shape in options.shapes.split(","):
             runs += of_shape(shape, folder / shape, options)
     if options.result:
-        keep(options.result, about, runs)
-
-
-def keep(path: Path, about: dict[str, Any], runs: list[dict[str, Any]]) -> None:
-    """Beside what other commands have measured of other pairs."""
-    known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
-    place = operator.itemgetter("target", "table", "rows_per_transaction", "by")
-    new = {place(run) for run in runs}
-    known["commands"].append(about)
-    number = len(known["commands"])
-    known["runs"] = [run for run in known["runs"] if place(run) not in new] + [
-        {**run, "command": number} for run in runs
-    ]
-    path.write_text(json.dumps(known, indent=1) + "\n")
+        keep(options.result, command, runs, "target", "table", "rows_per_transaction", "by")
 
 
 def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -94,8 +75,8 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
                     if name not in options.contenders.split(","):
                         continue
                     target.reset()
-                    about = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
-                    runs.append(told(about | contender()))
+                    place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
+                    runs.append(told(place | contender()))
                     if runs[-1]["changes"] == log.changes and target.count() != expected(options.rows, log.changes):
                         raise AssertionError(f"{name} has not written all: {target.count()} rows")
                 target.down()
@@ -139,11 +120,6 @@ def tell_ratios(runs: list[dict[str, Any]], kind: str, shape: str, size: int) ->
         told({"ours against": {name: round(rates["ours"] / rate, 2) for name, rate in rates.items() if name != "ours"}})
 
 
-def told(result: dict[str, Any]) -> dict[str, Any]:
-    print(json.dumps(result), flush=True)
-    return result
-
-
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(KINDS))
@@ -162,19 +138,6 @@ def parsed() -> argparse.Namespace:
         options.targets, options.shapes, options.sizes = "mariadb", "sb", "1"
         options.rows, options.changes = min(options.rows, 300_000), min(options.changes, 200_000)
     return options
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-    }
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ BENCH = Path(__file__).parent.parent
 PAGE = BENCH.parent / "docs" / "performance.md"
 NAMES = {"mariadb": "MariaDB 10.11", "mysql97": "MySQL 9.7", "postgres": "PostgreSQL"}
 TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key"}
+COPIERS = ("mysqldump", "pg_chameleon")
 RIVALS = ("bulk", "single", "native0", "native4")
 
 
 def main() -> None:
     page = PAGE.read_text()
-    for name, rows in (("apply", applied()), ("latency", latency()), ("idle", idle())):
+    for name, rows in (("apply", applied()), ("copy", copied()), ("latency", latency()), ("idle", idle())):
         if rows:
             text = "\n".join(rows)
             page = re.sub(rf"(<!-- {name} -->\n).*?(<!-- end -->)", rf"\g<1>{text}\n\g<2>", page, flags=re.DOTALL)
@@ -52,6 +53,24 @@ def applied() -> list[str]:
         cells = (NAMES[target], TABLES[table], f"{size:,}", f"{ours:,}", bulk or "-", *times, second)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def copied() -> list[str]:
+    pairs: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for run in results("copy").get("runs", ()):
+        pairs.setdefault((run["tables"], run["source"], run["target"]), {})[run["by"]] = run
+    lines = []
+    for (tables, source, target), runs in sorted(pairs.items()):
+        rates = {name: run["rows_per_second"] for name, run in runs.items()}
+        limit, ours = max(rates.get("limit", 0), rates.get("limit2", 0)), rates.get("ours")
+        if ours and limit:
+            names = "; ".join(TABLES[name] for name in tables.split(","))
+            others = [f"{ours / rates[name]:.1f} x" if name in rates else "-" for name in COPIERS]
+            start = f"{runs['ours']['start_seconds']} s"
+            cells = f"{NAMES[source]} → {NAMES[target]}", names, f"{ours:,}", f"{ours / limit:.2f}", *others, start
+            lines.append(f"| {' | '.join(cells)} |")
+    head = "| | tables | ours, rows a second | of the limit | mariadb-dump, piped | pg_chameleon | start |"
+    return lines and [head, "|" + "---|" * 7, *lines]
 
 
 def latency() -> list[str]:

@@ -80,6 +80,10 @@ class TargetServer:
             cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET utf8mb4")
             cursor.execute(f"ANALYZE TABLE {self._table}")
         connection.close()
+        self.keep_base()
+
+    def keep_base(self) -> None:
+        """What the server has now is what `reset` puts back."""
         self.server.restart()
         self.server.restart()  # what the first start after a load still had to do is done
         self.down()
@@ -92,6 +96,10 @@ class TargetServer:
         shutil.rmtree(self._folder / "data")
         self._copy("base", "data")
         self.server.start()
+        if self._table:
+            self._warm()
+
+    def _warm(self) -> None:
         connection = self.connect()
         cursor = connection.cursor()
         for order in ("id", "code"):

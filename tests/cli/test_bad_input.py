@@ -126,11 +126,13 @@ def test_an_unknown_key(run: Any) -> None:
     assert error["where"]["line"] == 11
 
 
-def test_a_table_without_a_key(run: Any, own_source: Server, run_sql: RunSql, database: str) -> None:
-    run_sql(own_source, f"CREATE TABLE {database}.keyless (a INT)")
+def test_a_table_whose_log_tells_old_versions_of_rows(
+    run: Any, own_source: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(own_source, f"CREATE TABLE {database}.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
     code, error = run()
     assert code == 3
-    assert f"{database}.keyless" in json.dumps(error)
+    assert f"{database}.v is system-versioned" in error["what"]
 
 
 def test_a_structure_that_the_catalogue_does_not_tell(

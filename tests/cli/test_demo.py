@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PROGRAM = "from pidts.cli.app import main; main()"
+DEMO = Path(__file__).parents[2] / "demo"
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def folder() -> Iterator[Path]:
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "demo", *options],
+        [DEMO, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,7 +22,7 @@ COPYING = Progress(
     rate=1234.5,
     tables=(
         TableProgress(name="a.waiting"),
-        TableProgress(name="a.open", copied=500, estimate=1000),
+        TableProgress(name="a.open", copied=500, estimate=1000, rate=100.0),
         TableProgress(name="a.ready", copied=44_500, done=True),
     ),
     message="[red]hello",
@@ -32,7 +32,7 @@ COPYING = Progress(
 def test_a_line_tells_everything() -> None:
     assert view.line(COPYING) == (
         "shop: copy; rows 1 inserted, 2 updated, 3 deleted, 45000 copied; 1234 rows/s; lag 0.2 s; "
-        "at bin.000003:42; 1 of 3 tables copied; [red]hello"
+        "at bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
 
 
@@ -56,6 +56,7 @@ def test_a_picture_shows_open_tables_first_and_takes_no_name_for_markup() -> Non
     assert "[red]hello" in shown
     assert shown.index("a.open") < shown.index("a.waiting")
     assert "500 of about 1,000" in shown
+    assert "100 rows/s, 0:05 to go" in shown
     assert "1 copied" in shown
     assert "a.ready" not in shown
 
@@ -71,6 +72,12 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
             "position": 42,
         },
         "rows": {"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000},
+        "tables": [
+            {"name": "a.waiting", "copied": 0, "estimate": 0, "done": False, "phase": "rows"},
+            {"name": "a.open", "copied": 500, "estimate": 1000, "done": False, "phase": "rows"},
+            {"name": "a.ready", "copied": 44_500, "estimate": 0, "done": True, "phase": "rows"},
+        ],
+        "eta_seconds": 5.0,
         "batches": 9,
         "seconds": 12.0,
         "locked_rows": 0,

@@ -1,18 +1,20 @@
-"""A chunk of a table and the two positions between which it was read."""
+"""Rows of a table and the two positions between which they were read."""
 
 from __future__ import annotations
 
 import pytest
 
-from pidts.copy import read_chunk
+from pidts.copy import Range, highest, ranges, read_keys, read_range, read_snapshot
 from pidts.model import Table, TableName
 from pidts.model.errors import Halted, Transient
 from pidts.sandbox import start_mysql97
-from pidts.source import Session, connect, log_end, query, read_structure
+from pidts.source import Session, StructureChanged, connect, log_end, query, read_structure
+
+ALL = Range(None, None, is_last=True)
 
 
-def make(session: Session, database: str, rows: int) -> Table:
-    query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, v VARCHAR(9)) ENGINE=InnoDB")
+def make(session: Session, database: str, rows: int, columns: str = "a INT PRIMARY KEY, v VARCHAR(9)") -> Table:
+    query(session, f"CREATE TABLE {database}.t ({columns}) ENGINE=InnoDB DEFAULT CHARSET latin1")
     if rows:
         query(session, f"INSERT INTO {database}.t VALUES " + ", ".join(f"({number}, 'x')" for number in range(rows)))
     table = read_structure(session, TableName(database, "t"))
@@ -20,52 +22,75 @@ def make(session: Session, database: str, rows: int) -> Table:
     return table
 
 
-def test_chunks_bring_the_whole_table(mysql_like, config_of, open_session, database):
-    table = make(open_session(mysql_like), database, 7)
-    seen, key, done = [], None, False
-    while not done:
-        chunk = read_chunk(config_of(mysql_like), table, key, 3)
-        seen += chunk.rows.column("a").to_pylist()
-        key, done = chunk.last_key, chunk.done
-        assert not chunk.stale
-    assert seen == list(range(7))
+def test_ranges_bring_the_whole_table(mysql_like, config_of, open_session, database):
+    session = open_session(mysql_like)
+    table = make(session, database, 7)
+    cut = ranges(session, table, None, highest(session, table), 3, 9)
+    chunks = [read_range(config_of(mysql_like), table, one) for one in cut]
+    assert [chunk.rows.column("a").to_pylist() for chunk in chunks] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert not any(chunk.stale for chunk in chunks)
+    assert len({chunk.server for chunk in chunks}) == 1
 
 
-def test_an_empty_table_is_done_at_once(mysql_like, config_of, open_session, database):
-    table = make(open_session(mysql_like), database, 0)
-    chunk = read_chunk(config_of(mysql_like), table, None, 3)
-    assert (chunk.rows.num_rows, chunk.last_key, chunk.done) == (0, None, True)
+def test_an_empty_table_has_no_highest_key(mysql_like, config_of, open_session, database):
+    session = open_session(mysql_like)
+    table = make(session, database, 0)
+    assert highest(session, table) is None
+    assert read_range(config_of(mysql_like), table, ALL).rows.num_rows == 0
 
 
 def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session, database):
     session = open_session(mysql_like)
     table = make(session, database, 3)
     before = log_end(session)
-    chunk = read_chunk(config_of(mysql_like), table, None, 10)
+    chunk = read_range(config_of(mysql_like), table, ALL)
+    found = read_keys(config_of(mysql_like), table, chunk.rows.slice(1))
+    assert found.rows.to_pydict() == {"a": [1, 2]}
     after = log_end(session)
-    places = [(place.log_index, place.offset) for place in (before, chunk.low, chunk.high, after)]
+    places = [
+        (place.log_index, place.offset) for place in (before, chunk.low, chunk.high, found.low, found.high, after)
+    ]
     assert places == sorted(places)
 
 
-def test_a_changed_table_gives_a_stale_chunk(mysql_like, config_of, open_session, database):
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {t} DROP COLUMN v",
+        "ALTER TABLE {t} MODIFY v VARCHAR(9) CHARACTER SET utf8mb4",
+        "ALTER TABLE {t} MODIFY v VARBINARY(9)",
+        "ALTER TABLE {t} MODIFY a BIGINT",
+        "ALTER TABLE {t} MODIFY a INT UNSIGNED",
+        "ALTER TABLE {t} DROP PRIMARY KEY",
+        "DROP TABLE {t}",
+    ],
+)
+def test_a_changed_table_gives_a_stale_chunk(mysql_like, config_of, open_session, database, change):
+    """Also where what comes could be read: text in another charset would be other text."""
     session = open_session(mysql_like)
     table = make(session, database, 3)
-    query(session, f"ALTER TABLE {database}.t DROP COLUMN v")
-    chunk = read_chunk(config_of(mysql_like), table, None, 10)
-    assert (chunk.stale, chunk.rows.num_rows, chunk.last_key, chunk.done) == (True, 0, None, False)
-    assert chunk.rows.schema == table.arrow
-    query(session, f"DROP TABLE {database}.t")
-    assert read_chunk(config_of(mysql_like), table, None, 10).stale
+    upto = highest(session, table)
+    query(session, change.format(t=f"{database}.t"))
+    (one,) = ranges(session, table, None, upto, 3, 9)
+    assert one.is_last
+    chunk = read_range(config_of(mysql_like), table, one)
+    assert (chunk.stale, chunk.rows.num_rows, chunk.rows.schema) == (True, 0, table.arrow)
+    if "PRIMARY" not in change:  # Without a key, all rows are read as before.
+        assert read_keys(config_of(mysql_like), table, table.arrow.empty_table()).rows.num_rows == 0
+        with read_snapshot(config_of(mysql_like), table) as snapshot:
+            assert (snapshot.stale, list(snapshot.batches)) == (True, [])
+    if "v" not in change:
+        with pytest.raises(StructureChanged):
+            highest(session, table)
+    assert query(session, "SELECT 'é'") == [("é",)], "the session is as it was"
 
 
 def test_text_that_is_none_is_an_error_and_not_a_change(mysql_like, config_of, open_session, database):
     session = open_session(mysql_like)
-    table = make(session, database, 0)
-    query(session, f"CREATE TABLE {database}.b (a INT PRIMARY KEY, v VARBINARY(9))")
-    query(session, f"INSERT INTO {database}.b VALUES (1, X'c328')")
-    wrong = Table(TableName(database, "b"), table.columns, table.keys)
+    table = make(session, database, 0, "a INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET tis620")
+    query(session, f"INSERT INTO {database}.t VALUES (1, X'41DB')")
     with pytest.raises(Halted) as refused:
-        read_chunk(config_of(mysql_like), wrong, None, 10)
+        read_range(config_of(mysql_like), table, ALL)
     assert refused.value.code == "undecodable-text"
 
 
@@ -73,13 +98,22 @@ def test_without_gtids_a_chunk_waits_for_writers(config_of):
     """A transaction that the log holds already still has its rows locked: reading past the lock would lose it."""
     options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--innodb-lock-wait-timeout=1"]
     with start_mysql97(options=options) as server:
-        session = connect(config_of(server))
+        config, session = config_of(server), connect(config_of(server))
         query(session, "CREATE DATABASE d")
         table = make(session, "d", 3)
-        assert read_chunk(config_of(server), table, None, 10).rows.num_rows == 3
+        assert read_range(config, table, ALL).rows.num_rows == 3
         query(session, "BEGIN")
         query(session, "UPDATE d.t SET v = 'y' WHERE a = 1")
         with pytest.raises(Transient) as waiting:
-            read_chunk(config_of(server), table, None, 10)
+            read_range(config, table, ALL)
+        assert waiting.value.code == "source-busy"
+        with pytest.raises(Transient) as waiting, read_snapshot(config, table):
+            pass
+        assert waiting.value.code == "source-busy"
+        query(session, "COMMIT")
+        end = log_end(session)
+        with read_snapshot(config, table) as snapshot:
+            query(session, "UPDATE d.t SET v = 'z'")  # Nobody is kept from writing while it is read.
+            assert [row["v"] for rows in snapshot.batches for row in rows.to_pylist()] == ["x", "y", "x"]
+            assert snapshot.low == snapshot.high == end
         session.close()
-    assert waiting.value.code == "source-busy"

@@ -44,7 +44,12 @@ def commands(name: str) -> list[str]:
 
 def test_every_document_with_commands_has_its_test() -> None:
     documents = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-    assert {name for name in documents if commands(name)} == {"README.md", "CONTRIBUTING.md", "docs/quick-start.md"}
+    assert {name for name in documents if commands(name)} == {
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/quick-start.md",
+        "docs/verify.md",
+    }
 
 
 def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
@@ -60,15 +65,10 @@ def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subproce
     )
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_readme() -> None:
+    """What `./demo` does is looked at in tests/cli/test_demo.py."""
     assert commands("README.md") == ["./demo", "./test"]
-    shown = run("./demo --seconds 1 --json", 240)
-    assert shown.returncode == 0, shown.stderr
-    assert (
-        "0 differences" in shown.stdout + shown.stderr or json.loads(shown.stdout.splitlines()[-1])["differences"] == 0
-    )
     tested = run("./test --collect-only -q tests/plan", 240)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 

@@ -20,7 +20,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.decoding import copied
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Op, Table, TableName, Transient
-from pidts.plan import CopyState, Limits, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
+from pidts.plan import CopyState, Limits, Phase, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
@@ -114,6 +114,9 @@ class Pipeline:
             apply(committer, commit, worker, blobs[worker])
 
     def read(self, request, table, between):
+        """Nothing is loaded ahead: all rows wait."""
+        if request.phase is Phase.FINISH:
+            return StagedChunk(request, self.source.received, 0, None, None, is_last=True), None
         everything = self.source.select_rows(table, None, 1_000_000)
         upto = request.upto or tuple(self.source.last_key(everything, table) or ()) or None
         between()
@@ -122,7 +125,9 @@ class Pipeline:
         between()
         last = self.source.last_key(rows, table)
         done = rows.num_rows < request.limit
-        return StagedChunk(request, self.source.received, rows.num_rows, last and tuple(last), upto, done), rows
+        read = rows.num_rows
+        key = last and tuple(last)
+        return StagedChunk(request, self.source.received, read, key, upto, done, waiting=read, largest=read), rows
 
     @staticmethod
     def work(entry):
@@ -207,7 +212,7 @@ def test_the_target_ends_as_the_source_and_never_goes_back(
     source, target = prepared(table, transactional_ddl=True)
     for step in before:
         play(source, step)
-    limits = Limits(transactions=size, chunk_rows=chunk, idle_entries=idle)
+    limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk, idle_entries=idle)
     shuffled = lambda those: chance.sample(list(those), len(those))  # noqa: E731 - workers run side by side
     pipeline = Pipeline(source, target, workers, limits, copy=True, order=shuffled)
     pending, seen = iter(during), {}

@@ -8,7 +8,7 @@ import pytest
 
 from pidts.batch.pointers import Pointer
 from pidts.model import LogEntry, Lsn
-from pidts.plan import ChunkRequest, CopyState, Held, PlanState, StagedChunk, next_state, plan_between
+from pidts.plan import ChunkRequest, CopyState, Held, Phase, PlanState, StagedChunk, next_state, plan_between
 
 from .made import LIMITS, START, behind, log, table, work_of
 
@@ -129,10 +129,13 @@ def test_a_held_table_is_not_copied_and_others_are():
     assert before.reading == ()
     held = step(before, entries)
     assert [request.table for request in held.reading] == [table("b")]
-    staged = {table("b"): StagedChunk(held.reading[0], held.lsn, 1, (1,), (9,), is_last=True)}
+    staged = {table("b"): StagedChunk(held.reading[0], held.lsn, 1, (1,), (9,), is_last=True, waiting=1)}
     free = step(held, entries, done=[1], staged=staged)
-    assert free.written == held.reading
-    assert free.reading == (ChunkRequest(table("a"), 4, None, None, LIMITS.chunk_rows),)
+    assert free.written == free.settled == held.reading
+    assert free.reading == (
+        ChunkRequest(table("a"), 4, None, None, 2000),
+        ChunkRequest(table("b"), 1, None, None, 0, phase=Phase.FINISH),
+    )
 
 
 def test_a_state_survives_spark_s_offset_log_and_the_target_s_checkpoint():

@@ -8,9 +8,12 @@ from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName
 from pidts.plan import (
     ChunkRequest,
     CopyState,
+    Held,
     Limits,
+    Phase,
     PlanState,
     StagedChunk,
+    Way,
     Work,
     WorkKind,
     next_state,
@@ -112,9 +115,15 @@ def copying(after=None) -> PlanState:
     return PlanState(START, {ORDERS: CopyState(after=after)})
 
 
-def staged(state: PlanState, high: int, *, is_last=False, stale=False) -> dict[TableName, StagedChunk]:
+def staged(state: PlanState, high: int, *, is_last=False, stale=False, **about) -> dict[TableName, StagedChunk]:
+    """What was read in answer to the one request: ten rows."""
     (request,) = state.reading
-    return {ORDERS: StagedChunk(request, Lsn(0, 1, START.offset + high * 100), 10, (10,), (99,), is_last, stale)}
+    told = {"waiting": 10, "largest": 10, "bytes": 1 << 20, "seconds": 0.5, **about}
+    return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, stale, **told)}
+
+
+def at(number: int) -> Lsn:
+    return Lsn(0, 1, START.offset + number * 100)
 
 
 def test_a_copy_begins_by_reading_without_any_log():
@@ -129,9 +138,9 @@ def test_a_chunk_waits_until_the_log_has_passed_its_window():
     assert plan(reading, log("r"), chunk) is None
     after = plan(reading, log("rr"), chunk)
     assert offset(after.lsn) == 2
-    assert after.written == reading.reading
+    assert after.written == after.settled == reading.reading
     assert after.copy[ORDERS].after == (10,)
-    assert after.reading == (ChunkRequest(ORDERS, 1, (10,), (99,), 10),)
+    assert after.reading == (ChunkRequest(ORDERS, 1, (10,), (99,), 80, parts=2),)
 
 
 def test_a_window_longer_than_the_limits_is_not_cut():
@@ -143,7 +152,25 @@ def test_a_batch_that_became_long_writes_no_chunk_and_does_not_wait_for_its_wind
     reading = plan(copying(), [])
     limits = replace(LIMITS, copy_bytes=250)
     after = plan(reading, log("rrrrrrr"), staged(reading, high=5), limits=limits)
-    assert (offset(after.lsn), after.written) == (3, ())
+    assert (offset(after.lsn), after.settled, after.copy[ORDERS].after) == (3, (), None)
+
+
+def test_where_a_window_was_too_long_for_rows_that_wait_less_is_read():
+    limits = replace(LIMITS, chunk_rows=2000, copy_bytes=250)
+    state, asked = plan(PlanState(START, {ORDERS: CopyState(limit=4000)}), [], limits=limits), []
+    while len(asked) < 5:
+        (request,) = state.reading
+        asked.append((request.limit, request.parts))
+        state = replace(plan(state, log("rrr"), staged(state, high=3), limits=limits), lsn=START)
+    assert asked[0] == (4000, 16)
+    assert asked[1:] == [(2000, 1), (1000, 1), (500, 1), (500, 1)]
+
+
+def test_what_is_loaded_is_settled_however_long_its_window_is():
+    reading = plan(copying(), [])
+    limits = replace(LIMITS, copy_bytes=250)
+    after = plan(reading, log("rrrrrrr"), staged(reading, high=5, waiting=0), limits=limits)
+    assert (offset(after.lsn), after.settled, after.written) == (5, reading.reading, ())
 
 
 def test_a_chunk_whose_window_holds_a_ddl_is_read_again():
@@ -185,14 +212,24 @@ def over(state: PlanState, work: Work) -> PlanState:
 
 def test_a_table_with_another_key_is_copied_from_its_beginning():
     work = Work(WorkKind.DDL, recopied=(ORDERS,))
-    assert over(copying((5,)), work).copy[ORDERS].after is None
-    done = PlanState(START, {ORDERS: CopyState(after=(5,), done=True)})
-    assert over(done, work).copy == done.copy
+    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), reads=3, rows=5, way=Way.REPAIR, phase=Phase.EXTRAS)})
+    assert over(begun, work).copy[ORDERS] == replace(
+        CopyState(reads=4, way=Way.REPAIR, reading=ChunkRequest(ORDERS, 3, None, None, 10, way=Way.REPAIR))
+    )
+    ending = PlanState(START, {ORDERS: CopyState(phase=Phase.FINISH)})
+    assert over(ending, work).copy[ORDERS].phase is Phase.ROWS
 
 
-def test_the_last_chunk_ends_the_copy():
+def test_a_copy_ends_with_what_is_better_made_when_all_rows_are_there_and_is_then_told_once():
     reading = plan(copying(), [])
-    assert not plan(reading, [], staged(reading, high=0, is_last=True)).copying
+    ending = plan(reading, [], staged(reading, high=0, is_last=True))
+    assert ending.reading == (ChunkRequest(ORDERS, 1, None, None, 0, phase=Phase.FINISH),)
+    assert ending.copying
+    done = plan(ending, [], staged(ending, high=9, is_last=True))
+    assert (done.copy[ORDERS].done, done.copying, done.settled) == (True, False, ending.reading)
+    assert done.copy_json() == ""
+    assert plan(done, []) is None
+    assert plan(done, log("r")).copy == {}
 
 
 def test_a_dropped_table_is_copied_no_further():
@@ -267,3 +304,48 @@ def test_a_commit_of_unknown_rows_halts_behind_all_that_is_known():
         plan(before, entries)
     assert caught.value.code == "xa-not-received"
     assert offset(plan(PlanState(entries[2].transaction.lsn), entries).lsn) == 4
+
+
+def test_a_source_that_writes_more_than_a_batch_can_hold_does_not_starve_the_copy():
+    limits = replace(LIMITS, copy_bytes=4 * 300)
+    assert plan(copying(), log("rrrrrr"), limits=limits).reading
+    assert not plan(copying(), log("rrrrrrr"), limits=limits).reading
+
+
+def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not_read():
+    entries = log("rdrr")
+    state = PlanState(START, {ORDERS: CopyState(since=at(3))})
+    named = lambda entry: Work(WorkKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else work_of(entry)  # noqa: E731
+    follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
+    end = next_state(state, follow, {}, LIMITS, named)
+    assert (offset(end.lsn), end.due, bool(end.reading)) == (3, None, True)
+    assert [end.concerns(ORDERS, at(number)) for number in (3, 4)] == [False, True]
+    assert plan_between(state, end, follow, named).log == ()
+    last = next_state(end, follow, {}, LIMITS, named)
+    batch = plan_between(end, last, follow, named)
+    assert [piece.begin for piece in batch.log] == [at(3)]
+
+
+def test_a_table_without_a_key_goes_on_from_where_it_was_read():
+    entries = log("rrrr")
+    reading = plan(PlanState(at(1), {ORDERS: CopyState(keyless=True)}), entries[:1])
+    (request,) = reading.reading
+    unquiet = {ORDERS: StagedChunk(request, at(3), 5, None, None, is_last=True, low=at(2))}
+    again = plan(reading, entries, unquiet)
+    assert (again.settled, again.reading[0].number) == ((), 1)
+    quiet = {ORDERS: StagedChunk(request, at(3), 5, None, None, is_last=True, low=at(3))}
+    settled = plan(reading, entries, quiet)
+    assert (settled.settled, settled.held) == ((request,), (Held(frozenset({ORDERS}), at(3)),))
+    follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
+    assert plan_between(reading, settled, follow, work_of).log == ()
+    after = plan(settled, entries)
+    assert [piece.begin for piece in plan_between(settled, after, follow, work_of).log] == [at(3)]
+    assert after.reading[0].phase is Phase.FINISH
+
+
+def test_thousands_of_tables_cost_a_checkpoint_next_to_nothing():
+    names = [TableName("shop", f"table_{number}") for number in range(1000)]
+    waiting = PlanState(START, dict.fromkeys(names, CopyState()))
+    assert len(waiting.copy_json()) < 40_000
+    done = PlanState(START, dict.fromkeys(names, CopyState(done=True, rows=10**6)))
+    assert done.copy_json() == ""

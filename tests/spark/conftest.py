@@ -21,9 +21,14 @@ import pytest
 import yaml
 
 from pidts import sandbox
+from pidts.model import Lsn
+from pidts.plan import PlanState
 from pidts.sandbox import Server
+from pidts.source.position import log_end
 
 PIDTS = [sys.executable, "-m", "pidts"]
+NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, pymysql.err.ProgrammingError)
+"""What a target answers before the task has come to create its tables."""
 
 
 @dataclass
@@ -62,6 +67,20 @@ class Run:
     def stop(self, timeout: float = 60) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
+
+    def wait_until(self, claim: Callable[[], bool], what: str, seconds: float = 240) -> None:
+        """While it runs: one that has ended will not make it true."""
+        deadline = time.monotonic() + seconds
+        while not claim():
+            assert self.process.poll() is None, f"ended before this: {what}\n{self.log.read_text()[-8000:]}"
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.log.read_text()[-8000:]}"
+            time.sleep(0.1)
+
+    def summary(self) -> dict[str, Any]:
+        """Stop it, and what it says in the end, where it was started with `--json`."""
+        assert self.stop() == 0, self.log.read_text()[-8000:]
+        said: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
+        return said
 
 
 def _below(root: int) -> list[int]:
@@ -225,6 +244,52 @@ def open_session() -> Iterator[Callable[..., Any]]:
     yield session
     for one in opened:
         one.close()
+
+
+NOT_THERE = (*NO_TABLE, pymysql.err.OperationalError)
+"""MySQL says so of a missing schema."""
+
+
+class Progress:
+    """How far a task is, by its checkpoints on the target."""
+
+    def __init__(self, target: Any) -> None:
+        self._cursor = target.cursor()
+
+    def states(self) -> list[PlanState]:
+        """Each worker's."""
+        try:
+            self._cursor.execute("SELECT lsn, copy_progress FROM pidts_meta.checkpoint ORDER BY worker")
+        except NOT_THERE:
+            return []
+        return [PlanState.from_checkpoint(Lsn.parse(lsn), copy) for lsn, copy in self._cursor.fetchall()]
+
+    def batches(self) -> int:
+        """How many there have been."""
+        try:
+            self._cursor.execute("SELECT SUM(batch) FROM pidts_meta.checkpoint")
+        except NOT_THERE:
+            return 0
+        return int(self._cursor.fetchone()[0] or 0)
+
+    def is_copied(self) -> bool:
+        states = self.states()
+        return bool(states) and not any(state.copying for state in states)
+
+    def has(self, source: Any) -> Callable[[], bool]:
+        """Whether everything that the source's log has now is there, of all tables."""
+        end = Lsn.at(log_end(source))
+        return lambda: min((state.needs for state in self.states()), default=Lsn(0, 0, 0)) >= end
+
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Nothing is committed meanwhile; what comes to the log then is as much as a batch takes."""
+        self._cursor.execute("BEGIN")
+        self._cursor.execute("SELECT * FROM pidts_meta.checkpoint FOR UPDATE")
+        try:
+            yield
+        finally:
+            self._cursor.execute("ROLLBACK")
 
 
 class Background:

@@ -17,6 +17,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from .conftest import Progress
+
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS = 20_000
 
@@ -89,11 +91,13 @@ def test_a_cluster_copies_and_follows_like_a_local_master(
         pidts={"chunk-rows": 4000},
         workers=2,
     )
-    assert task.sync(200)["rows"]["copied"] == ROWS
+    run, progress = task.start("--json"), Progress(open_session(target))
+    run.wait_until(progress.is_copied, "all is copied")
     cursor.execute(f"UPDATE {database}.item SET price = price + 1 WHERE id % 3 = 0")
     cursor.execute(f"DELETE FROM {database}.item WHERE id % 7 = 0")
-    rows = task.sync(200)["rows"]
-    assert (rows["updated"], rows["deleted"], rows["copied"]) == (ROWS // 3, ROWS // 7, 0)
+    run.wait_until(progress.has(source), "all changes are there")
+    rows = run.summary()["rows"]
+    assert (rows["copied"], rows["updated"], rows["deleted"]) == (ROWS, ROWS // 3, ROWS // 7)
     query = f"SELECT id, name, price FROM {database}.item ORDER BY id"
     cursor.execute(query)
     copied = open_session(target).execute(query).fetchall()

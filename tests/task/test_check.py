@@ -101,26 +101,39 @@ def test_an_incremental_task_needs_its_tables(write: Write, mariadb: Server, dat
 def test_the_command_shows_each_check_and_the_fix(
     write: Write, mariadb: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", database=database)
     path = str(write().path)
     assert run_command(["check", path]) == 3
     shown = capsys.readouterr().out
-    assert "failed  primary_key" in shown
-    assert f"fix: ALTER TABLE `{database}`.`t` ADD PRIMARY KEY" in shown
+    assert "failed  table_schema" in shown
+    assert "fix: Leave the table out" in shown
     assert run_command(["check", path, "--json"]) == 3
     result = json.loads(capsys.readouterr().out)
-    assert [finding["item"] for finding in result["findings"] if not finding["ok"]] == ["primary_key"]
+    assert [finding["item"] for finding in result["findings"] if not finding["ok"]] == ["table_schema"]
 
 
-def test_tables_without_a_key_may_be_followed_but_not_copied(
-    write: Write, mariadb: Server, database: str, run_sql: RunSql
-) -> None:
+def test_tables_without_a_key_are_copied_whole(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
     assert set(failed(write(mode="incremental"))) == {"target_tables"}
     config = write()
-    assert set(failed(config)) == {"primary_key"}
-    begin_on_target(config)
     assert failed(config) == {}
+    (told,) = [finding.message for finding in check_task(config) if finding.item == "primary_key"]
+    assert told == f"without a key, copied whole, from one snapshot, and rows found by all their columns: {database}.t"
+
+
+def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    begin_on_target(config)
+    told = [finding.message for finding in check_task(config) if finding.item == "target_tables"]
+    assert told == ["the task goes on from its checkpoint; 1 tables join it"]
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
+    assert "has rows" in failed(config)["target_tables"]
+    require_fit(config, resync=("*.t",))
 
 
 def test_a_table_that_came_while_the_task_ran_does_not_keep_it_from_starting_again(

@@ -319,9 +319,32 @@ def test_an_instances_own_values_go_before_the_named_ones(load: Load) -> None:
 
 def test_options_of_the_dump_that_may_choose_rows_are_refused(load: Load) -> None:
     used = replaced("    syncer-config-name", "    mydumper-config-name: d\n    syncer-config-name")
-    assert load(used + "mydumpers: {d: {threads: 4, extra-args: '--consistency none'}}\n").notes
+    assert load(used + "mydumpers: {d: {threads: 4, extra-args: '--consistency none'}}\n").notes == ()
     error = refused(load, used + "mydumpers:\n  d:\n    extra-args: '--where id>5'\n")
     assert (error.code, error.where.line) == ("not-supported", 14)
+
+
+@pytest.mark.parametrize(
+    ("instance", "blocks", "threads"),
+    [
+        ([], "", 4),
+        (["mydumper-config-name: d"], "mydumpers: {d: {threads: 2}}", 2),
+        (["loader: {pool-size: 16}"], "", 16),
+        (["mydumper: {threads: 8}", "loader: {pool-size: 3}"], "", 3),
+        (["mydumper: {threads: 8}", "mydumper-thread: 6"], "", 6),
+    ],
+)
+def test_a_copy_has_the_fewer_of_the_dumps_and_the_loaders_threads(
+    load: Load, instance: list[str], blocks: str, threads: int
+) -> None:
+    lines = "".join(f"    {line}\n" for line in instance)
+    text = replaced("    syncer-config-name", f"{lines}    syncer-config-name") + blocks + "\n"
+    assert load(text).copy_threads == threads
+
+
+def test_a_copy_may_be_slowed_down(load: Load) -> None:
+    assert load(TASK).copy_rate == 0
+    assert load(TASK + "pidts: {copy-rate: 5000}\n").copy_rate == 5000
 
 
 def test_a_validator_is_refused_unless_it_does_nothing(load: Load) -> None:

@@ -1,8 +1,10 @@
-"""Two quiet sides: what is named, what is counted, and what counts as equal."""
+"""What is named and counted, what counts as equal, and that nothing in flight is taken for a difference or the reverse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+import threading
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -10,12 +12,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, Transient, calendar
-from pidts.verify import EXACT, POSTGRES, Difference, Finding, Normals, Report, Side, compare, pages
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calendar
+from pidts.verify import EXACT, POSTGRES, Finding, Memory, Normals, Order, Outside, Report, Stopped, compare
+from pidts.verify.match import Matcher
+
+from .world import Flight, Row, Source, Target, Traffic, World, arrow
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=20)
-Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, rows in {"_SPAN_ROWS": 200, "_LEAF_ROWS": 10, "_KEY_ROWS": 100}.items():
+        monkeypatch.setattr(f"pidts.verify.walk.{name}", rows)
+    monkeypatch.setattr("pidts.verify.settle._LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("pidts.verify.settle._FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("pidts.verify.keyless._PAUSE", 0.0)
 
 
 def table(*types: ColumnType, key: int = 1) -> Table:
@@ -25,90 +38,183 @@ def table(*types: ColumnType, key: int = 1) -> Table:
     return Table(TableName("d", "t"), columns, keys)
 
 
-def arrow(table: Table, rows: Rows) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else [()] * len(table.columns)
-    return pa.Table.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, table.arrow, strict=True)], schema=table.arrow
-    )
+def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any) -> World:
+    kinds = types or (INT, INT)
+    return World(table(*kinds), {row[0]: row for row in source}, {row[0]: row for row in target}, **more)
 
 
-def side(rows: Rows, key: int = 1, *, chunk: int = 2, count: int | None = None) -> Side:
-    """Rows in their own order, read two at a time."""
-
-    def chunks(table: Table) -> Iterator[pa.Table]:
-        return (arrow(table, rows[i : i + chunk]) for i in range(0, len(rows), chunk))
-
-    def find(table: Table, keys: pa.Table) -> pa.Table:
-        assert keys.column_names == list(table.identity)
-        wanted = {tuple(row.values()) for row in keys.to_pylist()}
-        return arrow(table, [row for row in reversed(rows) if row[:key] in wanted])
-
-    return Side(rows=chunks, find=find, count=lambda _: len(rows) if count is None else count)
+def run(world: World, **options: Any) -> Report:
+    return compare(Source(world), Target(world), Flight(world), **options)
 
 
-def report(table: Table, source: Rows, target: Rows, *, normals: Normals = EXACT, **options: Any) -> Report:
-    key = len(table.identity)
-    return compare([table], side(source, key), side(target, key), normals=normals, **options)
+def names(report: Report) -> set[str]:
+    return set(map(str, report.examples))
 
 
-def test_equal_sides_in_different_orders_have_no_differences() -> None:
-    rows: Rows = [(n, f"row {n}", None) for n in range(7)]
-    found = report(table(INT, TEXT, INT), rows, rows[::-1])
-    assert (found.rows, found.differences, found.examples, found.equal) == (7, 0, (), True)
+PLACES = [(order, sums) for order in Order for sums in (True, False)]
 
 
-def test_two_empty_sides_are_equal() -> None:
-    assert report(table(INT, INT), [], []).equal
-
-
-def test_missing_extra_and_different_rows_are_named_with_key_and_columns() -> None:
-    two = table(INT, TEXT, INT, TEXT, key=2)
-    source: Rows = [(1, "a", 1, "x"), (1, "b", 1, "x"), (2, "a", None, "x"), (3, "a", 1, "x")]
-    target: Rows = [(3, "a", 1, "x"), (1, "b", 2, None), (2, "a", 1, "x"), (4, "a", 1, "x"), (5, "a", 1, "x")]
-    found = report(two, source, target)
+@pytest.mark.parametrize(("order", "sums"), PLACES)
+def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_tell(order: Order, *, sums: bool) -> None:
+    rows: list[Row] = [(n, n) for n in range(10, 610)]
+    target = [(n, n + (n == 410)) for n, _ in rows if n != 77]
+    found = run(world(rows, [(3, 3), *target, (900, 1)], order=order, sums=sums))
     (numbers,) = found.tables
-    assert (numbers.rows, numbers.missing, numbers.extra, numbers.different) == (4, 1, 2, 2)
-    assert set(map(str, found.examples)) == {
-        "d.t (a=1, b='a'): missing",
-        "d.t (a=1, b='b'): different in c, d",
-        "d.t (a=2, b='a'): different in c",
-        "d.t (a=4, b='a'): extra",
-        "d.t (a=5, b='a'): extra",
+    assert (numbers.rows, numbers.missing, numbers.extra, numbers.different) == (600, 1, 2, 1)
+    assert names(found) == {
+        "d.t (a=77): missing",
+        "d.t (a=410): different in b",
+        "d.t (a=3): extra",
+        "d.t (a=900): extra",
     }
 
 
-def test_as_many_extra_as_missing_rows_are_seen() -> None:
-    found = report(table(INT, INT), [(1, 1), (2, 2)], [(2, 2), (3, 3)])
-    assert [(one.kind, one.key) for one in found.examples] == [(Finding.MISSING, {"a": 1}), (Finding.EXTRA, {"a": 3})]
+@pytest.mark.parametrize("order", Order)
+def test_two_empty_sides_are_equal_and_an_empty_source_shows_all_extra_rows(order: Order) -> None:
+    assert run(world([], [], order=order)).equal
+    assert run(world([], [(1, 1), (2, 2)], order=order)).tables[0].extra == 2
 
 
-def test_a_row_that_a_target_without_constraint_holds_twice_is_extra() -> None:
-    found = report(table(INT, INT), [(1, 1), (2, 2)], [(1, 1), (2, 2), (2, 2)])
-    assert found.examples == (Difference(TableName("d", "t"), Finding.EXTRA, {"a": 2}),)
+def test_equal_sums_are_enough_and_no_row_is_read() -> None:
+    rows: list[Row] = [(n, n) for n in range(500)]
+    quiet = world(rows, rows)
+    assert run(quiet).equal
+    assert quiet.largest == 0
+
+
+def test_only_the_rows_of_unequal_sums_are_read_and_few_at_a_time() -> None:
+    rows: list[Row] = [(n, n) for n in range(500)]
+    quiet = world(rows, [row for row in rows if row[0] != 300])
+    assert run(quiet).tables[0].missing == 1
+    assert quiet.questions.count("source.rows") == 1
+    assert quiet.largest <= 10
 
 
 def test_examples_are_capped_and_numbers_are_not() -> None:
-    found = report(table(INT, INT), [(n, 0) for n in range(50)], [(n, 1) for n in range(25, 60)], examples=7)
+    found = run(world([(n, 0) for n in range(50)], [(n, 1) for n in range(25, 60)]), examples=7)
     (numbers,) = found.tables
     assert (numbers.missing, numbers.different, numbers.extra, len(found.examples)) == (25, 25, 10, 7)
 
 
-def test_the_target_is_not_walked_when_the_counts_agree() -> None:
-    def never(_: Table) -> Iterator[pa.Table]:
-        raise AssertionError("walked")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("order", "knows_log"), [(Order.SAME, True), (Order.OTHER, True), (Order.LIKELY, False)])
+def test_no_false_difference_and_no_loss_overlooked_while_rows_toggle(
+    seed: int, order: Order, *, knows_log: bool
+) -> None:
+    rows: list[Row] = [(n, 0) for n in range(400)]
+    traffic = Traffic(seed, range(0, 400, 3))
+    busy = world(rows, rows, tick=traffic, order=order, knows_log=knows_log)
+    planted = {1: None, 100: (100, 7), 250: (250, 7), 3: (3, 9), 33: None, 500: (500, 1)}
+    for key, row in planted.items():
+        traffic.plant(busy, key, row)
+    found = run(busy)
+    told = {example.key["a"] for example in found.examples if example.kind is not Finding.UNSETTLED}
+    assert told <= set(planted)
+    assert traffic.wrong <= {example.key["a"] for example in found.examples}
+    assert {1, 100, 250, 500} <= told
 
-    target = side([(1, 1)])
-    assert compare([table(INT, INT)], side([(1, 1)]), Side(rows=never, find=target.find, count=target.count)).equal
+
+@pytest.mark.parametrize("knows_log", [True, False])
+def test_rows_that_become_what_they_were_again_and_again_are_no_difference(*, knows_log: bool) -> None:
+    for seed in range(15):
+        rows: list[Row] = [(n, 0) for n in range(6)]
+        busy = world(rows, rows, tick=Traffic(seed, range(6), lag=4, writes=5), knows_log=knows_log)
+        assert {example.kind for example in run(busy).examples} <= {Finding.UNSETTLED}
 
 
-def test_sides_that_move_while_they_are_compared_are_not_called_equal() -> None:
-    with pytest.raises(Transient, match="rows-moved"):
-        compare([table(INT, INT)], side([(1, 1)]), side([(1, 1)], count=2))
+def test_what_is_on_its_way_is_waited_for() -> None:
+    late = world([(1, 1)], [(1, 1)])
+    late.write(2, (2, 2))
+    late.write(1, (1, 5))
+    assert run(late).equal
+    assert late.applied == 2
 
 
-def test_a_table_without_a_key_halts() -> None:
-    with pytest.raises(Halted, match="no-key"):
-        report(table(INT, key=0), [], [])
+def test_a_target_that_does_not_move_leaves_rows_unsettled() -> None:
+    late = world([(1, 1), (3, 3)], [(1, 1), (3, 3)], runs=False)
+    late.write(2, (2, 2))
+    found = run(late)
+    assert (found.equal, found.tables[0].unsettled) == (False, 1)
+    assert names(found) == {"d.t (a=2): unsettled"}
+
+
+def test_equal_rows_need_no_running_task() -> None:
+    late = world([(1, 1)], [(1, 1)], runs=False)
+    late.write(9, None)
+    assert run(late).equal
+
+
+def test_a_row_that_never_rests_is_unsettled_and_named() -> None:
+    def tick(world: World) -> None:
+        world.write(1, (1, len(world.log)))
+
+    restless = world([(1, -1), (2, 0)], [(1, -2), (2, 0)], tick=tick)
+    found = run(restless)
+    assert (found.tables[0].unsettled, found.tables[0].differences) == (1, 1)
+
+
+@dataclass
+class Broken:
+    """A comparison that is stopped again and again, each time at its first save, and goes on from there."""
+
+    memory: Memory = field(default_factory=Memory)
+    saves: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def save(self, memory: Memory) -> None:
+        self.memory = memory
+        self.saves += 1
+        self.stop.set()
+
+    def run(self, world: World) -> Report:
+        while True:
+            self.stop.clear()
+            try:
+                return run(world, memory=self.memory, outside=Outside(save=self.save, stop=self.stop))
+            except Stopped:
+                continue
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_comparison_that_is_broken_off_goes_on_and_finds_the_same(
+    order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_SAVE_SECONDS", -1.0)
+    rows: list[Row] = [(n, n) for n in range(700)]
+    target = [(n, n + (n % 200 == 5)) for n, _ in rows if n % 300 != 77]
+    quiet = world(rows, [*target, (-1, 0), (999, 0)], order=order)
+    broken = Broken()
+    found, whole = broken.run(quiet), run(quiet)
+    assert broken.saves > 3
+    assert found.tables == whole.tables
+    assert names(found) == names(whole)
+    assert whole.tables[0].rows == 700
+
+
+def test_a_table_without_a_key_is_compared_as_a_multiset() -> None:
+    bag = table(INT, TEXT, key=0)
+    rows = [(1, "x"), (1, "x"), (2, "y")]
+    keyless = World(bag, dict(enumerate(rows)), dict(enumerate([(1, "x"), (2, "y"), (3, "z")])), sums=False)
+    found = run(keyless)
+    assert (found.tables[0].rows, found.tables[0].missing, found.tables[0].extra) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_without_a_key_is_equal_to_what_is_on_its_way(seed: int) -> None:
+    bag = table(INT, INT, key=0)
+    rows = {n: (n % 5, 0) for n in range(50)}
+    traffic = Traffic(seed, range(50))
+    busy = World(bag, dict(rows), dict(rows), tick=traffic, sums=False)
+    found = run(busy)
+    assert (found.tables[0].missing, found.tables[0].extra) == (0, 0)
+
+
+def verdict(kind: ColumnType, one: Any, two: Any, normals: Normals) -> set[str]:
+    """The columns in which two rows differ."""
+    three = table(INT, kind, INT)
+    keys = arrow(three, [(1, one, 0)]).select(["a"])
+    found = Matcher(three, normals).verdicts(keys, arrow(three, [(1, one, 0)]), arrow(three, [(1, two, 0)]))
+    return {column for _, columns, _ in found.values() for column in columns}
 
 
 @pytest.mark.parametrize(
@@ -135,13 +241,21 @@ def test_a_table_without_a_key_halts() -> None:
 )
 def test_values_that_differ_are_different_under_every_policy(kind: ColumnType, one: Any, two: Any) -> None:
     for normals in (EXACT, POSTGRES):
-        for left, right in ((one, two), (two, one)):
-            found = report(table(INT, kind, INT), [(1, left, 0)], [(1, right, 0)], normals=normals)
-            assert [example.columns for example in found.examples] == [("b",)]
-            assert report(table(INT, kind), [(1, left)], [(1, left)], normals=normals).equal
+        assert verdict(kind, one, two, normals) == verdict(kind, two, one, normals) == {"b"}
+        assert verdict(kind, one, one, normals) == set()
 
 
 ZERO_DATE = calendar.days(0, 0, 0)
+SPELLED = [
+    (ColumnType(Kind.JSON), '{"b": [1, 2.50], "a": "\\u00e9"}', '{"a":"é","b":[1.0,2.5]}'),
+    (ColumnType(Kind.JSON), "1e20", "100000000000000000000"),
+    (ColumnType(Kind.JSON), "-0.0", "0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "one", "two"), SPELLED)
+def test_json_is_equal_however_a_server_spells_it(kind: ColumnType, one: Any, two: Any) -> None:
+    assert verdict(kind, one, two, EXACT) == verdict(kind, one, two, POSTGRES) == set()
 
 
 @pytest.mark.parametrize(
@@ -152,51 +266,33 @@ ZERO_DATE = calendar.days(0, 0, 0)
         (ColumnType(Kind.DATE), calendar.days(2023, 2, 31), None),
         (ColumnType(Kind.DATETIME), calendar.microseconds(ZERO_DATE, 5), None),
         (ColumnType(Kind.TIMESTAMP), calendar.microseconds(ZERO_DATE, 0), None),
-        (ColumnType(Kind.JSON), '{"b": [1, 2.50], "a": "\\u00e9"}', '{"a":"é","b":[1.0,2.5]}'),
-        (ColumnType(Kind.JSON), "1e20", "100000000000000000000"),
-        (ColumnType(Kind.JSON), "-0.0", "0"),
     ],
 )
 def test_what_postgresql_changes_by_agreement_is_equal_there_and_only_there(
     kind: ColumnType, one: Any, two: Any
 ) -> None:
-    three = table(INT, kind, INT)
-    source: Rows = [(1, one, 0), (2, None, 0), (3, one, 0)]
-    target: Rows = [(1, two, 0), (2, None, 0), (3, two, 1)]
-    found = report(three, source, target, normals=POSTGRES)
-    assert [(example.key, example.columns) for example in found.examples] == [({"a": 3}, ("c",))]
-    assert report(three, source, target).tables[0].different == 2
+    assert verdict(kind, one, two, POSTGRES) == set()
+    assert verdict(kind, one, two, EXACT) == {"b"}
 
 
-def test_padded_keys_find_their_rows() -> None:
-    char = table(ColumnType(Kind.CHAR, length=5), INT)
-    target = side([("a    ", 1)])
-    trimmed = Side(rows=target.rows, find=lambda t, _: arrow(t, [("a    ", 1)]), count=target.count)
-    assert compare([char], side([("a", 1)]), trimmed, normals=POSTGRES).equal
+def test_padded_keys_find_their_rows_and_zero_has_no_sign_in_a_key() -> None:
+    for kind, one, two, normals in (
+        (ColumnType(Kind.CHAR, length=5), "a", "a    ", POSTGRES),
+        (ColumnType(Kind.DOUBLE), -0.0, 0.0, EXACT),
+    ):
+        keyed = table(kind, INT)
+        assert not len(Matcher(keyed, normals).doubtful(arrow(keyed, [(one, 1)]), arrow(keyed, [(two, 1)])))
 
 
-def test_zero_has_no_sign_in_a_key() -> None:
-    assert report(table(ColumnType(Kind.DOUBLE), INT), [(-0.0, 1)], [(0.0, 1)]).equal
+def test_a_row_that_a_target_without_constraint_holds_twice_is_extra() -> None:
+    two = table(INT, INT)
+    source, target = arrow(two, [(1, 1), (2, 2)]), arrow(two, [(1, 1), (2, 2), (2, 2)])
+    matcher = Matcher(two, EXACT)
+    assert matcher.doubtful(source, target).to_pydict() == {"a": [2]}
+    assert matcher.verdicts(source.select(["a"]), source, target)[1][0] is Finding.EXTRA
 
 
 def test_keys_that_are_no_dates_can_be_named() -> None:
     keyed = table(ColumnType(Kind.DATE), ColumnType(Kind.DATETIME), INT, key=2)
-    moment = calendar.microseconds(ZERO_DATE, 3_723_000_004)
-    source = Side(
-        rows=lambda t: iter([arrow(t, [(ZERO_DATE, moment, 1)])]), find=lambda t, _: arrow(t, []), count=lambda _: 1
-    )
-    found = compare([keyed], source, Side(rows=lambda _: iter(()), find=lambda t, _: arrow(t, []), count=lambda _: 0))
-    assert found.examples[0].key == {"a": "0000-00-00", "b": "0000-00-00 01:02:03.000004"}
-
-
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 7])
-def test_pages_walk_a_table_once(size: int) -> None:
-    one = table(INT)
-
-    def read(table: Table, after: Sequence[Any] | None, limit: int) -> pa.Table:
-        start = 0 if after is None else after[0] + 1
-        return arrow(table, [(n,) for n in range(start, min(start + limit, size))])
-
-    walked = list(pages(read, lambda chunk, _: [chunk.column("a")[-1].as_py()], limit=3)(one))
-    assert [n for chunk in walked for n in chunk.column("a").to_pylist()] == list(range(size))
-    assert all(0 < len(chunk) <= 3 for chunk in walked)
+    rows: pa.Table = arrow(keyed, [(ZERO_DATE, calendar.microseconds(ZERO_DATE, 3_723_000_004), 1)])
+    assert Matcher(keyed, EXACT).readable(rows, 0) == {"a": "0000-00-00", "b": "0000-00-00 01:02:03.000004"}

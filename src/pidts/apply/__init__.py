@@ -4,6 +4,7 @@ from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
 from pidts.apply.complete import keyed
 from pidts.apply.ddl import DdlRunner, SchemaChange
+from pidts.apply.load import load_chunk
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.retry import Retry
@@ -20,6 +21,7 @@ __all__ = [
     "TargetSession",
     "can_be_version",
     "keyed",
+    "load_chunk",
     "prepared",
     "settle",
 ]

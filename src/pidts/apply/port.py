@@ -57,11 +57,27 @@ class TargetSession(Protocol):
     def lock_checkpoint(self, task: str, source: str, worker: int) -> Checkpoint:
         """The worker's row, locked until the transaction ends, as it is after every earlier holder has ended."""
 
+    def hold(self, task: str, source: str) -> list[Checkpoint]:
+        """All workers' rows, which nobody changes before the transaction ends; many may hold them side by side.
+
+        As they are after every earlier change of them has ended. Empty where the task never ran.
+        """
+
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Overwrite the worker's row."""
 
     def write(self, change: NetChange) -> None:
         """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only."""
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """Add rows that nobody is believed to have, in the open transaction, by the fastest way that changes no value.
+
+        False if a row, or a value of a unique key, is there already, or twice among these: then the transaction is as
+        it was before this call.
+        """
+
+    def clear(self, name: TableName) -> None:
+        """Remove all rows of a table, in the open transaction."""
 
     def structure(self, name: TableName) -> Table | None:
         """The table as it is on the target: names, nullability and keys are exact, types are the nearest ones."""
@@ -78,8 +94,18 @@ class TargetSession(Protocol):
     def column_types(self, table: Table) -> tuple[str, ...]:
         """The type of each column as `create_statements` would make it."""
 
-    def create_statements(self, table: Table) -> Rendered:
-        """How to create the table with all its keys."""
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+        """How to create the table with all its keys; `before_copy` without those that `finish_statements` makes."""
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """Remember that `create_statements` was told to leave out keys of this table; in the same transaction."""
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """What a table needs when its rows are copied: keys that were left out, counters behind the highest value.
+
+        Only what is missing now: it may be asked for again at any time, and is when not all of it was executed.
+        Sessions that have written to the table do not know of its new keys: close them.
+        """
 
     def ddl_statements(
         self,

@@ -4,13 +4,18 @@ Asked inside the open transaction, after the worker's checkpoint is locked: what
 when the rows are written, as far as the rows exist; a row that another writer inserts in between is overwritten. Unless
 images are told in part or there is a version column, nothing is read.
 
+Of a table whose full copy is not done the target may hold rows as they are only later in the log, see
+`pidts.plan.copying`: then every row that the log changes is removed before it is written, and where a batch does not
+bring the log as far as such rows are, those that have a unique value of a written row give way. Of a table that is
+repaired nobody knows what the target holds: its rows give way, and no version there is newer than what was copied.
+
 What holds when it breaks off: nothing is written here but tombstones, and they belong to the transaction of their rows.
 A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,12 +25,14 @@ import structlog
 
 from pidts.apply.complete import Completion, told_columns
 from pidts.apply.guard import Guard, Verdict
-from pidts.apply.keys import Mask, chunkless, key_numbers, merged
+from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.port import TargetSession
 from pidts.apply.target_rows import narrowed, target_rows
 from pidts.apply.versions import can_be_version
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
+from pidts.plan import CopyState, Way
 from pidts.reduce import Counts, NetChange, net_changes
+from pidts.reduce.identity import identities
 
 _log = structlog.get_logger(__name__)
 
@@ -43,34 +50,77 @@ class ApplyRules:
 
 
 def prepared(
-    session: TargetSession, batches: Sequence[ChangeBatch], rules: ApplyRules, copying: Collection[TableName] = ()
+    session: TargetSession,
+    batches: Sequence[ChangeBatch],
+    rules: ApplyRules,
+    copying: Mapping[TableName, CopyState] | None = None,
 ) -> list[NetChange]:
-    """What these changes, in log order, write to the target; `copying` names tables whose full copy is not done."""
-    whole = []
+    """What these changes, in log order, write to the target; `copying` has the tables whose full copy is not done."""
+    copies = copying or {}
+    absent, batches = _parted(batches)
+    whole = list(absent)
     verdicts: dict[TableName, list[Verdict]] = {}
-    watched = {batch.table.name: session.watched(batch.table) for batch in batches if len(batch)}
+    watched = {batch.table.name: session.watched(batch.table) for batch in [*absent, *batches] if len(batch)}
     for batch in _joined(batches, rules):
         table = batch.table
         guarded = is_guarded(table, rules.version_column)
+        if batch.is_partial and _is_repaired(copies, table.name):
+            _check_moves(batch)
         completion = _completion(session, batch, rules if guarded else None, watched[table.name])
         full = _images(session, batch, completion)
         if guarded and len(full):
             told = told_columns(batch).before if batch.is_partial else None
-            verdict = _guarded(session, full, rules, told)
+            read = _read(full, absent, repaired=_is_repaired(copies, table.name))
+            verdict = _guarded(session, full, rules, told, read)
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         if completion is not None:
             # Not before the guard: what it sets aside needs no row.
-            full = completion.written(full, copying=table.name in copying, seen_until=rules.safe_until)
+            full = completion.written(full, copying=table.name in copies, seen_until=rules.safe_until)
         whole.append(full)
     safe = _is_safe(batches, rules)
     changes = []
-    for change in net_changes(whole, watched):
-        found = verdicts.pop(change.table.name, [])
-        written = _with_present(change, watched[change.table.name], found)
-        changes.append(replace(written, safe=change.safe or safe, counts=_counted(change.counts, found)))
+    for change in net_changes(whole, watched, copies):
+        name = change.table.name
+        found = verdicts.pop(name, [])
+        written = _with_present(change, watched[name], found)
+        gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
+        changes.append(replace(written, safe=change.safe or gives_way, counts=_counted(change.counts, found)))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
     return [*changes, *empty]
+
+
+def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
+    """Keys that a repair has not found on the source, and what has images."""
+    absent, others = [], []
+    for batch in batches:
+        gone = pc.equal(batch.rows.column("op"), int(Op.ABSENT))
+        if pc.any(gone).as_py():
+            absent.append(replace(batch, rows=batch.rows.filter(gone)))
+            others.append(replace(batch, rows=batch.rows.filter(pc.invert(gone))))
+        else:
+            others.append(batch)
+    return absent, others
+
+
+def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool:
+    return name in copies and copies[name].way is Way.REPAIR
+
+
+def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:
+    """The keys of which a repair has read what the source has."""
+    if not repaired:
+        return None
+    names = list(batch.table.identity)
+    copied = batch.rows.filter(pc.equal(batch.rows.column("op"), int(Op.COPY))).column("after")
+    images = [copied, *(part.rows.column("before") for part in absent if part.table.name == batch.table.name)]
+    schema = pa.schema([batch.table.arrow.field(name) for name in names])
+    return pa.concat_tables(
+        pa.Table.from_arrays(
+            [pc.struct_field(image, [image.type.get_field_index(name)]) for name in names], schema=schema
+        )
+        for image in images
+    )
 
 
 def _counted(counts: Counts, verdicts: Sequence[Verdict]) -> Counts:
@@ -154,12 +204,35 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
         )
 
 
-def _guarded(session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None) -> Verdict:
-    """Reads keys and versions of all rows concerned, and in full only the rows of ties."""
+def _check_moves(batch: ChangeBatch) -> None:
+    """A row that may be wrong must not move, with what the log does not tell of it, to where the repair has been."""
+    told = told_columns(batch)
+    plain = np.array([not column.generated for column in batch.table.columns])
+    short = told.has_before & told.has_after & ~told.after[:, plain].all(axis=1)
+    moved = short & to_mask(identities(batch).moved)
+    if moved.any():
+        lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(moved))].as_py())
+        raise Halted(
+            "partial-row-image",
+            "a row that is told in part gets another key while its table is being repaired",
+            where=Where(table=str(batch.table.name), position=str(lsn)),
+            todo="Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and resync again",
+        )
+
+
+def _guarded(
+    session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None, read: pa.Table | None
+) -> Verdict:
+    """Reads keys and versions of all rows concerned, and in full only the rows of ties.
+
+    Under the keys of `read` it makes no difference what the target has.
+    """
     table, name = batch.table, batch.table.name
     guard = Guard(batch, rules.version_column, rules.source, told)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
-    absent = np.nonzero(at < 0)[0]
+    known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
+    at = np.where(known, -1, at)
+    absent = np.nonzero((at < 0) & ~known)[0]
     tombs = []
     if len(absent):
         by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
@@ -191,11 +264,15 @@ def _with_present(change: NetChange, watched: Collection[str], verdicts: Sequenc
         return change
     written = change.upserts.select(names)
     present = pa.concat_tables([verdict.present for verdict in irregular if verdict.present is not None])
-    numbers = key_numbers(merged([chunkless(written, names), chunkless(present, names)]))
-    count = written.num_rows
-    again = written.filter(pa.array(np.isin(numbers[:count], numbers[count:])))
+    again = written.filter(pa.array(_among(written, present)))
     deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
     return replace(change, deletes=deletes.sort_by([(name, "ascending") for name in names]).combine_chunks())
+
+
+def _among(keys: pa.Table, others: pa.Table) -> Mask:
+    names = keys.column_names
+    numbers = key_numbers(merged([chunkless(keys, names), chunkless(others, names)]))
+    return np.isin(numbers[: keys.num_rows], numbers[keys.num_rows :])
 
 
 def _is_safe(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:

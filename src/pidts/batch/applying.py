@@ -24,7 +24,7 @@ so, one by one, and goes on behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
@@ -37,11 +37,14 @@ from pidts.batch.blobs import Blob
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
-from pidts.plan import PlanState
+from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
 """Of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
+
+_READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
+"""What comes not from the log."""
 
 Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
 """A worker's changes in log order; the same each time it is asked."""
@@ -50,15 +53,16 @@ Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
     """Make one worker's part of a batch visible on the target, with its checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
-    if ordered and ordered[0].order == Blob.COPIED:
-        # A copied row must be reduced together with all that the log says of it.
+    before, after = commit.before[worker], commit.after[worker]
+    if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
+        # A copied row must be reduced together with all that the log says of it. And rows that were loaded ahead have
+        # unique values of the batch's end, which no part of it may meet.
         stretches = [Stretch([blob.changes for blob in ordered])]
     else:
         stretches = [
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
-    before, after = commit.before[worker], commit.after[worker]
-    work = _Work(lambda: stretches, committer.rules, _copying(before), _floor(before), _ORDINARY_BYTES)
+    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES)
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -72,22 +76,29 @@ def apply_long(
     counts = Counts()
     if split_rows is not None:
         held: Stretch | None = None
-        newer = _Work(stretches, committer.rules, (), _floor(before)).newer()
+        newer = _Work(stretches, committer.rules, {}, _floor(before)).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
-                counts += _commit_part(committer, worker, before.lsn, reached, held)
+                counts += _commit_part(committer, worker, before.lsn, reached, held, _copying(after))
                 before = reached
             held = part
-        return counts + _commit_part(committer, worker, before.lsn, after, held or Stretch([]))
-    work = _Work(stretches, committer.rules, _copying(before), _floor(before))
+        return counts + _commit_part(committer, worker, before.lsn, after, held or Stretch([]), _copying(after))
+    work = _Work(stretches, committer.rules, _copying(after), _floor(before))
     moves = before.lsn < after.lsn or before.copy != after.copy
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
-def _commit_part(committer: Committer, worker: int, expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
-    work = _Work(lambda: [part], committer.rules, _copying(reached))
+def _commit_part(
+    committer: Committer,
+    worker: int,
+    expected: Lsn,
+    reached: Checkpoint,
+    part: Stretch,
+    copying: Mapping[TableName, CopyState],
+) -> Counts:
+    work = _Work(lambda: [part], committer.rules, copying)
     outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
@@ -99,10 +110,18 @@ def _floor(before: Checkpoint) -> Floor:
     return PlanState.from_checkpoint(before.lsn, before.copy).at
 
 
-def _copying(before: Checkpoint) -> Collection[TableName]:
-    """Tables whose full copy was not done when the batch began."""
-    copies = PlanState.from_checkpoint(before.lsn, before.copy).copy if before.copy else {}
-    return [name for name, state in copies.items() if not state.done]
+def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
+    """Tables whose full copy is not done by this batch, by the names that its rows have."""
+    copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
+    return {name: state for name, state in copies.items() if not state.done}
+
+
+def _settles(before: Checkpoint, after: Checkpoint) -> bool:
+    """Whether chunks count as copied by this batch."""
+    if before.copy == after.copy:
+        return False
+    settled = {name: state.settled for name, state in _copying(before).items()}
+    return any(settled.get(name) != state.settled for name, state in _copying(after).items())
 
 
 class _Work:
@@ -112,7 +131,7 @@ class _Work:
         self,
         stretches: Stretches,
         rules: ApplyRules,
-        copying: Collection[TableName],
+        copying: Mapping[TableName, CopyState],
         floor: Floor | None = None,
         part_bytes: int | None = None,
     ) -> None:
@@ -143,7 +162,7 @@ class _Work:
 def _behind(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
     rows = batch.rows
     newer = pc.or_(
-        pc.equal(rows["op"], int(Op.COPY)),
+        pc.is_in(rows["op"], value_set=_READ),
         pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(floor(batch.table.name).to_bytes(), pa.binary())),
     )
     return batch if pc.all(newer).as_py() else replace(batch, rows=rows.filter(newer))

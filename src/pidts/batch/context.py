@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
 from pidts.model import ChangeBatch, Table, TableName
-from pidts.reduce import buckets
+from pidts.reduce import buckets, watched_columns
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
@@ -42,6 +42,11 @@ class JobContext:
     rules: ApplyRules = field(default_factory=ApplyRules)
     """What the task asks of its writing."""
 
+    copy_threads: int = 4
+    """So many chunks of the full copy are read at the same time, where Spark has as many slots."""
+    copy_rate: int = 0
+    """The full copy reads no more rows a second than this, over all of its tasks; 0: as many as it can."""
+
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
         """Each worker's part of these changes."""
         return buckets(batch, self.workers, self.watched.get(batch.table.name, ()))
@@ -58,5 +63,11 @@ class JobContext:
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """`JobContext.watched`; one worker needs none, it asks the target when it writes."""
-    return {table.name: target.watched(table) for table in tables} if workers > 1 else {}
+    """`JobContext.watched`; one worker needs none, it asks the target when it writes.
+
+    Nor does a table whose own unique keys already keep it together: the target gets those of its keys that come after
+    the full copy when others have been dealt for long.
+    """
+    if workers == 1:
+        return {}
+    return {table.name: () if watched_columns(table) else target.watched(table) for table in tables}

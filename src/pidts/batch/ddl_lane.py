@@ -15,13 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from pidts.batch.context import JobContext
-from pidts.batch.ddl import Changed, run_ddl
-from pidts.model import DecodeError, LogEntry, Lsn
+from pidts.batch.ddl import Changed, Concerns, run_ddl
+from pidts.model import DecodeError, LogEntry, Lsn, TableName
+from pidts.plan import PlanState, Way
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
 
@@ -51,12 +53,18 @@ class DdlLane:
         """Why a change could not be made."""
         return self._failure
 
-    def start(self, context: JobContext, due: Collection[Lsn]) -> None:
-        """Begin those that have not begun; all that lies before them is in the target."""
-        for lsn in due:
+    def start(self, context: JobContext, state: PlanState) -> None:
+        """Begin those of a state that have not begun; all that lies before them is in the target."""
+        filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.way is Way.NEW)
+        for lsn in state.dues:
             if lsn not in self._begun:
                 # A daemon: a statement that takes hours must not keep the process from ending.
-                thread = threading.Thread(target=self._run, args=(context, lsn), name=f"ddl {lsn}", daemon=True)
+                thread = threading.Thread(
+                    target=self._run,
+                    args=(context, lsn, partial(state.concerns, lsn=lsn), filling),
+                    name=f"ddl {lsn}",
+                    daemon=True,
+                )
                 self._begun.add(lsn)
                 self._running.add(lsn)
                 thread.start()
@@ -91,10 +99,12 @@ class DdlLane:
         if left:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
-    def _run(self, context: JobContext, lsn: Lsn) -> None:
+    def _run(self, context: JobContext, lsn: Lsn, concerns: Concerns, filling: Collection[TableName]) -> None:
         try:
             with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-                changed = run_ddl(context, self._allow, relay, _found(relay, lsn), self._pause)
+                changed = run_ddl(
+                    context, self._allow, relay, _found(relay, lsn), self._pause, concerns=concerns, filling=filling
+                )
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():

@@ -17,11 +17,10 @@ from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.log import log_format
 from pidts.batch.pointers import Pointer
-from pidts.batch.staging import stage, staged_rows
+from pidts.batch.staging import staged_rows
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
-from pidts.copy import Chunk, read_chunk
-from pidts.model import ChangeBatch, Lsn, Op, Table, Transient
-from pidts.plan import LogSlice
+from pidts.model import ChangeBatch, Lsn, Op, Table
+from pidts.plan import LogSlice, Phase
 from pidts.relay import RelayReader
 
 AT_ONCE = 16 << 20
@@ -40,23 +39,10 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
             yield from _deal(context, batch, first + place)
     elif pointer.write is not None:
         table = context.structures[pointer.write.table]
-        for batch in copied(table, staged_rows(context.staging, pointer.write)):
-            yield from _deal(context, batch, Blob.COPIED)
-    elif pointer.read is not None:
-        request = pointer.read
-        table = context.structures[request.table]
-        chunk = read_chunk(context.source, table, request.after, request.limit, upto=request.upto)
-        _check_origin(context, chunk)
-        stage(context.staging, request, chunk, Lsn.at(chunk.high, context.change_no))
-
-
-def _check_origin(context: JobContext, chunk: Chunk) -> None:
-    """A chunk's window is measured in the log that the relay holds; another server's position says nothing there."""
-    with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        origin = relay.origin
-    if origin is None or (chunk.server, context.change_no) != (origin.server, origin.change_no):
-        what = f"rows were read from {chunk.server}, while the log comes from {origin.server if origin else 'nowhere'}"
-        raise Transient("source-moved", what, where=context.source.where)
+        meaning = absent if pointer.write.phase is Phase.EXTRAS else copied
+        for rows in staged_rows(context.staging, pointer.write):
+            for batch in meaning(table, rows):
+                yield from _deal(context, batch, Blob.COPIED)
 
 
 def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
@@ -91,6 +77,23 @@ def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
             pa.array([int(Op.COPY)] * count, pa.int8()),
             pa.nulls(count, pa.struct(fields)),
             pa.StructArray.from_arrays(batch.columns, fields=fields),
+        )
+
+
+def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
+    """Rows that the source has not: of their images only the key is known, and asked for."""
+    fields = list(table.arrow)
+    lsn = Lsn(0, 0, 0).to_bytes()
+    for batch in keys.to_batches():
+        count = batch.num_rows
+        known = dict(zip(batch.schema.names, batch.columns, strict=True))
+        before = [known.get(field.name, pa.nulls(count, field.type)) for field in fields]
+        yield ChangeBatch.of(
+            table,
+            pa.array([lsn] * count, pa.binary(Lsn.SIZE)),
+            pa.array([int(Op.ABSENT)] * count, pa.int8()),
+            pa.StructArray.from_arrays(before, fields=fields),
+            pa.nulls(count, pa.struct(fields)),
         )
 
 

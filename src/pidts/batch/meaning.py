@@ -25,6 +25,7 @@ from pidts.schema import (
     DropTable,
     Ignored,
     ModifyColumn,
+    RenameKey,
     RenameTable,
     RenameTo,
     Statement,
@@ -33,7 +34,7 @@ from pidts.schema import (
     classify,
 )
 
-_MAY_CHANGE_KEY = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn)
+_TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Work(WorkKind.NOTHING)
 
 
@@ -91,7 +92,7 @@ class Meaning:
                 return self._renaming(pairs)
             case AlterTable(table=table, actions=actions):
                 work = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
-                rekeyed = any(isinstance(action, _MAY_CHANGE_KEY) for action in actions)
+                rekeyed = any(isinstance(action, _TOUCHES_KEYS) for action in actions)
                 return replace(work, recopied=(table,)) if rekeyed else work
             case _:
                 return Work(WorkKind.DDL)

@@ -16,7 +16,7 @@ class Pointer:
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None
-    read: ChunkRequest | None = None
+    """Of which the rows that wait are written."""
 
     def to_json(self) -> str:
         """One text: what a pointer is inside a data frame."""
@@ -32,8 +32,6 @@ class Pointer:
                 data["without"] = _names_to_json(self.log.without)
         if self.write:
             data["write"] = self.write.to_json()
-        if self.read:
-            data["read"] = self.read.to_json()
         return json.dumps(data)
 
     @classmethod
@@ -47,8 +45,8 @@ class Pointer:
             only = _names_from_json(data["only"]) if "only" in data else None
             without = _names_from_json(data.get("without", []))
             log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit, only, without)
-        write, read = (ChunkRequest.from_json(data[name]) if name in data else None for name in ("write", "read"))
-        return cls(log, write, read)
+        write = ChunkRequest.from_json(data["write"]) if "write" in data else None
+        return cls(log, write)
 
 
 def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:
@@ -65,5 +63,4 @@ def pointers(plan: BatchPlan) -> list[Pointer]:
         Pointer(),
         *(Pointer(log=piece) for piece in plan.log),
         *(Pointer(write=request) for request in plan.write),
-        *(Pointer(read=request) for request in plan.read),
     ]

@@ -1,81 +1,113 @@
-"""Chunks of a full copy between the batch that reads them and the batch that writes them: one Arrow file each.
+"""Requests of a full copy between the batch that carries them out and the batch that settles them.
 
-A file appears under its name only when it is whole. Its schema's metadata tells the planner what it must know, so the
-rows are read once, by the task that writes them to the target. A restart forgets them all and reads again.
+A request leaves one small JSON file, which tells the planner what it must know. Rows that the target did not take at
+once lie beside it, a chunk in an Arrow file, until the batch that settles the request reduces them with its log.
+
+A file appears under its name only when it is whole, and the JSON file, which names the others, comes last. A task that
+was run twice leaves a file that nobody names. A restart forgets them all and reads again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
-from pidts.copy import Chunk
 from pidts.model import Lsn
 from pidts.plan import ChunkRequest, StagedChunk, key_values
 
-_META = b"pidts"
 
-
-def chunk_path(staging: Path, request: ChunkRequest) -> Path:
-    """Where a chunk lies."""
-    schema, name = (quote(part, safe="") for part in (request.table.schema, request.table.name))
-    return staging / f"in-{schema}" / f"{name}.{request.number}.arrow"
-
-
-def stage(staging: Path, request: ChunkRequest, chunk: Chunk, high: Lsn) -> None:
-    """Keep a chunk that was read. Where a task was run twice the first file stays: the planner may have seen it."""
-    about = {
-        "request": request.to_json(),
-        "high": str(high),
-        "rows": chunk.rows.num_rows,
-        "last_key": chunk.last_key,
-        "upto": chunk.upto,
-        "is_last": chunk.done,
-        "stale": chunk.stale,
-    }
-    path = chunk_path(staging, request)
+def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
+    """Tell the planner that a request was carried out; `files` have its waiting rows."""
+    path = _told(staging, chunk.request)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
-    rows = chunk.rows.replace_schema_metadata({_META: json.dumps(about).encode()})
-    with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    with suppress(FileExistsError):
-        os.link(part, path)
-    part.unlink()
+    part.write_text(json.dumps(_to_json(chunk) | {"files": list(files)}))
+    part.rename(path)
 
 
 def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
-    """What the planner knows of a chunk; None while it has not been read."""
-    path = chunk_path(staging, request)
-    if not path.exists():
+    """What the planner knows of a request; None while it has not been carried out."""
+    data = _read(staging, request)
+    return None if data is None else _from_json(request, data)
+
+
+def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
+    """Keep a chunk's rows; the name of their file, for `stage`."""
+    path = _told(staging, request)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{path.stem}.{uuid4().hex}.arrow"
+    with pa.OSFile(str(path.with_name(name)), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return name
+
+
+def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
+    """The waiting rows of a request, chunk by chunk."""
+    data = _read(staging, request)
+    for name in data["files"] if data else ():
+        with pa.memory_map(str(_told(staging, request).with_name(name))) as source:
+            yield pa.ipc.open_file(source).read_all()
+
+
+def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
+    """Remove what belongs to requests that are settled, or will be read again."""
+    for request in requests:
+        path = _told(staging, request)
+        for found in path.parent.glob(f"{path.stem}.*"):
+            found.unlink(missing_ok=True)
+
+
+def _told(staging: Path, request: ChunkRequest) -> Path:
+    # A name of 64 characters can be too long for a file's once it is quoted.
+    name = sha256(f"{request.table.schema}\0{request.table.name}".encode()).hexdigest()[:32]
+    return staging / "copy" / f"{name}.{request.number}.json"
+
+
+def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = json.loads(_told(staging, request).read_text())
+    except FileNotFoundError:
         return None
-    with pa.memory_map(str(path)) as source:
-        about = json.loads(pa.ipc.open_file(source).schema.metadata[_META])
-    if ChunkRequest.from_json(about["request"]) != request:
-        return None
+    # Compared as the file has them: a table that is made anew begins to count its requests anew.
+    return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
+
+
+def _to_json(chunk: StagedChunk) -> dict[str, Any]:
+    return {
+        "request": chunk.request.to_json(),
+        "high": str(chunk.high),
+        "rows": chunk.rows,
+        "last_key": chunk.last_key,
+        "upto": chunk.upto,
+        "is_last": chunk.is_last,
+        "stale": chunk.stale,
+        "low": None if chunk.low is None else str(chunk.low),
+        "waiting": chunk.waiting,
+        "bytes": chunk.bytes,
+        "largest": chunk.largest,
+        "seconds": chunk.seconds,
+    }
+
+
+def _from_json(request: ChunkRequest, data: dict[str, Any]) -> StagedChunk:
     return StagedChunk(
         request=request,
-        high=Lsn.parse(about["high"]),
-        rows=about["rows"],
-        last_key=key_values(about["last_key"]),
-        upto=key_values(about["upto"]),
-        is_last=about["is_last"],
-        stale=about["stale"],
+        high=Lsn.parse(data["high"]),
+        rows=data["rows"],
+        last_key=key_values(data["last_key"]),
+        upto=key_values(data["upto"]),
+        is_last=data["is_last"],
+        stale=data["stale"],
+        low=None if data["low"] is None else Lsn.parse(data["low"]),
+        waiting=data["waiting"],
+        bytes=data["bytes"],
+        largest=data["largest"],
+        seconds=data["seconds"],
     )
-
-
-def staged_rows(staging: Path, request: ChunkRequest) -> pa.Table:
-    """The rows of a chunk."""
-    with pa.memory_map(str(chunk_path(staging, request))) as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-def forget(staging: Path, requests: tuple[ChunkRequest, ...]) -> None:
-    """Remove chunks that are written."""
-    for request in requests:
-        chunk_path(staging, request).unlink(missing_ok=True)

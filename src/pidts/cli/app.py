@@ -17,7 +17,10 @@ import typer
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.logs import set_up_logs
 from pidts.cli.relay import relay_commands
+from pidts.cli.repair import repair
+from pidts.cli.run_tables import RESYNC, resynced, with_tables
 from pidts.cli.signals import run_until_stopped
+from pidts.cli.verify import verify
 from pidts.model import ConfigError, PidtsError
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ app = typer.Typer(
 )
 
 app.add_typer(relay_commands)
+app.command("verify")(verify)
+app.command("repair")(repair)
 
 _INTERRUPTED = 130
 
@@ -62,7 +67,7 @@ def run_command(arguments: Sequence[str]) -> int:
     """One command line; its exit code. Every way to fail ends here, so that all look the same."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
-        result = app(args=list(arguments), prog_name="pidts", standalone_mode=False)
+        result = app(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
     except PidtsError as error:
         show_error(error, as_json=as_json)
         return error.exit_code
@@ -104,18 +109,27 @@ def run(
     until_synced: Annotated[
         bool, typer.Option("--until-synced", help="End when all that the source had at the start is applied.")
     ] = False,
+    resync: Annotated[
+        list[str] | None,
+        typer.Option(
+            RESYNC,
+            metavar="[TABLE,...]",
+            help="Put the rows of these tables right once more, online; without names, of all tables.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
     """Run a task in the foreground, with live progress."""
     config = _opened(task, debug=debug, live=True)
+    tables = resynced(resync)
     from pidts.cli.view import progress_view
     from pidts.task.progress import Summary
     from pidts.task.run import run_task
 
     def work(stop: threading.Event) -> Summary:
         with progress_view() as view:
-            return run_task(config, until_synced=until_synced, stop=stop, on_progress=view)
+            return run_task(config, until_synced=until_synced, stop=stop, on_progress=view, resync=tables)
 
     summary = run_until_stopped(work)
     if as_json:
@@ -124,7 +138,8 @@ def run(
         rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
         place = summary.position or "-"
         print(f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {place}")
-    return PidtsError.exit_code if until_synced and summary.stage != "synced" else 0
+    ends = until_synced or config.mode == "full"
+    return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
 @app.command("check")

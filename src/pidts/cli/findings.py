@@ -11,9 +11,9 @@ from rich.text import Text
 from pidts.model import PrecheckFailed
 from pidts.source.prechecks import Finding
 from pidts.task.progress import Summary
-from pidts.verify import Report
+from pidts.verify import Report, TableReport
 
-_DIFFERENT = 4
+DIFFERENT = 4
 """The exit code where two sides are not equal."""
 
 
@@ -36,6 +36,33 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     return 0 if ready else PrecheckFailed.exit_code
 
 
+def show_report(task: str, report: Report, *, as_json: bool) -> int:
+    """A line for each table, then the rows that are not equal, as far as they are named."""
+    if as_json:
+        print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
+        return 0 if report.equal else DIFFERENT
+    console = Console(soft_wrap=True, highlight=False)
+    width = max((len(str(one.table)) for one in report.tables), default=0)
+    for one in report.tables:
+        counts = ((one.missing, "missing"), (one.extra, "extra"), (one.different, "different"))
+        found = [f"{count:,} {name}" for count, name in (*counts, (one.unsettled, "unsettled")) if count]
+        said = "; ".join(filter(None, (one.problem, ", ".join(found)))) or "equal"
+        numbers = f"  {one.rows:>13,} rows  "
+        console.print(Text.assemble((str(one.table).ljust(width), "bold"), numbers, (said, _colour(one))))
+    for example in report.examples:
+        console.print(Text(f"  {example}"))
+    more = report.differences - len(report.examples)
+    if more > 0 and report.examples:
+        console.print(Text(f"  and {more:,} more", "dim"))
+    said = "equal" if report.equal else f"{report.differences:,} differences"
+    console.print(Text(f"{task}: {said}, {report.rows:,} rows of {len(report.tables)} tables compared"))
+    return 0 if report.equal else DIFFERENT
+
+
+def _colour(one: TableReport) -> str:
+    return "green" if one.equal else "bold red"
+
+
 def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
     """The number of differences, and the first of them, after a run."""
     if as_json:
@@ -51,4 +78,4 @@ def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
         for example in report.examples:
             print(f"  {example}")
         print(f"{report.differences} differences in {report.rows:,} rows of {len(report.tables)} tables")
-    return 0 if report.equal else _DIFFERENT
+    return 0 if report.equal else DIFFERENT

@@ -40,7 +40,7 @@ def show_outlook(config: TaskConfig, tables: Sequence[TableOutlook], *, as_json:
 def _show_table(console: Console, table: TableOutlook) -> None:
     size = f"about {table.size.rows:,} rows" if table.size else "size unknown"
     route = f"{table.source}" if table.source == table.target else f"{table.source} -> {table.target}"
-    key = f"key ({', '.join(table.key)})" if table.key else "no key: rows are found by all their columns"
+    key = f"key ({', '.join(table.key)})" if table.key else "no key: copied whole, rows are found by all their columns"
     console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {size}, {key}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
     for column in table.columns:
@@ -48,6 +48,8 @@ def _show_table(console: Console, table: TableOutlook) -> None:
     console.print(grid)
     for statement in table.statements:
         console.print(Text(f"  {statement};", "dim"))
+    for statement in table.finish:
+        console.print(Text.assemble(("  when all rows are there: ", "cyan"), (f"{statement};", "dim")))
     for note in table.notes:
         console.print(Text(f"  note: {note}", "yellow"))
     for problem in table.problems:

@@ -14,12 +14,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.plan import Phase
 from pidts.task.progress import Progress, TableProgress
 
 LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
+_PHASES = {Phase.EXTRAS: "looking for rows that the source has not", Phase.FINISH: "making keys"}
 
 
 class View(Protocol):
@@ -85,6 +87,7 @@ def line(progress: Progress) -> str:
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
+        parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
@@ -108,6 +111,7 @@ def picture(progress: Progress) -> RenderableType:
     where = Text(f"applied up to {progress.position or '-'}  {progress.gtid}", "dim", overflow="ellipsis", no_wrap=True)
     parts: list[RenderableType] = [head, numbers, where]
     if any(not table.done for table in progress.tables):
+        parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
     return Group(*parts)
 
@@ -119,16 +123,34 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
     grid.add_column()
     grid.add_column(width=_BAR_WIDTH)
     grid.add_column(justify="right")
+    grid.add_column(justify="right")
     for table in open_ones[:_TABLES_SHOWN]:
         # A server's estimate may be too small by half.
         total = max(table.estimate, table.copied) or None
         bar = ProgressBar(total=total, completed=table.copied, width=_BAR_WIDTH, pulse=False) if total else Text("")
         of = f"{table.copied:,} of about {total:,}" if table.estimate and total else f"{table.copied:,}"
-        grid.add_row(Text(table.name), bar, Text(of, "dim"))
+        grid.add_row(Text(table.name), bar, Text(of, "dim"), Text(_pace(table), "dim"))
     more = len(open_ones) - _TABLES_SHOWN
     done = len(tables) - len(open_ones)
     rest = [f"{more} more" if more > 0 else "", f"{done} copied" if done else ""]
     return Group(grid, Text(", ".join(filter(None, rest)), "dim"))
+
+
+def _pace(table: TableProgress) -> str:
+    """What is done with a table just now."""
+    if table.phase is not Phase.ROWS:
+        return _PHASES[table.phase]
+    if not table.rate:
+        return ""
+    return f"{table.rate:,.0f} rows/s{_to_go(table.eta_seconds)}"
+
+
+def _to_go(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f", {hours}:{minutes:02}:{left:02} to go" if hours else f", {minutes}:{left:02} to go"
 
 
 def _lag(progress: Progress) -> str:

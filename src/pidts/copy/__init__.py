@@ -1,5 +1,21 @@
-"""Full copy: rows that are already there, read in chunks while the log goes on."""
+"""Full copy: rows that are already there, read while the log goes on.
 
-from pidts.copy.chunk import Chunk, read_chunk
+`ranges` cuts a table into chunks, `chunk` reads one of them or rows by their keys, `snapshot` reads a whole table as of
+one moment.
+"""
 
-__all__ = ["Chunk", "read_chunk"]
+from pidts.copy.chunk import Chunk, find, read_keys, read_range
+from pidts.copy.ranges import Range, highest, ranges
+from pidts.copy.snapshot import Snapshot, read_snapshot
+
+__all__ = [
+    "Chunk",
+    "Range",
+    "Snapshot",
+    "find",
+    "highest",
+    "ranges",
+    "read_keys",
+    "read_range",
+    "read_snapshot",
+]

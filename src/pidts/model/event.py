@@ -12,12 +12,16 @@ from pidts.model.table import TableName
 
 
 class Op(IntEnum):
-    """What happened to a row. `COPY` is a row that a full copy read: it existed, nobody changed it."""
+    """What happened to a row. `COPY` is a row that a full copy read: it existed, nobody changed it.
+
+    `ABSENT` is a key of the target under which a repair found no row on the source.
+    """
 
     COPY = 0
     INSERT = 1
     UPDATE = 2
     DELETE = 3
+    ABSENT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copying import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
-from pidts.plan.planner import Limits, Log, Work, WorkKind, next_state
+from pidts.plan.limits import Limits
+from pidts.plan.planner import Log, Work, WorkKind, next_state
 from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copying import ChunkRequest
-from pidts.plan.planner import Log, WorkKind, WorkOf
+from pidts.plan.planner import Begun, Log, WorkKind, WorkOf
 from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
@@ -33,7 +33,7 @@ class LogSlice:
     only: frozenset[TableName] | None = None
     """Tables that catch up: the others' rows are in the target already. None: all tables."""
     without: frozenset[TableName] = frozenset()
-    """Tables that are held, or catch up by slices of their own."""
+    """Tables that are held, or catch up by slices of their own, or whose rows there do not count."""
 
     def carries(self, table: TableName) -> bool:
         """Whether this table's rows are taken from it."""
@@ -54,16 +54,21 @@ class BatchPlan:
     gtids: tuple[str, ...]
     """Each a GTID, or the set of those of neighbouring transactions."""
     tables: frozenset[TableName]
-    """Every table that is in the log slices' transactions and not held, the task's own and others."""
+    """Every table that the log slices carry rows of, the task's own and others."""
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
-        """Chunks to write, read by the batch before."""
+        """Requests of the batch before, of which rows are to be written."""
         return self.end.written
 
     @property
+    def settled(self) -> tuple[ChunkRequest, ...]:
+        """Requests of the batch before that need not be read again, once this batch is in the target."""
+        return self.end.settled
+
+    @property
     def read(self) -> tuple[ChunkRequest, ...]:
-        """Chunks to read, for the batch after."""
+        """What to read, for the batch after."""
         return self.end.reading
 
     @property
@@ -83,8 +88,13 @@ class BatchPlan:
 
 
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
-    """The batch that leads from one state to the next: of each table what lies between its two places."""
-    apart = frozenset({*start.exceptions, *end.exceptions})
+    """The batch that leads from one state to the next: of each table what lies between its two places.
+
+    What lies before a table has joined the task is left out, and all of a table without a key that was not copied yet.
+    """
+    uncarried, begun = end.uncarried, Begun(end.copy)
+    apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
+    without = apart | uncarried
     ranges: dict[tuple[Lsn, Lsn], set[TableName]] = {}
     for name in apart:
         if start.at(name) < end.at(name):
@@ -95,11 +105,12 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
     for place, names in sorted(ranges.items(), key=lambda item: item[0]):
         only = frozenset(names)
         for entry in _up_to(place[1], log(*place)):
-            tables = only.intersection(entry.transaction.tables)
+            mine = frozenset(name for name in only if begun.has(name, entry.transaction.lsn))
+            tables = mine.intersection(entry.transaction.tables)
             if tables and entry.transaction.row_events:
                 row_events += entry.transaction.row_events
                 carried |= tables
-                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=only), entry)
+                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=mine), entry)
     gtids: list[str] = []
     count = timestamp = 0
     for entry in _up_to(end.lsn, log(start.lsn, end.lsn)):
@@ -110,14 +121,16 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
             gtids.append(transaction.gtid)
         if not transaction.row_events:
             continue
-        work = work_of(entry)
+        work = begun.work(work_of(entry), transaction.lsn)
         if work.kind is not WorkKind.NOTHING:
             ours = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
-            tables = frozenset(ours) - apart
+            early = begun.late(transaction.lsn)
+            tables = frozenset(ours) - without - early
             if tables:
                 row_events += transaction.row_events
                 carried |= tables
-                _extend(slices, LogSlice(entry.extent, transaction.begin, len(slices), without=apart), entry)
+                piece = LogSlice(entry.extent, transaction.begin, len(slices), without=without | early)
+                _extend(slices, piece, entry)
     return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried))
 
 

@@ -4,7 +4,8 @@ A request is read in one batch, after that batch's changes of the log are in the
 it reads is one or several neighbouring *chunks*, side by side. Between the two batches lies its *window*: the rows were
 read after everything in the first batch had happened on the source (`low`), and before the position `high` that the
 source had when the reading was over. The batch that settles the request starts before the window and is made to end
-behind it, so whatever it writes of the log is newer than what was read.
+behind it, so whatever it writes of the log is newer than what was read. What cannot be settled, since a schema change
+stands in the window or the window is too long to be reduced in memory, is read again.
 
 Rows that nobody has on the target are loaded as soon as they are read, in a transaction of their own, while no worker
 has gone behind `low`; see `pidts.apply.load`. A chunk of which the target holds a row, or a unique value, already is
@@ -12,11 +13,27 @@ kept aside (`waiting`), and is reduced together with the log of its window by th
 change of the log wins over the copied row. Either way a row that was deleted between its reading and its writing is
 gone when that batch is done, and a row that was not touched in the window is what it was when it was read.
 
+So between its loading and its settling a row may be *ahead*: it shows what the log will only bring. For a reader of the
+target that is what a copy under way looks like. For what is written meanwhile it means that a unique value may be taken
+by a row that will have given it away:
+
+    the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
+    read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
+
+A batch that settles what was loaded removes first whatever it changes: what is left are rows that nothing has changed
+since the batch began, and those are right already. A batch that ends before, or is written in several parts, besides
+lets rows with the same unique value give way (`CopyState.ahead`): the log behind it brings them back, or they are read
+again.
+
 A table without a key is read whole, from one snapshot. None of its changes is carried before that is settled, and the
-request only counts if the log has none between its `low` and its `high`.
+request only counts if the log has none between its `low` and its `high`. Then the table stands at `high`, and goes on
+from there by itself until it is where the others are.
 
 A table that is repaired (`Way.REPAIR`) has rows on the target. After its rows were brought, the target's are gone
 through for those that the source has not (`Phase.EXTRAS`).
+
+Every table ends with `Phase.FINISH`. A table whose copy is done is told once more, by the state after the batch that
+ended it, and then no longer: a task with thousands of tables pays only for those that it is copying.
 """
 
 from __future__ import annotations
@@ -130,7 +147,7 @@ class CopyState:
     after: KeyValues | None = None
     upto: KeyValues | None = None
     reads: int = 0
-    """Chunks that were asked for, also those that were dropped."""
+    """Requests that were made, also those that were dropped."""
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
@@ -145,10 +162,23 @@ class CopyState:
     """The log up to here does not concern the table: it joined the task there, or was copied whole as of there."""
     keyless: bool = False
     """It has no key: it is copied whole, and until that is settled none of its changes is carried."""
+    settled: int = 0
+    """The requests before this number are settled, or what they may have loaded is written over by one that is."""
+    ahead: bool = False
+    """Rows may show more than the log that the batch which led here has carried, while it is written or behind it."""
+    parts: int = 0
+    """The most chunks that a request may have, so that waiting rows fit into memory; 0: any number."""
+    row_bytes: int = 0
+    """Of one row, as the source guessed when the copy began; 0 where it could not."""
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether the table's changes are written, once the log concerns it."""
+        return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
+        """Plain values, without those that a table begins with: there may be thousands that have not begun."""
+        data: dict[str, Any] = {
             "after": self.after,
             "upto": self.upto,
             "reads": self.reads,
@@ -161,24 +191,34 @@ class CopyState:
             "estimate": self.estimate,
             "since": None if self.since is None else str(self.since),
             "keyless": self.keyless,
+            "settled": self.settled,
+            "ahead": self.ahead,
+            "parts": self.parts,
+            "row_bytes": self.row_bytes,
         }
+        begins = {"way": Way.NEW.value, "phase": Phase.ROWS.value}
+        return {name: value for name, value in data.items() if value and value != begins.get(name)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CopyState:
         """The inverse of `to_json`."""
         return cls(
+            after=key_values(data.get("after")),
+            upto=key_values(data.get("upto")),
+            reads=data.get("reads", 0),
+            rows=data.get("rows", 0),
+            done=data.get("done", False),
+            reading=ChunkRequest.from_json(data["reading"]) if data.get("reading") else None,
             way=Way(data.get("way", Way.NEW)),
             phase=Phase(data.get("phase", Phase.ROWS)),
             limit=data.get("limit", 0),
             estimate=data.get("estimate", 0),
             since=Lsn.parse(data["since"]) if data.get("since") else None,
             keyless=data.get("keyless", False),
-            after=key_values(data["after"]),
-            upto=key_values(data["upto"]),
-            reads=data["reads"],
-            rows=data["rows"],
-            done=data["done"],
-            reading=None if data["reading"] is None else ChunkRequest.from_json(data["reading"]),
+            settled=data.get("settled", 0),
+            ahead=data.get("ahead", False),
+            parts=data.get("parts", 0),
+            row_bytes=data.get("row_bytes", 0),
         )
 
 

@@ -17,6 +17,12 @@ held where they are and everything else goes on, until the schema change is done
 One that speaks of tables of two groups, or of held tables and others, waits until the groups have caught up; and so
 does one of which nobody can say which tables it touches, for which everything waits, too. One that speaks of tables of
 a single group only is met again when the group gets there, in the same way.
+
+What is copied is read when the batch leaves little of the log behind: a reading that begins with a backlog has the
+backlog in its window. A source that writes without pause does not starve the copy: as long as batches keep up with it,
+what is left behind one is what came while the one before was written. A batch goes on beyond its limits to the end of a
+window. Only rows that wait, for which the whole window has to be in memory, are given up where it is too long; they are
+read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations
@@ -24,9 +30,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
-from pidts.model import Halted, LogEntry, Lsn, TableName, Transaction, Where, xa_not_received
-from pidts.plan.copying import ChunkRequest, CopyState, StagedChunk
+from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
+from pidts.plan.asking import ask
+from pidts.plan.copying import CopyState, Phase, StagedChunk
+from pidts.plan.limits import Limits
+from pidts.plan.settling import Settling
 from pidts.plan.state import Held, PlanState
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
@@ -59,25 +69,6 @@ class Work:
 WorkOf = Callable[[LogEntry], Work]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How large a batch may become. Transactions are never cut, so a batch may exceed them by one transaction.
-
-    Tables that catch up have these limits once more, each group for itself.
-    """
-
-    transactions: int = 50_000
-    row_events: int = 80_000
-    bytes: int = 56 << 20
-    """Less than the driver applies by itself: a batch that exceeds it by one entry shall not need a Spark job."""
-    chunk_rows: int = 20_000
-    chunks: int = 4
-    idle_entries: int = 10_000
-    """So many transactions of other tables pass before the position is moved for their sake alone."""
-    copy_bytes: int = 32 << 20
-    """A batch with more log than this writes no chunk: a chunk has to be reduced together with all of its window."""
-
-
 def next_state(
     state: PlanState,
     log: Log,
@@ -92,8 +83,8 @@ def next_state(
     `staged` holds the chunks named by `state.reading`, `done` the schema changes of `state.dues` that have been run. Up
     to `goal` the position is moved even if nothing needs applying, so that a caller who waits for it sees it reached.
     """
-    floor = max((chunk.high for chunk in staged.values()), default=None)
-    main = _Main(state, limits, work_of, done, floor)
+    copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
+    main = _Main(state, copy, limits, work_of, done, _windows(staged))
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
@@ -108,15 +99,48 @@ def next_state(
         if after is not None:
             held.append(after)
     names = {name for group in held for name in group.tables}
-    copy, written = _write_chunks(copy, staged if size <= limits.copy_bytes else {}, main.lsn, names)
-    if main.at_end:
-        # Behind a backlog (or before a DDL) a chunk's window would be as long as the backlog, and so would its batch.
-        copy = _read_chunks(copy, limits, names)
-    if not has_work and copy == state.copy:
+    settling = Settling(copy, main.lsn, size, names, limits)
+    settling.settle(staged, partial(_touched, log))
+    copy, held = settling.copy, [*held, *settling.behind]
+    names = {name for group in held for name in group.tables}
+    if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
+        copy = ask(copy, limits, names, main.lsn)
+    if not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}:
         towards_goal = goal is not None and state.lsn < goal <= main.lsn
         if main.size.count < limits.idle_entries and not towards_goal:
             return None
-    return PlanState(main.lsn, copy, tuple(held), main.due, written)
+    written, settled = tuple(settling.written), tuple(settling.settled)
+    # A table that was just settled as of an earlier place has to reach the schema change first.
+    due = None if settling.behind else main.due
+    return PlanState(main.lsn, copy, tuple(held), due, written, settled)
+
+
+def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
+    """Where the windows end of all that is to be settled, and of that for which the batch may become only so long."""
+    read = [chunk for chunk in staged.values() if chunk.request.phase is not Phase.FINISH]
+    loaded, waiting = ([chunk.high for chunk in read if bool(chunk.waiting) is waits] for waits in (False, True))
+    return max(loaded, default=None), max(waiting, default=None)
+
+
+def _touched(log: Log, table: TableName, low: Lsn, high: Lsn) -> bool:
+    for entry in log(low, None):
+        transaction = entry.transaction
+        if transaction.prev_lsn >= high:
+            return False
+        # Neighbours that are told as one entry have the same tables, and the first of them lies before `high`.
+        if transaction.row_events and table in transaction.tables:
+            return True
+    return False
+
+
+def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
+    """Whether so little of the log is left that a window which begins there can be settled."""
+    left = 0
+    for entry in log(lsn, None):
+        left += (entry.prepared or entry.extent).size
+        if left > limits.copy_bytes // 4 or entry.transaction.ddl is not None or entry.lacks_rows:
+            return False
+    return True
 
 
 class _Size:
@@ -144,21 +168,36 @@ class _Main:
     """The walk of all tables that are not held."""
 
     def __init__(
-        self, state: PlanState, limits: Limits, work_of: WorkOf, done: Collection[Lsn], floor: Lsn | None
+        self,
+        state: PlanState,
+        copy: dict[TableName, CopyState],
+        limits: Limits,
+        work_of: WorkOf,
+        done: Collection[Lsn],
+        windows: tuple[Lsn | None, Lsn | None],
     ) -> None:
-        self._was_due, self._work_of, self._done, self._floor = state.due, work_of, done, floor
+        self._was_due, self._work_of, self._done = state.due, work_of, done
+        self._window, self._waiting_window = windows
         self._copy_bytes = limits.copy_bytes
         self.lsn, self.held = state.lsn, list(state.held)
         self.due: Lsn | None = None
-        self.copy: dict[TableName, CopyState] = dict(state.durable().copy)
+        self.copy = copy
         self.size = _Size(limits)
         self.overtaken: list[Held] = []
-        self.has_work = self.at_end = False
+        self.has_work = self.at_end = self.is_full = False
+        self._look_at(copy)
+
+    def _look_at(self, copy: dict[TableName, CopyState]) -> None:
+        self.copy, self._begun = copy, Begun(copy)
+        self._uncarried = {name for name, state in copy.items() if not state.is_carried}
 
     @property
     def is_in_window(self) -> bool:
-        """Whether the batch has to go on, for a chunk that it is to write."""
-        return self._floor is not None and self.lsn < self._floor and self.size.bytes <= self._copy_bytes
+        """Whether the batch has to go on, for a chunk that it is to settle."""
+        if self._window is not None and self.lsn < self._window:
+            return True
+        waits = self._waiting_window is not None and self.lsn < self._waiting_window
+        return waits and self.size.bytes <= self._copy_bytes
 
     def walk(self, entries: Iterable[LogEntry]) -> None:
         """As far as the next batch goes."""
@@ -171,11 +210,11 @@ class _Main:
                 raise xa_not_received(transaction)
             self.has_work = True
             return False
-        work = self._work_of(entry)
+        work = self._begun.work(self._work_of(entry), transaction.lsn)
         if work.kind is WorkKind.DDL and not self._passes(transaction.lsn, work):
             return False
         if self.size.is_full and not self.is_in_window:
-            self.has_work = True
+            self.has_work = self.is_full = True
             return False
         rows = work.kind is not WorkKind.NOTHING and self._carries(transaction, work)
         self.size.take(entry, rows=rows)
@@ -190,7 +229,7 @@ class _Main:
         if self.held and (names is None or any(names & group.tables for group in self.held)):
             return False
         if lsn in self._done:
-            self.copy = _after_ddl(self.copy, work)
+            self._look_at(_after_ddl(self.copy, work, lsn))
             self.has_work = True
             return True
         if lsn == self._was_due and names is not None:
@@ -205,7 +244,10 @@ class _Main:
         if not transaction.row_events:
             return False
         names = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
-        return not self.held or any(not any(name in group.tables for group in self.held) for name in names)
+        left_out = self._uncarried
+        if not self.held and not left_out:
+            return True
+        return any(name not in left_out and not any(name in group.tables for group in self.held) for name in names)
 
 
 class _Group:
@@ -232,11 +274,11 @@ class _Group:
             transaction = entry.transaction
             if transaction.lsn > goal:
                 return None
-            work = self._work_of(entry)
+            work = Begun(self.copy).work(self._work_of(entry), transaction.lsn)
             if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
                 if transaction.lsn not in self._done:
                     return Held(tables, lsn, transaction.lsn)
-                self.copy = _after_ddl(self.copy, work)
+                self.copy = _after_ddl(self.copy, work, transaction.lsn)
             if self.size.is_full:
                 return Held(tables, lsn)
             rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
@@ -245,52 +287,44 @@ class _Group:
         return None if lsn >= goal else Held(tables, lsn)
 
 
-def _write_chunks(
-    copy: Mapping[TableName, CopyState],
-    staged: Mapping[TableName, StagedChunk],
-    end: Lsn,
-    held: Collection[TableName],
-) -> tuple[dict[TableName, CopyState], tuple[ChunkRequest, ...]]:
-    copy = dict(copy)
-    written = []
-    for name, chunk in staged.items():
-        if chunk.high > end or name in held or name not in copy:
-            continue
-        if chunk.stale:
-            # All of the log up to the reading is in this batch, and a batch holds no DDL behind its first row.
-            raise Halted(
-                "changed-outside-log",
-                "the table's structure was changed without a statement in the log",
-                where=Where(table=str(name), position=str(chunk.high)),
-                todo="Make the same change on the target, then start a new task for this table",
-            )
-        before = copy[name]
-        copy[name] = CopyState(
-            after=chunk.last_key if chunk.last_key is not None else before.after,
-            upto=chunk.upto,
-            reads=before.reads,
-            rows=before.rows + chunk.rows,
-            done=chunk.is_last,
-        )
-        written.append(chunk.request)
-    return copy, tuple(written)
+class Begun:
+    """Leaves out of what is to be done what comes before a table has joined the task."""
+
+    def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
+        self._since = {name: state.since for name, state in copy.items() if state.since is not None}
+        self._latest = max(self._since.values(), default=None)
+
+    def work(self, work: Work, lsn: Lsn) -> Work:
+        """Of the tables that have joined."""
+        if self._latest is None or lsn > self._latest or work.tables is None:
+            return work
+        tables = frozenset(name for name in work.tables if self.has(name, lsn))
+        if not tables:
+            return Work(WorkKind.NOTHING)
+        return work if len(tables) == len(work.tables) else replace(work, tables=tables)
+
+    def late(self, lsn: Lsn) -> frozenset[TableName]:
+        """Tables of which a change at this place is none."""
+        if self._latest is None or lsn > self._latest:
+            return frozenset()
+        return frozenset(name for name, since in self._since.items() if lsn <= since)
+
+    def has(self, table: TableName, lsn: Lsn) -> bool:
+        """Whether a change at this place is one of the table."""
+        since = self._since.get(table)
+        return since is None or lsn > since
 
 
-def _read_chunks(
-    copy: dict[TableName, CopyState], limits: Limits, held: Collection[TableName]
-) -> dict[TableName, CopyState]:
-    open_tables = [name for name, state in copy.items() if not state.done and name not in held]
-    for name in open_tables[: limits.chunks]:
-        state = copy[name]
-        request = ChunkRequest(name, state.reads, state.after, state.upto, limits.chunk_rows)
-        copy[name] = replace(state, reads=state.reads + 1, reading=request)
-    return copy
-
-
-def _after_ddl(copy: Mapping[TableName, CopyState], work: Work) -> dict[TableName, CopyState]:
+def _after_ddl(copy: Mapping[TableName, CopyState], work: Work, lsn: Lsn) -> dict[TableName, CopyState]:
     renamed = dict(work.renamed)
-    return {
-        renamed.get(name, name): state if state.done or name not in work.recopied else CopyState(reads=state.reads)
-        for name, state in copy.items()
-        if name not in work.gone and name.schema not in work.gone_schemas
-    }
+    after: dict[TableName, CopyState] = {}
+    for name, state in copy.items():
+        if state.since is not None and lsn <= state.since:
+            after[name] = state
+        elif name not in work.gone and name.schema not in work.gone_schemas:
+            after[renamed.get(name, name)] = _anew(state) if name in work.recopied else state
+    return after
+
+
+def _anew(state: CopyState) -> CopyState:
+    return replace(state, after=None, upto=None, rows=0, phase=Phase.ROWS)

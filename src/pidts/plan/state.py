@@ -39,7 +39,9 @@ class PlanState:
     due: Lsn | None = None
     """The schema change that comes next and has to be run, once this state is in the target."""
     written: tuple[ChunkRequest, ...] = ()
-    """Chunks that the batch wrote."""
+    """Of the requests that the batch settled, those of which it wrote rows."""
+    settled: tuple[ChunkRequest, ...] = ()
+    """Requests that the batch settled."""
 
     @property
     def copying(self) -> bool:
@@ -66,16 +68,41 @@ class PlanState:
         """The places of held tables."""
         return {name: group.lsn for group in self.held for name in group.tables}
 
+    @property
+    def uncarried(self) -> frozenset[TableName]:
+        """Tables of which the batch that led here carried no change: they have no key, and were not copied before."""
+        whole = {request.table for request in self.settled if request.whole}
+        return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
+
     def at(self, table: TableName) -> Lsn:
         """How far this table is."""
         return next((group.lsn for group in self.held if table in group.tables), self.lsn)
+
+    def concerns(self, table: TableName, lsn: Lsn) -> bool:
+        """Whether a change or a statement at this place of the log is one of the table, or from before it joined."""
+        state = self.copy.get(table)
+        return state is None or state.since is None or lsn > state.since
+
+    def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
+        """With tables that begin, or begin again, behind the `since` of each.
+
+        Requests of one run have numbers of their own, so one that begins again goes on counting.
+        """
+        begun = {
+            name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
+            if name in self.copy
+            else state
+            for name, state in copy.items()
+        }
+        held = (replace(group, tables=group.tables - copy.keys()) for group in self.held)
+        return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
     def durable(self) -> PlanState:
         """What a restart begins with.
 
         Chunks that were read but not written do not count, and which schema change comes next is in the log.
         """
-        copy = {name: replace(state, reading=None) for name, state in self.copy.items()}
+        copy = {name: replace(state, reading=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "") -> str:
@@ -84,11 +111,11 @@ class PlanState:
         `dealing` says how rows were dealt to workers, where that is not told by the tables' structures. Equal states of
         one run give equal texts, whatever groups their held tables are in.
         """
-        if not self.copy and not self.held and not dealing:
+        copy = self.durable().copy
+        if not copy and not self.held and not dealing:
             return ""
         held = [[name.schema, name.name, str(lsn)] for name, lsn in sorted(self.exceptions.items())]
-        copy = _copy_to_json(self.durable().copy)
-        return json.dumps({"copy": copy, "held": held, "run": run, "dealing": dealing})
+        return json.dumps({"copy": _copy_to_json(copy), "held": held, "run": run, "dealing": dealing})
 
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
@@ -108,6 +135,7 @@ class PlanState:
                 "held": [_held_to_json(group) for group in self.held],
                 "due": str(self.due) if self.due else None,
                 "written": [request.to_json() for request in self.written],
+                "settled": [request.to_json() for request in self.settled],
             }
         )
 
@@ -121,6 +149,7 @@ class PlanState:
             held=tuple(_held_from_json(group) for group in data["held"]),
             due=Lsn.parse(data["due"]) if data["due"] else None,
             written=tuple(ChunkRequest.from_json(item) for item in data["written"]),
+            settled=tuple(ChunkRequest.from_json(item) for item in data["settled"]),
         )
 
 

@@ -37,6 +37,7 @@ class Identities:
     current: list[pa.Array]
     """The key a change ends on: of the row written, or of the row deleted."""
     deleted: pa.BooleanArray
+    """The row is gone behind the change, or a repair has not found it."""
     moved: pa.BooleanArray
     """Updates that give their row another key."""
 
@@ -54,7 +55,8 @@ def identities(batch: ChangeBatch) -> Identities:
         in_part = batch.rows.column("partial").is_valid()
         after = [pc.if_else(in_part, pc.coalesce(new, old), new) for old, new in zip(before, after, strict=True)]
     op = batch.rows.column("op")
-    deleted, updated = pc.equal(op, int(Op.DELETE)), pc.equal(op, int(Op.UPDATE))
+    deleted = pc.or_(pc.equal(op, int(Op.DELETE)), pc.equal(op, int(Op.ABSENT)))
+    updated = pc.equal(op, int(Op.UPDATE))
     current = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
     incomplete = [pc.is_null(values) for values in current]
     incomplete += [pc.and_(updated, pc.is_null(values)) for values in before]

@@ -19,11 +19,13 @@ class Counts:
     copied: int = 0
     stale: int = 0
     """Set aside, since the target has a newer row; in none of the others."""
+    removed: int = 0
+    """Keys of the target that the source has not, found by a repair."""
 
     @property
     def total(self) -> int:
         """All changes that were applied, copied rows included."""
-        return self.inserted + self.updated + self.deleted + self.copied
+        return self.inserted + self.updated + self.deleted + self.copied + self.removed
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -32,6 +34,7 @@ class Counts:
             self.deleted + other.deleted,
             self.copied + other.copied,
             self.stale + other.stale,
+            self.removed + other.removed,
         )
 
 

@@ -13,6 +13,12 @@ source held all of those at once. Chains and rotations of any length come right 
 That a row was new in the batch is told by its first change: an INSERT, or an UPDATE that came from another key. Such a
 row has nothing to remove. A copied row does not count as a first change: while a table is being copied, whatever the
 target has of it came from the log or from an earlier chunk, so it is what the source had at the start of the batch.
+Nor does a key that a repair has not found on the source: without a change in the log it is removed, else the log says
+what becomes of it.
+
+Where chunks are loaded as soon as they are read, rows of the target may be ahead of the log that a batch brings, and
+what the source had at the start of the batch says nothing about them. Of such tables (`ahead`) every row that the log
+changes is removed first: what is left has not been changed since the batch began, and stands as it is at its end.
 
 Several tables of the source may be merged into one. A row then moves between two of them as an INSERT here and a DELETE
 there, in either order:
@@ -47,22 +53,25 @@ if TYPE_CHECKING:
 
 
 def net_changes(
-    batches: Sequence[ChangeBatch], watched: Mapping[TableName, Collection[str]] | None = None
+    batches: Sequence[ChangeBatch],
+    watched: Mapping[TableName, Collection[str]] | None = None,
+    ahead: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Reduce batches to one `NetChange` per table that has changes.
 
     Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
-    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`.
+    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
+    tables of which the target may hold rows as they are only later in the log.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
             by_table.setdefault(batch.table.name, []).append(batch)
-    return [_net_change(parts, (watched or {}).get(name, ())) for name, parts in by_table.items()]
+    return [_net_change(parts, (watched or {}).get(name, ()), ahead=name in ahead) for name, parts in by_table.items()]
 
 
-def _net_change(parts: list[ChangeBatch], besides: Collection[str]) -> NetChange:
+def _net_change(parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool) -> NetChange:
     table = parts[0].table
     for part in parts:
         _check(part, table)
@@ -78,7 +87,7 @@ def _net_change(parts: list[ChangeBatch], besides: Collection[str]) -> NetChange
         deletes, times, upserts = multiset_change(batch)
         return NetChange(table, deletes, upserts, _counts(batch), times)
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
-    return _keyed(batch, owner, [name for name in table.arrow.names if name in names])
+    return _keyed(batch, owner, [name for name in table.arrow.names if name in names], ahead=ahead)
 
 
 def _check(part: ChangeBatch, table: Table) -> None:
@@ -99,7 +108,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
         )
 
 
-def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str]) -> NetChange:
+def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool) -> NetChange:
     table, size = batch.table, len(batch)
     keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
@@ -114,7 +123,9 @@ def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[st
     removed = pc.invert(written)
     if owner is not None:  # What came and went in one table may be another's row.
         removed = pc.and_(removed, nets.column("start").is_valid())
-    if watched:
+    if watched and ahead:
+        removed = pc.or_(removed, pc.and_(written, nets.column("logged")))
+    elif watched:
         last_row = _row(pc.coalesce(nets.column("kept"), nets.column("last")), size)
         removed = pc.or_(removed, _watched_changed(batch, nets, last_row, watched))
     rows = batch.rows.column("after").take(_row(nets.column("kept").filter(written), size))
@@ -151,7 +162,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
     """What became of each row.
 
     Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
-    its first change in the log where the row was there before, else NULL.
+    its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it.
     """
     size = len(batch)
     nets = events.group_by(by, use_threads=False).aggregate([("order", "max"), ("logged", "min")])
@@ -161,30 +172,32 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
     updated = pc.equal(batch.rows.column("op"), int(Op.UPDATE))
     found = pc.or_(keys.deleted, pc.and_not(updated, keys.moved))
     existed = pc.or_(pc.invert(_arrives(first)), found.take(_row(first, size)))
-    columns = [last, pc.if_else(stays, last, never), pc.if_else(existed, first, never)]
-    return pa.Table.from_arrays([*(nets.column(name) for name in by), *columns], names=[*by, "last", "kept", "start"])
+    columns = [last, pc.if_else(stays, last, never), pc.if_else(existed, first, never), first.is_valid()]
+    names = [*by, "last", "kept", "start", "logged"]
+    return pa.Table.from_arrays([*(nets.column(name) for name in by), *columns], names=names)
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
     """The same over all tables that are merged; `starts` tells how many of them had the row at the start."""
     found = nets.group_by(by, use_threads=False).aggregate(
-        [("last", "max"), ("kept", "max"), ("start", "min"), ("start", "count")]
+        [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     )
-    return found.select([*by, "last_max", "kept_max", "start_min", "start_count"]).rename_columns(
-        [*by, "last", "kept", "start", "starts"]
+    return found.select([*by, "last_max", "kept_max", "start_min", "logged_any", "start_count"]).rename_columns(
+        [*by, "last", "kept", "start", "logged", "starts"]
     )
 
 
 def _order(batch: ChangeBatch) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Each change's place in time, twice as a number: `2 * place + 1`, and the same but NULL for copied rows.
+    """Each change's place in time, twice as a number: `2 * place + 1`, and the same but NULL for what was not logged.
 
     The even number below is for the moment when an update takes its row's old key away.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)
-    copied = pc.equal(batch.rows.column("op"), int(Op.COPY))
-    order = pc.if_else(copied, place, pc.add(place, 2 * size))
-    return order, pc.if_else(copied, pa.scalar(None, pa.int64()), order)
+    op = batch.rows.column("op")
+    read = pc.or_(pc.equal(op, int(Op.COPY)), pc.equal(op, int(Op.ABSENT)))
+    order = pc.if_else(read, place, pc.add(place, 2 * size))
+    return order, pc.if_else(read, pa.scalar(None, pa.int64()), order)
 
 
 def _row(order: pa.Int64Array, size: int) -> pa.Int64Array:
@@ -219,7 +232,6 @@ def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
 
 def _counts(batch: ChangeBatch) -> Counts:
     op = batch.rows.column("op")
-    inserted, updated, deleted, copied = (
-        pc.sum(pc.equal(op, int(kind))).as_py() for kind in (Op.INSERT, Op.UPDATE, Op.DELETE, Op.COPY)
-    )
-    return Counts(inserted=inserted, updated=updated, deleted=deleted, copied=copied)
+    kinds = (Op.INSERT, Op.UPDATE, Op.DELETE, Op.COPY, Op.ABSENT)
+    inserted, updated, deleted, copied, removed = (pc.sum(pc.equal(op, int(kind))).as_py() for kind in kinds)
+    return Counts(inserted=inserted, updated=updated, deleted=deleted, copied=copied, removed=removed)

@@ -112,6 +112,12 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
         _write(folder, Refetches(Refetch(after, to, why, time.time()), known.done))
 
 
+def forget_refetches(folder: Folder) -> None:
+    """For a relay that begins anew. Its readers notice: what they remember of it is forgotten, too."""
+    with needs_locked(folder):
+        _write(folder, Refetches())
+
+
 def cut_back(folder: Folder) -> None:
     """By the one writer, before it looks at the relay: do what was asked for."""
     if read_refetches(folder).pending is None:

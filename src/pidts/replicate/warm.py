@@ -1,7 +1,7 @@
-"""`python -m pidts.replicate.warm`: has everything compiled on the way of a change, so that no first use waits for it.
+"""`python -m pidts.replicate.warm`: has everything compiled on the way of a row, so that no first use waits for it.
 
-A few made-up transactions go through a socket into a relay and out of it. Machine code of files that have changed
-since is thrown away.
+A few made-up transactions go through a socket into a relay and out of it, and a row of a full copy comes. Machine code
+of files that have changed since is thrown away.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pidts.relay.runs import joined_payloads
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source.blocks import BlockReader
+from pidts.source.packets import PacketReader
+from pidts.source.text_cells import Cells
 
 _FILE = "bin.000001"
 _SOURCE = "s"
@@ -45,11 +47,24 @@ def warm() -> int:
     ends = [(EventType.XID, bytes(8)), (EventType.QUERY, _QUERY + b"COMMIT")]
     head = _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
     events = [head, *(_event(kind, body) for end in ends for kind, body in [*group, end])]
+    _copy()
     with tempfile.TemporaryDirectory(prefix="pidts-warm-") as folder:
         _receive(Path(folder), b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
         for index in Path(folder).rglob("*.index"):
             list(joined_payloads(index.read_bytes(), ((0, 0, 0), (0, 0, 0))))
         return _rows(Path(folder), head)
+
+
+def _copy() -> None:
+    there, here = socket.socketpair()
+    with there, here:
+        reader = PacketReader(here, Where(source=_SOURCE))
+        there.sendall(b"\2\0\0\1\1\xe9\5\0\0\2\xfe\0\0\0\0")
+        reader.receive(1)
+        cells = Cells(_TABLE, Where(source=_SOURCE))
+        cells.take_all(reader)
+        cells.take_row(b"\1\xe9")
+        cells.table()
 
 
 def _receive(folder: Path, packets: bytes) -> None:

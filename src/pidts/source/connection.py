@@ -16,6 +16,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from pidts.login import Tls
+from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
 from pidts.model import ConfigError, Where
 from pidts.source.failures import explained
@@ -136,7 +137,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
     `answer_within` is for those who ask small questions: a statement without an answer by then loses the connection.
     """
     with explained(config.where, login=True):
-        connection: Session = pymysql.connect(
+        connection: Session = Link(
             host=config.host,
             port=config.port,
             user=config.user,

@@ -6,17 +6,26 @@ The server compares them, by the column's own collation and type; nothing of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
 from pidts.source.structures import quoted
+from pidts.source.text_values import expression
 
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _SECOND = 1_000_000
-_NO_KEYS = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6})
+_NO_KEYS = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
+_PLAIN_TEXT = {
+    Kind.UUID: re.compile(r"[0-9a-fA-F-]{32,36}"),
+    Kind.INET4: re.compile(r"[0-9.]{7,15}"),
+    Kind.INET6: re.compile(r"[0-9a-fA-F:.]{2,45}"),
+}
+_LABELLED = frozenset({Kind.ENUM, Kind.SET})
 
 
 def last_key(rows: pa.Table, table: Table) -> list[Any] | None:
@@ -26,15 +35,89 @@ def last_key(rows: pa.Table, table: Table) -> list[Any] | None:
     return [_to_json(rows.column(name)[-1], table.column(name).type) for name in table.identity]
 
 
+def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
+    """The identity of each row as JSON values."""
+    kinds = [table.column(name).type for name in table.identity]
+    for values in zip(*(rows.column(name) for name in table.identity), strict=True):
+        yield [_to_json(value, kind) for value, kind in zip(values, kinds, strict=True)]
+
+
+def key_table(table: Table) -> Table:
+    """The identity alone, as the ends of ranges are read.
+
+    ENUM and SET come as numbers: that is how they are compared, and an empty label has the same text as an invalid
+    value.
+    """
+    number = ColumnType(Kind.BIT, length=64)
+    columns = (table.column(name) for name in table.identity)
+    asked = (replace(column, type=number) if column.type.kind in _LABELLED else column for column in columns)
+    return replace(table, columns=tuple(asked))
+
+
+def key_expression(column: Column) -> str:
+    """What to select for a column of `key_table`."""
+    if column.type.kind in _LABELLED:
+        return f"CAST({quoted(column.name)} AS UNSIGNED)"
+    return expression(quoted(column.name), column.type)
+
+
 def after(table: Table, key: Sequence[Any]) -> str:
     """`a >= x AND (a > x OR (a = x AND b > y))`: the rows behind a key, in a form that uses the key's index."""
+    return _bounded(table, key, ">", "")
+
+
+def upto(table: Table, key: Sequence[Any]) -> str:
+    """The same for the rows that are not behind a key."""
+    return _bounded(table, key, "<", "=")
+
+
+def same(table: Table, keys: Sequence[Sequence[Any]]) -> str:
+    """Rows with one of these keys; empty where the columns can have none of their values."""
     columns = [table.column(name) for name in table.identity]
-    names = [quoted(column.name) for column in columns]
+    names = [_compared(column) for column in columns]
+    found = [
+        [_literals(value, column, table) for value, column in zip(key, columns, strict=True)]
+        for key in keys
+        if all(_is_possible(value, column.type) for value, column in zip(key, columns, strict=True))
+    ]
+    if not found:
+        return ""
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join(values[0] for values in found)})"
+    rows = (" AND ".join(f"{name} IN ({value})" for name, value in zip(names, values, strict=True)) for values in found)
+    return " OR ".join(f"({row})" for row in rows)
+
+
+def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
+    columns = [table.column(name) for name in table.identity]
+    names = [_compared(column) for column in columns]
     literals = [literal(value, column, table) for value, column in zip(key, columns, strict=True)]
-    behind = f"{names[-1]} > {literals[-1]}"
+    behind = f"{names[-1]} {sign}{last} {literals[-1]}"
     for name, value in zip(reversed(names[:-1]), reversed(literals[:-1]), strict=True):
-        behind = f"{name} > {value} OR ({name} = {value} AND ({behind}))"
-    return behind if len(names) == 1 else f"{names[0]} >= {literals[0]} AND ({behind})"
+        behind = f"{name} {sign} {value} OR ({name} = {value} AND ({behind}))"
+    return behind if len(names) == 1 else f"{names[0]} {sign}= {literals[0]} AND ({behind})"
+
+
+def _compared(column: Column) -> str:
+    """A SET sorts as a number without a sign, but servers compare it as one with a sign: 64 labels are too many."""
+    return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
+
+
+def _literals(value: Any, column: Column, table: Table) -> str:
+    """All values that have the same text: an ENUM's empty label and the invalid value."""
+    number = literal(value, column, table)
+    return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number
+
+
+def _is_possible(value: Any, kind: ColumnType) -> bool:
+    """A label that the column does not have would be taken for the invalid value's number."""
+    if value is None:
+        return False
+    if kind.kind is Kind.ENUM and isinstance(value, str):
+        return value in kind.labels or not value
+    if kind.kind is Kind.SET and isinstance(value, str):
+        return not value or set(value.split(",")) <= set(kind.labels)
+    return kind.kind not in _PLAIN_TEXT or bool(_PLAIN_TEXT[kind.kind].fullmatch(value))
 
 
 def literal(value: Any, column: Column, table: Table) -> str:
@@ -48,6 +131,8 @@ def literal(value: Any, column: Column, table: Table) -> str:
         return f"{float(value)!r}" if "e" in repr(float(value)) else f"{float(value)!r}e0"
     if kind.kind in _TIMES:
         return f"'{value}'"
+    if kind.kind in _LABELLED and not isinstance(value, str):
+        return str(int(value))
     if kind.kind is Kind.ENUM:
         # Rows come in the order of the labels' numbers, and only numbers compare like that. An empty text that is no
         # label is what an invalid value became; its number is 0.
@@ -55,7 +140,9 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind is Kind.SET:
         chosen = set(value.split(","))
         return str(sum(1 << number for number, label in enumerate(kind.labels) if label in chosen))
-    if kind.kind in _NO_KEYS:
+    if kind.kind in _PLAIN_TEXT and _PLAIN_TEXT[kind.kind].fullmatch(value):
+        return f"'{value}'"
+    if kind.kind in _NO_KEYS or kind.kind in _PLAIN_TEXT:
         what = f"column {column.name} of type {kind.kind} cannot be paged by"
         raise Halted("unsupported-key", what, where=Where(table=str(table.name)))
     if kind.is_bytes:

@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 import struct
+import sys
 import time
 
 from pidts.model import Where
@@ -45,6 +46,35 @@ class PacketReader:
                 return packets
             if not self._filled and not self._wait(deadline):
                 return []
+
+    def read_one(self, timeout: float) -> bytes | None:
+        """The next packet alone; None when the time is over."""
+        deadline = time.monotonic() + timeout
+        while not (packets := self._cut(1)):
+            if not self._receive() and not self._wait(deadline):
+                return None
+        return packets[0]
+
+    def receive(self, timeout: float) -> bool:
+        """Add to `here` what arrives, waiting for it; False when the time is over. What is there may move."""
+        deadline = time.monotonic() + timeout
+        while not self._receive():
+            if not self._wait(deadline):
+                return False
+        return True
+
+    def silent(self) -> float:
+        """Seconds since the last bytes came."""
+        return time.monotonic() - self.heard
+
+    @property
+    def here(self) -> memoryview:
+        """All that has arrived and was not taken yet."""
+        return memoryview(self._buffer)[self._begin : self._end]
+
+    def skip(self, size: int) -> None:
+        """Take so many bytes of `here`."""
+        self._begin += size
 
     def _wait(self, deadline: float) -> bool:
         """Until something comes; False when the time is over."""
@@ -91,12 +121,12 @@ class PacketReader:
             self._buffer[:rest] = self._buffer[self._begin : self._end]
         self._begin, self._end = 0, rest
 
-    def _cut(self) -> list[bytes]:
-        packets = []
+    def _cut(self, most: int = sys.maxsize) -> list[bytes]:
+        packets: list[bytes] = []
         view = memoryview(self._buffer)
         begin, end = self._begin, self._end
         header = _HEADER.unpack_from
-        while end - begin >= 4:
+        while end - begin >= 4 and len(packets) < most:
             size = header(view, begin)[0] & MAX_PACKET
             behind = begin + 4 + size
             if behind > end:

@@ -87,6 +87,14 @@ def needs_row_locks(server: ServerInfo) -> bool:
     return not server.gtid_mode
 
 
+def row_lock(server: ServerInfo) -> str:
+    """What a SELECT ends with so that it waits for transactions that are between the log and the tables."""
+    if not needs_row_locks(server):
+        return ""
+    # Before, the newer words ask for the right to write.
+    return "FOR SHARE" if server.number >= (8, 0, 22) else "LOCK IN SHARE MODE"
+
+
 def _status(connection: Session) -> tuple[Position, str]:
     errors = []
     for statement in _STATUS:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.login import Mode
 from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
+from pidts.source.finding import Finding, demand, login_finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
 from pidts.source.position import binary_logs, log_end
 from pidts.source.replica import replica_ids
+from pidts.source.row_images import row_images
 from pidts.source.structures import quoted_table, system_versioned
+
+__all__ = ["Finding", "check_source", "demand", "login_finding"]
 
 _BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}
-_LEAVES_OUT_GENERATED = (11, 0, 0)
-"""10.11 has them in its images, 11.8 has not."""
 _SETTINGS = (
     "log_bin",
     "binlog_format",
@@ -38,16 +40,6 @@ _SOON = 3600
 """A log that is purged earlier does not survive the restart of a machine."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One requirement: fulfilled or not, and if not, what to do."""
-
-    item: str
-    ok: bool
-    message: str
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +78,6 @@ def check_source(
         except PidtsError as error:
             findings.append(Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo))
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
-
-
-def login_finding(error: PidtsError) -> Finding:
-    """A login that failed, as a finding."""
-    return Finding("connection", ok=False, message=error.what, fix=error.todo)
-
-
-def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
-    """Raise for findings that are not fulfilled, but for ignored items."""
-    failed = [
-        finding for finding in findings if not finding.ok and finding.item not in ignored and "all" not in ignored
-    ]
-    if failed:
-        what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
-        raise PrecheckFailed("precheck-failed", what, todo="\n".join(finding.fix for finding in failed))
 
 
 def _tls(asked: _Asked) -> Iterator[Finding]:
@@ -186,30 +163,7 @@ def _binlog_format(asked: _Asked) -> Iterator[Finding]:
 
 
 def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
-    value = asked.settings.get("binlog_row_image", "FULL")
-    fix = "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions keep theirs"
-    if value == "FULL":
-        yield Finding("binlog_row_image", ok=True, message=f"binlog_row_image = {value}")
-    elif hidden := _left_out(asked):
-        what = f"binlog_row_image = {value}: this server then never tells the generated columns of {', '.join(hidden)}"
-        yield Finding("binlog_row_image", ok=False, message=what, fix=fix)
-    else:
-        what = f"binlog_row_image = {value}: what updates leave out is read from the target, which costs speed"
-        if asked.server.is_mariadb and value == "MINIMAL":
-            what += "; MariaDB does not tell which columns a REPLACE sets to their defaults"
-        yield Finding("binlog_row_image", ok=True, message=what)
-    if options := asked.settings.get("binlog_row_value_options"):
-        fix = "SET GLOBAL binlog_row_value_options = '';   -- and the same under [mysqld]"
-        yield Finding("binlog_row_image", ok=False, message=f"binlog_row_value_options = {options}", fix=fix)
-
-
-def _left_out(asked: _Asked) -> list[str]:
-    """Tables whose generated columns MariaDB leaves out of images, so that nobody can tell changed from unchanged."""
-    if not asked.server.is_mariadb or asked.server.number < _LEAVES_OUT_GENERATED:
-        return []
-    return sorted(
-        str(name) for name, table in asked.tables.items() if any(column.generated for column in table.columns)
-    )
+    return row_images(asked.server, asked.settings, asked.tables)
 
 
 def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
@@ -322,17 +276,12 @@ def _is_doubtful(column: Column) -> bool:
 
 def _primary_key(asked: _Asked) -> Iterator[Finding]:
     keyless = [name for name, table in asked.tables.items() if not table.identity]
-    if keyless and not asked.copies:
-        names = ", ".join(map(str, keyless))
-        what = f"without a key, rows found by all their columns: {names}"
-        yield Finding("primary_key", ok=True, message=what)
-        return
-    for name in keyless:
-        what = f"{name} has neither a primary key nor a unique key without NULLs"
-        fix = f"ALTER TABLE {quoted_table(name)} ADD PRIMARY KEY (...);   -- or leave it out by the block-allow-list"
-        yield Finding("primary_key", ok=False, message=what, fix=fix)
     if not keyless:
         yield Finding("primary_key", ok=True, message="every table has a key that names its rows")
+        return
+    how = "copied whole, from one snapshot, and rows found by all their columns" if asked.copies else ""
+    names = ", ".join(map(str, keyless))
+    yield Finding("primary_key", ok=True, message=f"without a key, {how or 'rows found by all their columns'}: {names}")
 
 
 def _foreign_key(asked: _Asked) -> Iterator[Finding]:

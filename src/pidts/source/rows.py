@@ -1,26 +1,38 @@
-"""Rows of a source's table, page by page in the order of its identity."""
+"""Rows of a source's table: page by page in the order of its identity, by their keys, or all of them as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from pidts.model import Halted, Table, Where
 from pidts.source.connection import Session, query, where_of
-from pidts.source.failures import StructureChanged
-from pidts.source.keys import after, last_key
+from pidts.source.keys import after, all_keys, key_expression, key_table, last_key, same, upto
 from pidts.source.structures import quoted, quoted_table
-from pidts.source.text_result import fetch_columns
-from pidts.source.text_values import expression, to_arrow
+from pidts.source.text_result import AT_ONCE, read_result
+from pidts.source.text_values import expression
 
-__all__ = ["highest_key", "last_key", "select_rows"]
+__all__ = ["boundary", "find_rows", "highest_key", "last_key", "select_range", "select_rows", "stream_rows"]
+
+_PRIMARY = "PRIMARY"
+_WHOLE = 256 << 20
+_KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
     """The identity of the row that comes last now; None in an empty table."""
-    return last_key(_select(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}"), table)
+    return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
+
+
+def boundary(
+    connection: Session, table: Table, where_after: Sequence[Any] | None, size: int, *, highest: Sequence[Any] | None
+) -> list[Any] | None:
+    """The key of the row number `size` behind a key; None where there are not so many up to `highest`."""
+    where = _where(table, where_after, highest)
+    return _key(connection, table, f"{where}{_order(table)} LIMIT 1 OFFSET {size - 1}")
 
 
 def select_rows(
@@ -33,10 +45,58 @@ def select_rows(
     lock: str = "",
 ) -> pa.Table:
     """Up to `limit` rows behind the key `where_after` and not behind `upto`, exactly as they are stored."""
-    bounds = [] if where_after is None else [f"({after(table, where_after)})"]
-    bounds += [] if upto is None else [f"NOT ({after(table, upto)})"]
-    where = f"WHERE {' AND '.join(bounds)} " if bounds else ""
-    return _select(connection, table, f"{where}{_order(table)} LIMIT {limit} {lock}")
+    where = _where(table, where_after, upto)
+    return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} LIMIT {limit} {lock}")
+
+
+def select_range(
+    connection: Session,
+    table: Table,
+    where_after: Sequence[Any] | None,
+    highest: Sequence[Any] | None,
+    *,
+    lock: str = "",
+) -> pa.Table:
+    """All rows behind one key and not behind another."""
+    where = _where(table, where_after, highest)
+    return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
+
+
+def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool, lock: str = "") -> pa.Table:
+    """The rows with these identities, or only their identities, in no order.
+
+    The server says what is the same: under a collation without case, `A` finds the row `a`, which comes as it is.
+    """
+    asked = list(all_keys(keys, table))
+    wanted = table if whole else replace(table, columns=tuple(table.column(name) for name in table.identity))
+    parts = (asked[begin : begin + _KEYS_A_QUERY] for begin in range(0, len(asked), _KEYS_A_QUERY))
+    wheres = filter(None, (same(table, part) for part in parts))
+    found = (_select(connection, wanted, f"WHERE {where} {lock}") for where in wheres)
+    return pa.concat_tables([wanted.arrow.empty_table(), *found])
+
+
+def stream_rows(connection: Session, table: Table, *, lock: str = "", at_once: int = AT_ONCE) -> Iterator[pa.Table]:
+    """All rows in no order, about `at_once` bytes at a time; whoever does not want the rest closes the connection."""
+    return _stream(connection, table, lock, at_once)
+
+
+def _key(connection: Session, table: Table, clauses: str) -> list[Any] | None:
+    _demand_identity(connection, table)
+    asked = key_table(table)
+    selected = ", ".join(key_expression(table.column(name)) for name in table.identity)
+    sql = f"SELECT {selected} FROM {quoted_table(table.name)} {_by_key(table)}{clauses}".rstrip()
+    return last_key(pa.concat_tables([asked.arrow.empty_table(), *_read(connection, asked, sql, _WHOLE)]), asked)
+
+
+def _where(table: Table, behind: Sequence[Any] | None, highest: Sequence[Any] | None) -> str:
+    bounds = [] if behind is None else [f"({after(table, behind)})"]
+    bounds += [] if highest is None else [f"({upto(table, highest)})"]
+    return f"WHERE {' AND '.join(bounds)} " if bounds else ""
+
+
+def _by_key(table: Table) -> str:
+    """Another index could only be worse, and a server that knows little of the table may choose one."""
+    return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
 
 def _order(table: Table, direction: str = "") -> str:
@@ -44,25 +104,27 @@ def _order(table: Table, direction: str = "") -> str:
 
 
 def _select(connection: Session, table: Table, clauses: str) -> pa.Table:
-    source = where_of(connection).source
-    where = Where(source=source, table=str(table.name))
+    _demand_identity(connection, table)
+    return pa.concat_tables([table.arrow.empty_table(), *_stream(connection, table, clauses, _WHOLE)])
+
+
+def _demand_identity(connection: Session, table: Table) -> None:
     if not table.identity:
+        where = Where(source=where_of(connection).source, table=str(table.name))
         todo = "Give it a primary key, or a unique key without NULLs"
         raise Halted("no-key", "the table has nothing by which its rows can be paged", where=where, todo=todo)
+
+
+def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> Iterator[pa.Table]:
+    selected = ", ".join(expression(quoted(column.name), column.type) for column in table.columns)
+    return _read(connection, table, f"SELECT {selected} FROM {quoted_table(table.name)} {clauses}".rstrip(), at_once)
+
+
+def _read(connection: Session, table: Table, sql: str, at_once: int) -> Iterator[pa.Table]:
     # Text comes as it is stored and is decoded as the log's is: the server would put question marks for what it cannot.
     query(connection, "SET character_set_results = NULL")
-    columns = fetch_columns(connection, f"{_from(table)} {clauses}".rstrip(), len(table.columns), where)
-    query(connection, "SET character_set_results = utf8mb4")
-    arrays = []
-    for column, values in zip(table.columns, columns, strict=True):
-        try:
-            arrays.append(to_arrow(values, table.name, column))
-        except pa.ArrowInvalid as error:
-            what = f"column {column.name} holds what a column of type {column.type.kind} cannot: {error}"
-            raise StructureChanged("structure-changed", what, where=where) from error
-    return pa.Table.from_arrays(arrays, schema=table.arrow)
-
-
-def _from(table: Table) -> str:
-    selected = ", ".join(expression(quoted(column.name), column.type) for column in table.columns)
-    return f"SELECT {selected} FROM {quoted_table(table.name)}"
+    try:
+        yield from read_result(connection, sql, table, at_once)
+    finally:
+        if connection.open:
+            query(connection, "SET character_set_results = utf8mb4")

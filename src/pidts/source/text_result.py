@@ -1,32 +1,57 @@
-"""One query's rows as columns of bytes, without a Python object per row.
+"""One query's rows as Arrow tables, without a Python object per row.
 
-The driver would build an object per packet and decode each value on its own. Here a row is cut straight into its
-columns' lists, which Arrow then converts as a whole.
+The driver would build an object per packet and decode each value on its own. Here compiled code writes what the server
+sends straight into the memory of Arrow's arrays; see `text_cells`. `PIDTS_KERNEL=python` chooses `text_lists`, which is
+plain and slow, and gives the same.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Protocol
 
+import pyarrow as pa
 import pymysql
 from pymysql.constants import COMMAND
 
-from pidts.model import Where
+from pidts.binlog.choice import compiled
+from pidts.model import PidtsError, Table, Where
 from pidts.model.errors import Transient
-from pidts.source.connection import Session, hang_up
-from pidts.source.failures import explain
+from pidts.source.connection import Session, hang_up, where_of
+from pidts.source.failures import StructureChanged, explain
 from pidts.source.packets import PacketReader
+from pidts.source.text_columns import changed
 
-Values = list[bytes | None]
+AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
 """A sort of a large table may take long before the first row comes."""
 
 _WAIT = 60.0
+_SHORT = 100
 
 
-def fetch_columns(connection: Session, sql: str, width: int, where: Where) -> list[Values]:
-    """The values of each of the result's `width` columns, as the server wrote them."""
+class Rows(Protocol):
+    """Rows of a result that have come so far."""
+
+    size: int
+    """About as many bytes."""
+
+    def take_all(self, reader: PacketReader) -> bool:
+        """Every whole row that has arrived; True where the next packet is no ordinary row."""
+
+    def take_row(self, row: bytes) -> None:
+        """One row, whatever its size."""
+
+    def table(self) -> pa.Table:
+        """All of them; those that come next are new ones."""
+
+
+def read_result(connection: Session, sql: str, table: Table, at_once: int) -> Iterator[pa.Table]:
+    """What a query brings, about `at_once` bytes at a time; `table` has a column for each of the result's.
+
+    Whoever does not want the rest loses the connection.
+    """
+    where = Where(source=where_of(connection).source, table=str(table.name))
     driver: object = connection
     try:
         driver._execute_command(COMMAND.COM_QUERY, sql.encode())  # type: ignore[attr-defined]  # noqa: SLF001
@@ -34,33 +59,79 @@ def fetch_columns(connection: Session, sql: str, width: int, where: Where) -> li
     except (pymysql.err.Error, OSError) as error:
         raise explain(error, where) from error
     reader = PacketReader(sock, where)
-    columns: list[Values] = [[] for _ in range(width)]
-    heading = width + 2
-    """The column count, the columns, and the mark behind them."""
-    deadline = time.monotonic() + _TIMEOUT
+    is_over = False
     try:
-        while True:
-            packets = reader.read(_WAIT)
-            if not packets:
-                _wait_on(deadline, where)
-                continue
-            _refuse(packets[0], where)
-            skipped = min(heading, len(packets))
-            heading -= skipped
-            packets = packets[skipped:]
-            if packets and _ends(packets[-1]):
-                _refuse(packets[-1], where)
-                _split(packets[:-1], columns)
-                sock.settimeout(None)
-                return columns
-            _split(packets, columns)
-    except BaseException:
-        hang_up(connection)  # What is left of the answer would be taken for the next one's.
-        raise
+        what, is_over = _read_heading(reader, table, where)
+        if what:
+            is_over = is_over or _pass_over(reader, where)
+            raise what
+        yield from _read_rows(reader, _rows(table, where), at_once, where)
+        is_over = True
+    finally:
+        if is_over:
+            sock.settimeout(None)
+        else:
+            hang_up(connection)  # What is left of the answer would be taken for the next one's.
 
 
-def _wait_on(deadline: float, where: Where) -> None:
-    if time.monotonic() > deadline:
+def _rows(table: Table, where: Where) -> Rows:
+    if compiled():
+        from pidts.source.text_cells import Cells
+
+        return Cells(table, where)
+    from pidts.source.text_lists import Lists
+
+    return Lists(table, where)
+
+
+def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[PidtsError | None, bool]:
+    """The column count, the columns, and the mark behind them: what is wrong, and whether the answer ends here."""
+    if refusal := _refusal(_next(reader, where), where):
+        return refusal, True
+    definitions = [_next(reader, where) for _ in table.columns]
+    _next(reader, where)
+    for column, definition in zip(table.columns, definitions, strict=True):
+        if what := changed(column, definition):
+            return StructureChanged("structure-changed", what, where=where), False
+    return None, False
+
+
+def _pass_over(reader: PacketReader, where: Where) -> bool:
+    """Whether the rest of the answer was short."""
+    return any(_ends(_next(reader, where)) for _ in range(_SHORT))
+
+
+def _read_rows(reader: PacketReader, rows: Rows, at_once: int, where: Where) -> Iterator[pa.Table]:
+    while True:
+        is_odd = rows.take_all(reader)
+        if rows.size >= at_once:
+            yield rows.table()
+        if not is_odd:
+            _receive(reader, where)
+            continue
+        packet = _next(reader, where)
+        if _ends(packet):
+            if refusal := _refusal(packet, where):
+                raise refusal
+            if rows.size:
+                yield rows.table()
+            return
+        rows.take_row(packet)
+
+
+def _next(reader: PacketReader, where: Where) -> bytes:
+    while (packet := reader.read_one(_WAIT)) is None:
+        _check_silence(reader, where)
+    return packet
+
+
+def _receive(reader: PacketReader, where: Where) -> None:
+    while not reader.receive(_WAIT):
+        _check_silence(reader, where)
+
+
+def _check_silence(reader: PacketReader, where: Where) -> None:
+    if reader.silent() > _TIMEOUT:
         raise Transient("source-silent", f"no answer for {_TIMEOUT:.0f} seconds", where=where)
 
 
@@ -68,28 +139,9 @@ def _ends(packet: bytes) -> bool:
     return packet[:1] == b"\xff" or (packet[:1] == b"\xfe" and len(packet) < 9)
 
 
-def _refuse(packet: bytes, where: Where) -> None:
-    if packet[:1] == b"\xff":
-        number = int.from_bytes(packet[1:3], "little")
-        text = packet[3:].decode("utf-8", "replace")
-        raise explain(pymysql.err.OperationalError(number, text[6:] if text.startswith("#") else text), where)
-
-
-def _split(packets: Sequence[bytes], columns: Sequence[Values]) -> None:
-    """Each value is its length in one to nine bytes, then itself; 0xFB is NULL."""
-    appends = [column.append for column in columns]
-    for packet in packets:
-        at = 0
-        for append in appends:
-            size = packet[at]
-            at += 1
-            if size > 250:
-                if size == 251:
-                    append(None)
-                    continue
-                more = 2 if size == 252 else 3 if size == 253 else 8
-                size = int.from_bytes(packet[at : at + more], "little")
-                at += more
-            behind = at + size
-            append(packet[at:behind])
-            at = behind
+def _refusal(packet: bytes, where: Where) -> PidtsError | None:
+    if packet[:1] != b"\xff":
+        return None
+    number = int.from_bytes(packet[1:3], "little")
+    text = packet[3:].decode("utf-8", "replace")
+    return explain(pymysql.err.OperationalError(number, text[6:] if text.startswith("#") else text), where)

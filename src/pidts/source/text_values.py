@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from pidts.binlog.strings import text_builder
 from pidts.model import Column, ColumnType, Kind, TableName, calendar
-from pidts.source.text_result import Values
 
+Values = list[bytes | None]
 _SHORT_YEAR = 2
 _TIME = r"^(?P<sign>-?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?$"
 _MOMENT = re.compile(rb"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
@@ -36,11 +36,14 @@ def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
     text = pa.array(values, pa.string())
     if kind.kind is Kind.TIME:
         return _durations(text)
-    if kind.kind is Kind.YEAR and kind.length == _SHORT_YEAR:
-        return _whole_years(text)
-    if kind.kind is Kind.FLOAT:
-        return text.cast(pa.float64()).cast(pa.float32())
-    return text if kind.arrow == pa.string() else text.cast(kind.arrow)
+    if is_short_year(kind):
+        return whole_years(text.cast(pa.int16()))
+    return text if kind.arrow == pa.string() else cast_text(text, kind)
+
+
+def cast_text(text: pa.Array, kind: ColumnType) -> pa.Array:
+    """Numbers that Arrow reads as they are."""
+    return text.cast(pa.float64()).cast(pa.float32()) if kind.kind is Kind.FLOAT else text.cast(kind.arrow)
 
 
 def _dates(values: Values) -> pa.Array:
@@ -97,9 +100,13 @@ def _microsecond(value: bytes | None) -> int | None:
     return calendar.microseconds(calendar.days(year, month, day), time_us)
 
 
-def _whole_years(text: pa.Array) -> pa.Array:
+def is_short_year(kind: ColumnType) -> bool:
+    """YEAR(2) of old servers."""
+    return kind.kind is Kind.YEAR and kind.length == _SHORT_YEAR
+
+
+def whole_years(years: pa.Array) -> pa.Array:
     """YEAR(2) shows two digits of the year from 1970 to 2069 that it holds."""
-    years = text.cast(pa.int16())
     return pc.add(years, pc.if_else(pc.less(years, 70), pa.scalar(2000, pa.int16()), pa.scalar(1900, pa.int16())))
 
 

@@ -39,19 +39,20 @@ _RESULTS = "worker int, counts string, error string"
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def is_large(plan: BatchPlan, direct_rows: int) -> bool:
-    """Whether it is too much for the driver. A row event may hold thousands of rows, so bytes count as well."""
-    return plan.row_events > direct_rows or plan.log_bytes > _DRIVER_BYTES or plan.largest > AT_ONCE
+def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
+    """Whether it is too much for the driver, with so many copied rows to be written.
+
+    A row event may hold thousands of rows, so bytes count as well.
+    """
+    return plan.row_events + waiting > direct_rows or plan.log_bytes > _DRIVER_BYTES or plan.largest > AT_ONCE
 
 
-def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan) -> Counts:
+def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0) -> Counts:
     """Runs the batch whose pointers `slices` holds; returns when every worker has committed."""
-    # The rows of a copied chunk are reduced together with all of the log, of which the planner then takes little.
-    if not plan.write and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
-        reads = [Pointer(read=request) for request in plan.read]
-        count = context.workers + len(reads)
-        numbers = slices.sparkSession.range(0, count, 1, count)
-        results = numbers.mapInArrow(_long(context, commit, plan, reads), _RESULTS)
+    # Copied rows that wait are reduced together with all of the log, of which the planner then takes little.
+    if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
+        numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
+        results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)
     else:
         blobs = slices.mapInArrow(_decoding(context), _BLOBS)
         dealt = blobs.repartitionById(context.workers, F.col("worker"))
@@ -91,17 +92,14 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
     return task
 
 
-def _long(context: JobContext, commit: Commit, plan: BatchPlan, reads: list[Pointer]) -> _Task:
-    """Of as many tasks as there are workers, and behind them one for each chunk that the batch reads."""
+def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
+    """Of as many tasks as there are workers."""
     log = plan.log
     split_rows = None if plan.moves_held else context.split_rows
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                if number >= context.workers:
-                    list(structured(decode(context, reads[number - context.workers])))
-                    continue
                 with context.committer() as committer:
                     telling = partial(told, context, log, number)
                     yield _result(number, partial(apply_long, committer, commit, number, telling, split_rows))

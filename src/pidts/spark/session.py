@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from pidts.binlog.choice import compiled
 from pidts.model import PidtsError, Transient
+from pidts.spark.class_data import java_options
 
 Session: TypeAlias = SparkSession
 
@@ -38,7 +39,7 @@ _MEASURED = {
     "spark.sql.session.timeZone": "UTC",
 }
 _JAVA = 17
-_JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
+JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
 
 
 def local_master(master: str) -> str:
@@ -56,7 +57,9 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{_JAVA_OPTIONS}' pyspark-shell")
+    os.environ.setdefault(
+        "PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA_OPTIONS} {java_options()}' pyspark-shell"
+    )
     builder = SparkSession.builder.appName(f"pidts {task}").master(local_master(master))
     fixed = {
         **_MEASURED,

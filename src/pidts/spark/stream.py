@@ -1,7 +1,10 @@
 """The streaming query of one task, and what the driver does with each batch.
 
 Two lanes, one pair of functions: a small batch is decoded and applied by the driver itself, which costs no Spark job; a
-large one, or one that reads or writes chunks of a copy, is a job whose tasks share the work.
+large one is a job whose tasks share the work.
+
+What a batch reads of a full copy comes last, when its log is in the target and committed: another job, which loads what
+it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, and nothing is lost by it.
 
 A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
 wait for it: so that with one worker whoever reads the target sees what the source was between two transactions, also
@@ -20,7 +23,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,12 +37,13 @@ from pidts.batch.ddl_lane import DdlLane
 from pidts.batch.decoding import decode
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
-from pidts.batch.staging import forget
+from pidts.batch.staging import forget, staged_chunk
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Halted, Lsn, Transient, Where, parse_gtid_set
-from pidts.plan import BatchPlan, Limits, PlanState, plan_between
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
+from pidts.spark.copy_job import CopyLane
 from pidts.spark.failures import restored
 from pidts.spark.job import is_large, run_job
 from pidts.spark.slices import SliceOptions, SliceSource
@@ -54,6 +58,8 @@ _GRACE_SECONDS = 3.0
 """So long everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
 """So long a run that is to end waits for a DDL that is still running; the next run goes on with it."""
+_CANCEL_SECONDS = 0.1
+"""So often a run that is to end looks for a copy to break off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class TaskStream:
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
         self._closing = False
+        self._copying = CopyLane(lambda: self._closing)
         self._failure: Exception | None = None
 
     @property
@@ -113,6 +120,8 @@ class TaskStream:
         path = self._scratch / "slices.pickle"
         options.save(path)
         self._spark.dataSource.register(SliceSource)
+        if self._state.copying:
+            self._copying.prepare(self._spark)
         stream = self._spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
         self._query = (
             stream.writeStream.queryName(f"pidts-{self._context.epoch}")
@@ -132,15 +141,20 @@ class TaskStream:
         return restored(error) if error else Transient("spark-failed", "Spark ended the query without saying why")
 
     def close(self) -> None:
-        """Let the batch under way finish, then end the query: the target is left at a transaction's end.
+        """Let the log of the batch under way finish, then end the query: the target is left at a transaction's end.
 
-        A DDL that goes on for longer is left to itself. The next run finds it in the target's journal.
+        A copy is broken off. A DDL that goes on for longer is left to itself; the next run finds it in the journal.
         """
         self._closing = True
-        with self._busy:
+        while not self._busy.acquire(timeout=_CANCEL_SECONDS):
+            self._copying.cancel()
+        try:
             if self._query is not None:
                 with suppress(Exception):  # a query whose JVM is gone has stopped
                     self._query.stop()
+        finally:
+            self._busy.release()
+        self._copying.close()
         self._ddl.close(_LEAVE_SECONDS)
         for committer in self._committers:
             committer.close()
@@ -174,22 +188,35 @@ class TaskStream:
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit(self._workers.checkpoints, moved.checkpoints)
         clock.step("plan")
-        counts = self._carry_out(slices, plan, commit, clock)
+        written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
+        counts = self._carry_out(slices, plan, commit, clock, sum(chunk.waiting for chunk in written))
+        # Most copied rows are in the target already; each counts once, when nobody will read it again.
+        copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
+        counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
         self._state, self._gtids, self._workers = end, gtids, moved
-        forget(self._context.staging, plan.write)
+        forget(self._context.staging, plan.start.reading)
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
-        clock.tell(plan, counts)
-        self._ddl.start(self._context, end.dues)
+        self._ddl.start(self._context, end)
         if end.due is not None:
             self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
+        if plan.read:
+            self._copying.run(slices.sparkSession, self._context, plan, moved.checkpoints[0].batch)
+            clock.step("copy")
+        clock.tell(plan, counts)
+        if any(request.phase is Phase.FINISH for request in plan.read):
+            self._reconnect()
 
     def _take_structures(self) -> None:
         """Those that a DDL has left."""
         context = self._ddl.collect(self._context)
         if context is not self._context:
             self._context = context
-            for committer in self._committers:
-                committer.close()  # a session knows the target's tables as they were
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        """A session knows the target's tables as they were."""
+        for committer in self._committers:
+            committer.close()
 
     def _check_structures(self, plan: BatchPlan) -> None:
         """Rows of a table whose structure nobody knows must not be passed over in silence."""
@@ -202,9 +229,9 @@ class TaskStream:
                     todo="It was added to the task after its start: exclude it, or start a new task that copies it too",
                 )
 
-    def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
-        if plan.read or plan.write or is_large(plan, self._direct_rows):
-            counts = run_job(slices, self._context, commit, plan)
+    def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int) -> Counts:
+        if is_large(plan, self._direct_rows, waiting):
+            counts = run_job(slices, self._context, commit, plan, waiting)
             clock.step("job")
             return counts
         blobs: list[list[Blob]] = [[] for _ in range(self._context.workers)]

@@ -24,13 +24,12 @@ class MetaStore:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def checkpoints(self, task: str, source: str, *, lock: bool = False) -> list[Checkpoint]:
-        """All workers' rows; none where no task has ever run."""
+    def checkpoints(self, task: str, source: str, *, lock: str = "") -> list[Checkpoint]:
+        """All workers' rows; none where no task has ever run. `lock` is the clause that locks them."""
         if not lock and not self._run(_META_EXISTS, ())[0]:
             return []
         rows, _ = self._run(
-            f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s ORDER BY worker"
-            + (" FOR UPDATE" if lock else ""),
+            f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s ORDER BY worker {lock}",
             (task, source),
         )
         return [_checkpoint(row) for row in rows]
@@ -61,7 +60,7 @@ class MetaStore:
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Inside a transaction of the caller, who also keeps a second claim out."""
-        claimed, rewrite = claimed_rows(self.checkpoints(task, source, lock=True), task, source, workers, start)
+        claimed, rewrite = claimed_rows(self.checkpoints(task, source, lock="FOR UPDATE"), task, source, workers, start)
         if claimed[0].epoch == 1:
             # What an earlier task of this name did is not what this one will do at the same place of the log.
             self._run("DELETE FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s", (task, source))

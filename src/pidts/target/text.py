@@ -24,6 +24,13 @@ def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column
 
 
+def text_of(values: pa.Array) -> memoryview:
+    """All that large strings or binaries hold, one behind the other."""
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return memoryview(data)[int(places[0]) : int(places[-1])] if data is not None else memoryview(b"")
+
+
 def duration_text(column: pa.Array) -> pa.Array:
     """`[-]HHH:MM:SS.ffffff`, at least two digits of hours."""
     value = column.cast(pa.int64())

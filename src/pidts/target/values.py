@@ -3,7 +3,7 @@
 `ValuesTarget` only names a `Store`; all sessions of one process that name the same store see the same data. A test
 may set `Store.hook`, which is called at named points and may raise to break off there:
 
-    connect, begin, lock, write, save, commit:before, commit:after, execute:before, execute:after, journal
+    connect, begin, lock, hold, write, load, save, commit:before, commit:after, execute:before, execute:after, journal
 
 What is raised at `commit:before` loses the transaction, at `commit:after` only the answer, like a server's.
 """
@@ -13,21 +13,32 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, TableName, Tombstone, Transient, Where
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    Halted,
+    Key,
+    Lsn,
+    Rendered,
+    Table,
+    TableName,
+    Tombstone,
+    Transient,
+    Where,
+)
 from pidts.reduce import NetChange, UniqueKey, watched_columns
 from pidts.schema import Statement
 from pidts.target.meta import claimed_rows, no_checkpoint
 from pidts.target.values_ddl import run_step, steps
+from pidts.target.values_locks import Lock, Locks
 from pidts.target.values_rows import OpenTable, Row, StoredTable, plain, tuples
 
 Hook = Callable[[str], None]
-
-Lock = tuple[str | int, ...]
 
 _Worker = tuple[str, str, int]
 
@@ -42,8 +53,7 @@ class Store:
     journals: dict[tuple[str, str, Lsn], DdlJournal] = field(default_factory=dict)
     tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
     safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
-    locks: dict[Lock, object] = field(default_factory=dict)
-    """What is locked → the session that holds it."""
+    locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False
     commits: int = 0
@@ -139,7 +149,7 @@ class ValuesSession:
     def close(self) -> None:
         """Named locks end with the session, too."""
         self._reset()
-        self._release(lambda _: True)
+        self._store.locks.release(self, lambda _: True)
 
     def prepare_meta(self) -> None:
         """Nothing to make."""
@@ -172,6 +182,14 @@ class ValuesSession:
             raise no_checkpoint(task, source, worker)
         return self._store.checkpoints[task, source, worker]
 
+    def hold(self, task: str, source: str) -> list[Checkpoint]:
+        """Waits for nobody, either."""
+        self._demand_open()
+        for row in self.checkpoints(task, source):
+            self._store.locks.share(("row", task, source, row.worker), self)
+        self.at("hold")
+        return self.checkpoints(task, source)
+
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Visible at COMMIT."""
         self._demand_open()
@@ -180,16 +198,21 @@ class ValuesSession:
 
     def write(self, change: NetChange) -> None:
         """Row by row."""
-        self._demand_open()
-        problems = self.misfits(change.table)
-        if problems is None or problems:
-            raise Halted(
-                "target-shape",
-                f"the target's table does not fit: {'; '.join(problems or ['there is no such table'])}",
-                where=Where(table=str(change.table.name)),
-            )
+        self._demand_fit(change.table)
         self._opened(change.table.name).write(change)
         self.at("write")
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """All or none."""
+        self._demand_fit(table)
+        added = self._opened(table.name).add(rows)
+        self.at("load")
+        return added
+
+    def clear(self, name: TableName) -> None:
+        """Visible at COMMIT."""
+        self._demand_open()
+        self._opened(name).clear()
 
     def structure(self, name: TableName) -> Table | None:
         """As it was created."""
@@ -210,9 +233,7 @@ class ValuesSession:
         found = [f"it lacks column {', '.join(sorted(want - have))}"] if want - have else []
         needy = sorted(c.name for c in stored.columns if c.name not in want and not c.nullable and c.default is None)
         if needy:
-            found.append(
-                f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
-            )
+            found.append(f"it demands column {', '.join(needy)}, and the source has none of that name")
         if set(stored.identity) != set(table.identity):
             found.append(f"its identity is ({', '.join(stored.identity)})")
         return found
@@ -226,9 +247,20 @@ class ValuesSession:
         """The source's own."""
         return tuple(str(column.type.kind) for column in table.columns)
 
-    def create_statements(self, table: Table) -> Rendered:
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """In this target's own language, which is JSON."""
-        return Rendered((json.dumps({"create": table.to_json()}),))
+        keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
+        return Rendered((json.dumps({"create": replace(table, keys=keys).to_json()}),))
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """Nobody else makes tables here: keys that are missing were left out."""
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """The keys that are missing."""
+        found = self.structure(table.name)
+        have = {(key.columns, key.unique) for key in found.keys} if found else set()
+        missing = found is not None and any((key.columns, key.unique) not in have for key in table.keys)
+        return Rendered((json.dumps({"finish": table.to_json()}),) if missing else ())
 
     def ddl_statements(
         self,
@@ -261,7 +293,7 @@ class ValuesSession:
         try:
             yield
         finally:
-            self._release(lambda lock: lock == name)
+            self._store.locks.release(self, lambda lock: lock == name)
 
     def save_structures(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Visible at COMMIT."""
@@ -335,24 +367,28 @@ class ValuesSession:
         if not self._open:
             raise Transient("target-lost", "no transaction is open: the session was lost")
 
+    def _demand_fit(self, table: Table) -> None:
+        self._demand_open()
+        problems = self.misfits(table)
+        if problems is None or problems:
+            raise Halted(
+                "target-shape",
+                f"the target's table does not fit: {'; '.join(problems or ['there is no such table'])}",
+                where=Where(table=str(table.name)),
+            )
+
     def _opened(self, name: TableName) -> OpenTable:
         if name not in self._tables:
             self._tables[name] = OpenTable(self._store.tables[name])
         return self._tables[name]
 
     def _lock(self, what: Lock) -> None:
-        holder = self._store.locks.setdefault(what, self)
-        if holder is not self:
-            raise Transient("target-busy", f"{what} is locked by another session")
-
-    def _release(self, which: Callable[[Lock], bool]) -> None:
-        for lock in [lock for lock, holder in self._store.locks.items() if holder is self and which(lock)]:
-            del self._store.locks[lock]
+        self._store.locks.take(what, self)
 
     def _reset(self) -> None:
         self._open = False
         self._tables, self._checkpoints, self._later, self._buried = {}, {}, [], {}
-        self._release(lambda lock: lock[0] == "row")
+        self._store.locks.release(self, lambda lock: lock[0] == "row")
 
     def _keep_structures(self, task: str, source: str, structures: Mapping[TableName, Table | None]) -> None:
         for name, table in structures.items():
@@ -360,3 +396,7 @@ class ValuesSession:
                 self._store.structures.pop((task, source, name), None)
             else:
                 self._store.structures[task, source, name] = table
+
+
+def _names_rows(table: Table, key: Key) -> bool:
+    return key.primary or (key.unique and key.columns == table.identity)

@@ -70,8 +70,23 @@ def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, f
             raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
         stored = tables.pop(old)
         tables[new] = replace(stored, table=stored.table.renamed(new))
+    elif "finish" in step:
+        _finish(Table.from_json(step["finish"]), tables)
     else:
         _alter(Table.from_json(step["alter"]), step["kept"], tables)
+
+
+def _finish(table: Table, tables: dict[TableName, StoredTable]) -> None:
+    """A unique key is made of rows that have it already, as a server makes it."""
+    stored = tables[table.name]
+    for key in table.keys:
+        values = [stored.values(key.columns, row) for row in stored.rows.values()] if key.unique else []
+        known = [value for value in values if None not in value]
+        if len(set(known)) != len(known):
+            raise Halted(
+                "target-refused", f"duplicates in ({', '.join(key.columns)})", where=Where(table=str(table.name))
+            )
+    stored.table = replace(stored.table, keys=table.keys)
 
 
 def _alter(table: Table, kept: Mapping[str, str], tables: dict[TableName, StoredTable]) -> None:

@@ -75,6 +75,28 @@ class OpenTable:
         for row in tuples(change.upserts):
             self._put([None if place is None else row[place] for place in places], places, change, rows, taken)
 
+    def add(self, rows: pa.Table) -> bool:
+        """New rows; False, and none of them, where one would collide with what is there or with each other."""
+        there = self.rows()
+        taken = [_Taken(self.stored, key.columns, there) for key in self.stored.table.keys if key.unique]
+        names = rows.column_names
+        places = [names.index(column.name) if column.name in names else None for column in self.stored.table.columns]
+        added: dict[Row, Row] = {}
+        for values in tuples(rows):
+            row = tuple(None if place is None else values[place] for place in places)
+            key = self.stored.key(row)
+            if key in there or key in added or any(unique.holder(row) is not None for unique in taken):
+                return False
+            added[key] = row
+            for unique in taken:
+                unique.take(key, row)
+        self.changes.update(added)
+        return True
+
+    def clear(self) -> None:
+        """Removes all."""
+        self.changes.update(dict.fromkeys(self.rows()))
+
     def _removed(self, change: NetChange, rows: dict[Row, Row]) -> Iterator[Row]:
         if change.table.identity:
             yield from map(self.stored.folded, tuples(change.deletes.select(list(self.stored.table.identity))))

@@ -12,14 +12,18 @@ from pidts.apply import TargetSession, can_be_version
 from pidts.model import PidtsError, Position, Table, TableName
 from pidts.source.connection import connect, variables
 from pidts.source.prechecks import Finding, check_source, demand
+from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
+from pidts.task.copying import Patterns, is_meant
+from pidts.task.fit import Fit, fit_of
 
 
-def check_task(config: TaskConfig) -> list[Finding]:
+def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
     """Every check, whatever the ones before it found; a server that cannot be reached ends its own part.
 
+    Tables of `resync` may have rows on the target.
     A check that the task ignores is in the list, as passed, with what it found.
     """
     findings = [_relay(config.relay)]
@@ -35,13 +39,13 @@ def check_task(config: TaskConfig) -> list[Finding]:
             findings.append(_unreachable("target", error))
         findings += _source(config, tables, resumed=resumed)
         if target is not None:
-            findings += _fit(config, target, tables, resumed=resumed)
+            findings += _fit(config, target, tables, resync, resumed=resumed)
     return [_ignored(finding, config.ignored_checks) for finding in findings]
 
 
-def require_fit(config: TaskConfig) -> None:
+def require_fit(config: TaskConfig, resync: Patterns = None) -> None:
     """Raise for what a run would stumble over."""
-    demand(check_task(config))
+    demand(check_task(config, resync))
 
 
 def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool) -> list[Finding]:
@@ -51,7 +55,7 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
         with closing(connect(source)) as session:
             findings = [Finding("source_connection", ok=True, message="reachable")]
             tables.update(read_structures(session, config.allow))
-            findings.append(_table_list(len(tables)))
+            findings.append(_table_list(table_sizes(session, tables), len(tables)))
             given = config.source.start if config.mode == "incremental" and not resumed else None
             start = given if isinstance(given, Position) else None
             # A table that came while the task ran is not copied, and may be without a key.
@@ -100,9 +104,10 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
     return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
 
 
-def _table_list(count: int) -> Finding:
+def _table_list(sizes: Mapping[TableName, Size], count: int) -> Finding:
     if count:
-        return Finding("table_list", ok=True, message=f"{count} tables")
+        rows = sum(size.rows for size in sizes.values())
+        return Finding("table_list", ok=True, message=f"{count} tables, about {rows:,} rows")
     return Finding(
         "table_list",
         ok=False,
@@ -112,30 +117,32 @@ def _table_list(count: int) -> Finding:
 
 
 def _fit(
-    config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], *, resumed: bool
+    config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], resync: Patterns, *, resumed: bool
 ) -> list[Finding]:
-    """Before the first start only: later, the source may be ahead by a schema change that is still on its way."""
+    """All tables before the first start; later those that would join, since the source may be ahead of the others."""
+    copies = config.mode != "incremental"
+    new = list(tables.values())
     if resumed:
-        return [Finding("target_tables", ok=True, message="the task goes on from its checkpoint")]
-    findings = []
-    for name, table in tables.items():
+        known = target.load_structures(config.name, config.source.source_id)
+        new = [table for table in new if copies and table.name not in known]
+    findings, missing = [], 0
+    for table in new:
         try:
-            misfits = target.misfits(table)
+            fit = fit_of(target, table, copies=copies, may_have_rows=resumed and is_meant(resync, table.name))
         except PidtsError as error:
-            findings.append(Finding("target_tables", ok=False, message=f"{name}: {error.what}", fix=error.todo))
-            continue
-        if misfits:
-            fix = "Change or drop the table on the target, or leave it out by block-allow-list"
-            findings.append(Finding("target_tables", ok=False, message=f"{name}: {'; '.join(misfits)}", fix=fix))
-        elif misfits is None and config.mode == "incremental":
-            message = f"{name} does not exist on the target, and task-mode incremental creates no tables"
-            findings.append(Finding("target_tables", ok=False, message=message, fix="Create it, or use task-mode: all"))
-        elif config.mode != "incremental" and misfits == [] and target.read_rows(table, limit=1).num_rows:
-            # A row that the source no longer has would stay for ever, and may hold a unique value that another needs.
-            message = f"{name} has rows on the target already"
-            fix = "Empty the table (TRUNCATE), or follow changes only with task-mode: incremental"
-            findings.append(Finding("target_tables", ok=False, message=message, fix=fix))
-    return findings or [Finding("target_tables", ok=True, message="nothing there that does not fit")]
+            fit = Fit(table, problem=error.what, fix=error.todo)
+        missing += fit.missing
+        if fit.problem:
+            message = f"{fit.name}: {fit.problem}"
+            findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
+    return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+
+
+def _fine(count: int, missing: int, *, resumed: bool) -> str:
+    if resumed:
+        joining = f"; {count} tables join it" if count else ""
+        return f"the task goes on from its checkpoint{joining}"
+    return f"{missing} tables are created, {count - missing} are there and fit"
 
 
 def _relay(directory: Path) -> Finding:

@@ -28,6 +28,9 @@ SPARK_MASTER = "local[*,4]"
 """All cores, and a failed Spark task gets four attempts (`local[*]` gives it one)."""
 
 
+_COPY_THREADS = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
     """One configured sync."""
@@ -55,7 +58,11 @@ class TaskConfig:
     direct_rows: int
     """Batches of at most so many rows are applied by the driver, without a Spark job."""
     chunk_rows: int
-    """Rows of one chunk of a full copy."""
+    """Rows of a full copy's first chunks; the others are as large as has shown to be right."""
+    copy_threads: int
+    """Chunks of a full copy that are read and loaded at the same time."""
+    copy_rate: int
+    """Rows a second that a full copy reads at most; 0: no limit."""
     ignored_checks: tuple[str, ...]
     """Prechecks that may fail; `all` stands for every one."""
     notes: tuple[str, ...]
@@ -84,13 +91,9 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
     case_sensitive = task.flag("case-sensitive", default=False) or source_is_case_sensitive
     allow = _allow_list(task, instance, case_sensitive=case_sensitive)
     workers, safe_mode = _syncer(task, instance)
-    for block, keys in (
-        ("mydumper", config_dm.DUMPER),
-        ("loader", config_dm.LOADER),
-        ("validator", config_dm.VALIDATOR),
-    ):
-        for section in _blocks(task, instance, block):
-            section.finish(keys)
+    copy_threads = _copy_threads(task, instance)
+    for section in _blocks(task, instance, "validator"):
+        section.finish(config_dm.VALIDATOR)
     instance.finish(config_dm.INSTANCE)
     ours = task.section("pidts")
     spark = ours.section("spark")
@@ -111,6 +114,8 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
         spark_conf=_all_texts(spark.section("conf")),
         direct_rows=spark.integer("direct-rows", 100_000),
         chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
+        copy_threads=copy_threads,
+        copy_rate=ours.integer("copy-rate", 0),
         ignored_checks=_ignored_checks(task),
         notes=(),
         path=path.absolute(),
@@ -204,6 +209,21 @@ def _syncer(task: Section, instance: Section) -> tuple[int, bool]:
         safe_mode = section.flag("safe-mode", default=safe_mode)
         section.finish(config_dm.SYNCER)
     return instance.integer("syncer-thread", 0, maximum=256) or workers, safe_mode
+
+
+def _copy_threads(task: Section, instance: Section) -> int:
+    """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
+    given: list[int] = []
+    for block, key, own, keys in (
+        ("mydumper", "threads", "mydumper-thread", config_dm.DUMPER),
+        ("loader", "pool-size", "loader-thread", config_dm.LOADER),
+    ):
+        threads = 0
+        for section in _blocks(task, instance, block):
+            threads = section.integer(key, threads, minimum=1, maximum=256)
+            section.finish(keys)
+        given.append(instance.integer(own, 0, maximum=256) or threads)
+    return min(filter(None, given), default=_COPY_THREADS)
 
 
 def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:

@@ -59,8 +59,6 @@ INSTANCE = {
     "filter-rules": _refuse(_RULES),
     "expression-filters": _refuse(_RULES),
     "column-mapping-rules": _refuse(_RULES),
-    "mydumper-thread": _note(_NO_DUMP),
-    "loader-thread": _note(_NO_DUMP),
 }
 
 SERVER = {
@@ -92,7 +90,6 @@ SYNCER = {
 
 DUMPER = {
     "mydumper-path": _note(_NO_DUMP),
-    "threads": _note(_NO_DUMP),
     "chunk-filesize": _note(_NO_DUMP),
     "statement-size": _note(_NO_DUMP),
     "rows": _note(_NO_DUMP),
@@ -107,7 +104,6 @@ DUMPER = {
 LOADER = {
     key: _note(_NO_DUMP)
     for key in (
-        "pool-size",
         "dir",
         "sql-mode",
         "import-mode",

@@ -47,6 +47,9 @@ class TableOutlook:
     """The columns that rows are found by; empty where whole rows are compared."""
     columns: tuple[ColumnOutlook, ...]
     statements: tuple[str, ...]
+    """Before its rows are copied."""
+    finish: tuple[str, ...]
+    """When they are."""
     notes: tuple[str, ...]
     """What the target cannot have as the source has it."""
     problems: tuple[str, ...]
@@ -63,6 +66,7 @@ class TableOutlook:
             "key": self.key,
             "columns": [asdict(column) for column in self.columns],
             "statements": self.statements,
+            "finish": self.finish,
             "notes": self.notes,
             "problems": self.problems,
             "rows": self.size.rows if self.size else None,
@@ -81,12 +85,14 @@ def outlook(config: TaskConfig) -> list[TableOutlook]:
 
 def _of(target: TargetSession, table: Table, size: Size | None, *, creates: bool) -> TableOutlook:
     rendered, types = Rendered(()), ("",) * len(table.columns)
+    finish: tuple[str, ...] = ()
     problems: Iterable[str]
     try:
         misfits = target.misfits(table)
         types = target.column_types(table)
         if misfits is None and creates:
-            rendered, problems = target.create_statements(table), ()
+            rendered, problems = target.create_statements(table, before_copy=True), ()
+            finish = _later(target.create_statements(table), rendered)
         elif misfits is None:
             problems = ["it does not exist on the target, and task-mode incremental creates no tables"]
         else:
@@ -103,7 +109,13 @@ def _of(target: TargetSession, table: Table, size: Size | None, *, creates: bool
             for column, there in zip(table.columns, types, strict=True)
         ),
         statements=rendered.statements,
+        finish=finish,
         notes=rendered.notes,
         problems=tuple(problems),
         size=size,
     )
+
+
+def _later(whole: Rendered, before: Rendered) -> tuple[str, ...]:
+    """What is left to the end of the copy."""
+    return tuple(statement for statement in whole.statements if statement not in before.statements)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pidts.model import Lsn, PidtsError, Position
+from pidts.plan import Phase
 
 Stage = Literal["starting", "copy", "sync", "paused", "synced", "stopped"]
 """`copy` also carries log changes; `sync` means that every existing row has been copied; `paused` waits for what the
@@ -30,6 +31,28 @@ class TableProgress:
     estimate: int = 0
     """The server's guess of the rows in all; 0 where it has none."""
     done: bool = False
+    phase: Phase = Phase.ROWS
+    rate: float = 0.0
+    """Rows a second, lately."""
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """How long its rows will take; None where nobody can tell."""
+        if self.done:
+            return 0.0
+        if self.phase is not Phase.ROWS or not self.rate or self.copied >= self.estimate:
+            return None
+        return (self.estimate - self.copied) / self.rate
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "name": self.name,
+            "copied": self.copied,
+            "estimate": self.estimate,
+            "done": self.done,
+            "phase": self.phase.value,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +78,23 @@ class Progress:
     refetched: int = 0
     """Stretches of the relay that were broken and fetched again from the source, in this run."""
 
+    @property
+    def copy_rate(self) -> float:
+        """Rows a second that the copy brings, lately."""
+        return sum(table.rate for table in self.tables)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """How long it will be until all rows are copied; 0 where they are, None where nobody can tell."""
+        waiting = [table for table in self.tables if not table.done]
+        left = sum(max(table.estimate - table.copied, 0) for table in waiting if table.phase is Phase.ROWS)
+        if not waiting:
+            return 0.0
+        return left / self.copy_rate if left and self.copy_rate else None
+
     def to_json(self) -> dict[str, Any]:
         """The object that `pidts run --json` ends with."""
+        eta = self.eta_seconds
         return {
             "task": self.task,
             "stage": self.stage,
@@ -67,6 +105,8 @@ class Progress:
                 "position": self.position.offset if self.position else None,
             },
             "rows": dict(self.rows),
+            "tables": [table.to_json() for table in self.tables],
+            "eta_seconds": None if eta is None else round(eta, 1),
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
             "locked_rows": 0,

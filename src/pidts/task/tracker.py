@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pidts.model import Lsn, PidtsError, Position, TableName
-from pidts.plan import CopyState, PlanState
+from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.spark.stream import BatchDone
 from pidts.task.progress import Progress, Stage, Summary, TableProgress
 
 _RATE_SECONDS = 5.0
+_COPY_SECONDS = 20.0
+"""Chunks come in jobs of some seconds each."""
+_NOTE_SECONDS = 30.0
 
 
 class Tracker:
@@ -31,16 +34,28 @@ class Tracker:
         self._gtid = ""
         self._position: Position | None = None
         self._event_time = 0
-        self._copy: Mapping[TableName, CopyState] = {}
+        self._copy: dict[TableName, CopyState] = {}
+        """What was last heard of each table; one whose copy is done is not heard of any more."""
+        self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
+        """Rows copied of each table, and since when."""
+        self._note, self._note_until = "", 0.0
         self._cause: PidtsError | None = None
         """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
         self._waiting_for = ""
         self._refetched = 0
 
-    def resumed(self, state: PlanState, gtid: str, position: str) -> None:
-        """A run or another attempt of it begins here."""
-        self._lsn, self._gtid, self._copy = state.lsn, gtid, state.copy
+    def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
+        """A run or another attempt of it begins here; of these tables those that the state does not name are done."""
+        self._copied.clear()
+        self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
+        self._reached(state, gtid, position)
+
+    def _reached(self, state: PlanState, gtid: str, position: str) -> None:
+        self._lsn, self._gtid = state.lsn, gtid
         self._position = Position.parse(position) if position else None
+        done = {name: replace(one, done=True) for name, one in self._copy.items() if name not in state.copy}
+        self._copy = {**done, **state.copy}
+        self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
 
     def batch(self, done: BatchDone) -> None:
         """A batch is committed."""
@@ -49,7 +64,7 @@ class Tracker:
         self._counts += done.counts
         self._recent.append((time.monotonic(), done.counts.total))
         self._event_time = done.plan.timestamp or self._event_time
-        self.resumed(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
+        self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
     @property
     def batches(self) -> int:
@@ -62,7 +77,13 @@ class Tracker:
             self._cause = None
         if self._cause is not None and not message:
             stage, message = "paused", self._waiting_for
+        if not message and time.monotonic() < self._note_until:
+            message = self._note
         self._on_progress(Progress(**self._picture(stage, caught_up=caught_up, message=message)))
+
+    def note(self, text: str) -> None:
+        """Something that the user should know; shown for a while."""
+        self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Nothing goes on before the cause is gone; in so many seconds it is tried again."""
@@ -97,11 +118,25 @@ class Tracker:
             "seconds": now - self._began,
             "lag_seconds": lag,
             "rate": sum(rows for _, rows in self._recent) / window,
-            "tables": tuple(
-                TableProgress(name=str(name), copied=state.rows, done=state.done)
-                for name, state in sorted(self._copy.items())
-            ),
+            "tables": self._tables(now),
             "message": message,
             "cause": self._cause,
             "refetched": self._refetched,
         }
+
+    def _tables(self, now: float) -> tuple[TableProgress, ...]:
+        while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:
+            self._copied.popleft()
+        since, before = self._copied[0] if self._copied else (now, {})
+        seconds = max(now - since, 1.0)
+        return tuple(
+            TableProgress(
+                name=str(name),
+                copied=state.rows,
+                estimate=state.estimate,
+                done=state.done,
+                phase=state.phase,
+                rate=max(0, state.rows - before.get(name, 0)) / seconds,
+            )
+            for name, state in sorted(self._copy.items())
+        )

@@ -1,20 +1,34 @@
-"""Is the target equal to the source: two sides read in chunks and compared by key."""
+"""Is the target equal to the source: both sides summed up, read and compared by key while they are written to."""
 
-from pidts.verify.compare import compare
+from pidts.verify.compare import Outside, Progress, Stopped, compare
+from pidts.verify.memory import Memory, MemoryFile
 from pidts.verify.normal import EXACT, POSTGRES, Normal, Normals
 from pidts.verify.report import Difference, Finding, Report, TableReport
-from pidts.verify.side import Side, pages
+from pidts.verify.settle import Settled
+from pidts.verify.side import Flight, Key, Order, Size, SourceSide, Span, Sum, TargetSide
 
 __all__ = [
     "EXACT",
     "POSTGRES",
     "Difference",
     "Finding",
+    "Flight",
+    "Key",
+    "Memory",
+    "MemoryFile",
     "Normal",
     "Normals",
+    "Order",
+    "Outside",
+    "Progress",
     "Report",
-    "Side",
+    "Settled",
+    "Size",
+    "SourceSide",
+    "Span",
+    "Stopped",
+    "Sum",
     "TableReport",
+    "TargetSide",
     "compare",
-    "pages",
 ]

@@ -70,8 +70,8 @@ def _number(value: Decimal) -> str:
     return f"{'-' if sign else ''}{stripped}e{int(exponent) + len(text) - len(stripped)}" if stripped else "0"
 
 
-EXACT: Normals = MappingProxyType({})
-"""Both sides keep every value as it is."""
+EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
+"""Both sides keep every value as it is; servers spell JSON in their own ways."""
 
 POSTGRES: Normals = MappingProxyType(
     {

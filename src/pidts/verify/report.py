@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,8 @@ class Finding(StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERENT = "different"
+    UNSETTLED = "unsettled"
+    """Not equal when it was looked at last, and nobody can say whether that was still on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Difference:
     table: TableName
     kind: Finding
     key: Mapping[str, Any]
+    """Empty where the table has no key."""
     columns: tuple[str, ...] = ()
     """The columns that differ; empty for a missing or extra row."""
 
@@ -32,21 +35,40 @@ class Difference:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
         return f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; those that JSON does not know are text."""
+        key = {name: _plain(value) for name, value in self.key.items()}
+        return {"table": str(self.table), "kind": self.kind.value, "key": key, "columns": list(self.columns)}
+
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """One table's numbers; `rows` are those of the source."""
+    """One table's numbers; `rows` are those of the source that were compared."""
 
     table: TableName
     rows: int = 0
     missing: int = 0
     extra: int = 0
     different: int = 0
+    unsettled: int = 0
+    problem: str = ""
+    """Why the table as a whole cannot be equal."""
+    has_key: bool = True
 
     @property
     def differences(self) -> int:
-        """All rows that are not the same on both sides."""
-        return self.missing + self.extra + self.different
+        """All rows that are not known to be the same on both sides."""
+        return self.missing + self.extra + self.different + self.unsettled
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides hold the same rows."""
+        return not self.differences and not self.problem
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `problem` only where there is one."""
+        numbers = {name: value for name, value in asdict(self).items() if name not in {"table", "problem", "has_key"}}
+        return {"name": str(self.table), **numbers, **({"problem": self.problem} if self.problem else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +91,20 @@ class Report:
     @property
     def equal(self) -> bool:
         """Whether both sides hold the same rows."""
-        return self.differences == 0
+        return all(table.equal for table in self.tables)
+
+    def to_json(self, task: str) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "task": task,
+            "equal": self.equal,
+            "rows": self.rows,
+            "tables": [table.to_json() for table in self.tables],
+            "differences": [example.to_json() for example in self.examples],
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, str | int | float | None) else str(value)

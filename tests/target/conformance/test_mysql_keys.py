@@ -10,6 +10,7 @@ import pytest
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.reduce import NetChange
+from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.writer import Writer
 
 from .samples import INT, change, rows, table, text
@@ -268,7 +269,8 @@ def test_tidb_is_told_in_words_of_its_own(session: Any, name: TableName, kind: s
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)
     structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
-    writer = Writer(replace(session._server, tidb=True), session._shape, session.exchange, list)
+    server = replace(session._server, tidb=True)
+    writer = Writer(server, Plans(server, session._shape), session.exchange, list)
     first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
     for version in (1, 2):
         writer.write(change(structure, upserts=[(first, 1, version)]))

@@ -8,6 +8,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from pidts.login import Tls
+from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.driver import force_close, watch
 from pidts.target.mysql.errors import translate_connect
@@ -28,7 +29,7 @@ class MySqlTarget:
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
         try:
-            connection = pymysql.connect(
+            connection = Link(
                 host=self.host,
                 port=self.port,
                 user=self.user,
@@ -37,7 +38,9 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
+                # The last lets LOAD DATA LOCAL be answered, by `driver.load` and with text of ours; the driver's own
+                # way of answering, which reads the file that the server asks for, stays off.
+                client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES,
                 program_name="pidts",
                 auth_plugin_map=PLUGINS,
                 **self.tls.mysql(),

@@ -11,7 +11,7 @@ goes at once, so that the server works while the next text is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted, PidtsError
-from pidts.target.mysql.driver import Done, run
+from pidts.target.mysql.driver import Done, load, run
 from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[Done], None]
@@ -62,6 +62,15 @@ class Exchange:
             self.flush()  # together they might be more than the server takes at once
         self._waiting.append(_Statement(sql, table))
         return self._sent()[-1]
+
+    def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> Done:
+        """What waits, and then LOAD DATA LOCAL with this text."""
+        self.flush()
+        self.trips += 2
+        try:
+            return load(self._connection, sql, texts)
+        except (pymysql.err.Error, OSError) as error:
+            raise translate(error, table) from error
 
     def flush(self) -> None:
         """Send all that waits."""

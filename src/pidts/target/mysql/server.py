@@ -16,6 +16,8 @@ class Server:
     collations: frozenset[str]
     max_packet: int
     explicit_timestamp: bool
+    takes_files: bool = False
+    """Whether it asks for the file of LOAD DATA LOCAL."""
 
     @property
     def row_alias(self) -> bool:

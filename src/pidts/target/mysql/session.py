@@ -22,6 +22,8 @@ from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.driver import Done, force_close
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.exchange import Exchange
+from pidts.target.mysql.loader import Loader
+from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import Reader
 from pidts.target.mysql.server import Server
 from pidts.target.mysql.shape import MyTable, read_shape
@@ -32,6 +34,8 @@ from pidts.target.watched import WatchedColumns
 
 _NO_SUCH_TABLE = (1146, 1049)
 _LOCK_WAIT = 30
+_FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
+"""By the second, a Galera cluster of old commits in the middle of LOAD DATA."""
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -67,7 +71,9 @@ class MySqlSession:
             self._run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
         if self._server.tidb:
             self._run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
-        self._writer = Writer(self._server, self._shape, self.exchange, self._warnings)
+        self._plans = Plans(self._server, self._shape)
+        self._writer = Writer(self._server, self._plans, self.exchange, self._warnings)
+        self._loader = Loader(self._server, self._plans, self._writer, self.exchange, self._warnings)
         self._watched = WatchedColumns(lambda name: unique_keys(lambda sql, values: self._run(sql, values)[0], name))
         self._open = False
         self._locked: set[tuple[str, str, int]] = set()
@@ -128,16 +134,29 @@ class MySqlSession:
             self._locked.add((task, source, worker))
         return found
 
+    def hold(self, task: str, source: str) -> list[Checkpoint]:
+        """TiDB shares no locks: there one holds at a time."""
+        return self._meta.checkpoints(task, source, lock="FOR UPDATE" if self._server.tidb else "LOCK IN SHARE MODE")
+
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """In the open transaction. A row that it has locked is there, so nobody has to wait for the answer."""
         known = (checkpoint.task, checkpoint.source, checkpoint.worker) in self._locked
         (self._later_meta if known else self._meta).save_checkpoint(checkpoint)
 
     def write(self, change: NetChange) -> None:
-        """In the open transaction; without one each statement would commit by itself. What is small waits."""
-        if not self._open:
-            raise Halted("target-refused", "rows are written in transactions only")
+        """In the open transaction. What is small waits."""
+        self._demand_open()
         self._writer.write(change)
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """In the open transaction."""
+        self._demand_open()
+        return self._loader.load(table, rows)
+
+    def clear(self, name: TableName) -> None:
+        """TRUNCATE would commit."""
+        self._demand_open()
+        self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 
     def structure(self, name: TableName) -> Table | None:
         """From information_schema."""
@@ -167,9 +186,18 @@ class MySqlSession:
         """As this server can have them."""
         return dialect.column_types(table, self._server)
 
-    def create_statements(self, table: Table) -> Rendered:
-        """With database, keys and comments."""
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+        """With database, keys and comments. No key is better made afterwards: that would write the table once more."""
+        del before_copy
         return dialect.create(table, self._server)
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """Nothing is left out."""
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """All keys are there, and counters follow the rows."""
+        del table
+        return Rendered(())
 
     def ddl_statements(
         self,
@@ -199,7 +227,7 @@ class MySqlSession:
     def execute(self, sql: str) -> None:
         """One DDL statement; it commits by itself."""
         self._execute(sql.encode(), "")
-        self._writer.forget()
+        self._plans.forget()
         self._watched.forget()
 
     @contextmanager
@@ -267,6 +295,11 @@ class MySqlSession:
         """Exact."""
         return int(self._run(f"SELECT COUNT(*) FROM {qualified(name)}", ())[0][0][0])
 
+    def _demand_open(self) -> None:
+        """Without a transaction each statement would commit by itself."""
+        if not self._open:
+            raise Halted("target-refused", "rows are written in transactions only")
+
     def _has_rows(self, name: TableName) -> bool:
         return bool(self._run(f"SELECT 1 FROM {qualified(name)} LIMIT 1", ())[0])
 
@@ -306,12 +339,14 @@ class MySqlSession:
         version = str(self._run("SELECT VERSION()", ())[0][0][0])
         collations, _ = self._run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
         packet, explicit = self._run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
+        files = dict(self._run(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_FILE_SETTINGS}", ())[0])
         return Server(
             dialect=Dialect.of(version),
             tidb="tidb" in version.lower(),
             collations=frozenset(str(name) for (name,) in collations if name is not None),
             max_packet=int(packet),
             explicit_timestamp=bool(explicit),
+            takes_files=files.get(_FILES) == "ON" and files.get(_SPLITS) != "ON",
         )
 
 

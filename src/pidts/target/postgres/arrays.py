@@ -109,13 +109,13 @@ def _bytes_of(joined: pa.LargeBinaryArray) -> bytes:
 
 
 def _fixed(column: pa.Array, element: Element) -> bytes:
-    numbers = _numbers(column, element)
+    found = numbers(column, element)
     made = np.empty(len(column), [("size", ">i4"), ("value", element.layout)])
     made["size"] = made.dtype["value"].itemsize
     if element is Element.INTERVAL:
-        made["value"]["micros"], made["value"]["days"], made["value"]["months"] = numbers, 0, 0
+        made["value"]["micros"], made["value"]["days"], made["value"]["months"] = found, 0, 0
     else:
-        made["value"] = numbers
+        made["value"] = found
     if not column.null_count:
         return made.tobytes()
     null = np.asarray(column.is_null())
@@ -135,7 +135,7 @@ def held(column: pa.Array) -> np.ndarray[Any, Any]:
     return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
 
 
-def _numbers(column: pa.Array, element: Element) -> np.ndarray[Any, Any]:
+def numbers(column: pa.Array, element: Element) -> np.ndarray[Any, Any]:
     """As PostgreSQL counts."""
     if element is Element.DATE:
         return held(column) - _EPOCH_DAYS

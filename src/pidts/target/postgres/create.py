@@ -32,8 +32,11 @@ _LONGEST = 2_700
 _CASELESS = ("_ci", "_general_ci")
 
 
-def create_table(table: Table) -> Rendered:
-    """The schema, the table, its keys and comments; notes say what PostgreSQL will see differently."""
+def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
+    """The schema, the table, its keys and comments; notes say what PostgreSQL will see differently.
+
+    The primary key always; the others may be left for later.
+    """
     lines: list[str] = []
     notes: list[str] = []
     for column in table.columns:
@@ -49,7 +52,7 @@ def create_table(table: Table) -> Rendered:
     ]
     for key in table.keys:
         sql, key_notes = create_key(table, key)
-        statements.extend(sql)
+        statements.extend(sql if with_keys else ())
         notes.extend(key_notes)
     if table.comment:
         statements.append(f"COMMENT ON TABLE {name} IS {literal(table.comment)}")

@@ -61,12 +61,15 @@ class Form:
 
     def parameter(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> Parameter:
         """The column of some rows."""
-        data = combined(values)
-        if self.column.type.kind in _DATED:
-            data = _without_unreal(self.column, data, table, on_unreal)
+        data = self.real(values, table, on_unreal)
         return parameter(
             data if self.element is not Element.TEXT else text(self.column, self.target, data), self.element
         )
+
+    def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
+        """The values that the target can have: NULL for dates that no calendar has."""
+        data = combined(values)
+        return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
 
 
 def form(column: Column, target: PgColumn) -> Form:

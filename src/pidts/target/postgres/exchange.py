@@ -10,7 +10,7 @@ An error is raised by the call that sends, and speaks of the table of the statem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from pidts.target.postgres.errors import Refused, translate
 Explain = Callable[[Refused], PidtsError | None]
 """Says more about a refusal than the server did, where it can."""
 
+_SOUND = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 _WAITING_BYTES = 1 << 20
 
 
@@ -84,6 +85,20 @@ class Exchange:
         self.flush()
         return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
 
+    def copy(self, sql: str, blocks: Iterable[memoryview], *, table: str = "", explain: Explain | None = None) -> None:
+        """What waits, and then COPY FROM STDIN of these blocks."""
+        self.flush()
+        self.trips += 2
+        cursor = psycopg.Cursor(self._connection)
+        try:
+            self._mend()
+            with cursor.copy(sql.encode()) as copy:
+                for each in blocks:
+                    copy.write(each)
+        except psycopg.Error as error:
+            self._broken = True
+            raise _said(error, _Statement(cursor, b"", None, table, explain)) from error
+
     def flush(self) -> None:
         """Send all that waits."""
         statements = self._waiting
@@ -115,7 +130,7 @@ class Exchange:
 
         It forgets what it has prepared when it sees this statement for the first time, hence the number in it.
         """
-        if self._broken and self._connection.info.transaction_status is TransactionStatus.IDLE:
+        if self._broken and self._connection.info.transaction_status in _SOUND:
             self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())
             self._broken = False
 

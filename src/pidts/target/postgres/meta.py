@@ -60,6 +60,8 @@ STATEMENTS = (
     "COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS 'Seconds since 1970'",
     """CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
   task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, PRIMARY KEY (task, source))""",
+    "CREATE TABLE IF NOT EXISTS pidts_meta.unfinished (relation oid PRIMARY KEY)",
+    "COMMENT ON TABLE pidts_meta.unfinished IS 'Tables made without all of their keys, until their rows are copied'",
     "COMMENT ON TABLE pidts_meta.safe_range IS 'Changes up to here may have been applied before the first start'",
 )
 """Safe to run again. `log_position`, not `position`, since that is a word of the language."""

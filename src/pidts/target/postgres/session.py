@@ -33,6 +33,8 @@ from pidts.target.postgres.dialect import qualified, type_name
 from pidts.target.postgres.doubts import doubts
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.finish import finish_table
+from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.shape import PgTable, read_shape
 from pidts.target.postgres.tombstones import PostgresTombstones
@@ -86,6 +88,7 @@ class PostgresSession:
         self._meta = MetaStore(self._run)
         self._tombstones = PostgresTombstones(self._run)
         self._writer = Writer(self.exchange, self._shape, self._note_unreal)
+        self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._watched = WatchedColumns(lambda name: unique_keys(lambda sql, values: self._run(sql, values)[0], name))
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
@@ -148,6 +151,10 @@ class PostgresSession:
         """FOR UPDATE reads the newest committed version."""
         return self._meta.lock_checkpoint(task, source, worker)
 
+    def hold(self, task: str, source: str) -> list[Checkpoint]:
+        """FOR SHARE reads the newest committed version, too."""
+        return self._meta.checkpoints(task, source, lock="FOR SHARE")
+
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """In the open transaction; that the row is there and of this epoch is asked by the statement itself."""
         values = meta.saved_values(checkpoint)
@@ -156,6 +163,14 @@ class PostgresSession:
     def write(self, change: NetChange) -> None:
         """In the open transaction."""
         self._writer.write(change)
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """In the open transaction."""
+        return self._loader.load(table, rows)
+
+    def clear(self, name: TableName) -> None:
+        """TRUNCATE would keep readers out."""
+        self.exchange.later(f"DELETE FROM {qualified(name)}", table=str(name))
 
     def structure(self, name: TableName) -> Table | None:
         """From the catalog."""
@@ -180,9 +195,26 @@ class PostgresSession:
         """By the type mapping."""
         return tuple(type_name(column.type) for column in table.columns)
 
-    def create_statements(self, table: Table) -> Rendered:
-        """With schema, keys and comments."""
-        return create_table(table)
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+        """With schema, keys and comments; before a copy with the primary key alone."""
+        return create_table(table, with_keys=not before_copy)
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """In `pidts_meta`, also if it is renamed: a table that somebody else has made keeps the keys that it has."""
+        self._run(
+            "INSERT INTO pidts_meta.unfinished (relation) VALUES (%s::regclass) ON CONFLICT DO NOTHING",
+            (qualified(name),),
+        )
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """Looks at the target's own indexes."""
+        shape = self._shape(table.name)
+        if shape is None:
+            return Rendered(())
+        unfinished = self._run(
+            "SELECT 1 FROM pidts_meta.unfinished WHERE relation = %s::regclass", (qualified(table.name),)
+        )[0]
+        return finish_table(table, shape, self._sequence, keys=bool(unfinished))
 
     def ddl_statements(
         self,
@@ -297,6 +329,10 @@ class PostgresSession:
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         answer = self.exchange.now(sql, values)
         return answer.rows, answer.count
+
+    def _sequence(self, table: str, column: str) -> str | None:
+        ((name,),) = self._run("SELECT pg_catalog.pg_get_serial_sequence(%s, %s)", (table, column))[0]
+        return None if name is None else str(name)
 
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
         place = (table.name, column)

@@ -52,6 +52,10 @@ class Statements:
     delete: str
     """By key; without one, by all columns, whose arrays are followed by one of how many copies go."""
     insert: str
+    add: str
+    """For rows that are new."""
+    copy: str
+    """The same as COPY of rows in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
     """For safe mode: the columns that a statement takes, and the statement."""
 
@@ -68,7 +72,9 @@ def statements(table: Table, shape: PgTable) -> Statements:
         table,
         forms,
         _delete(table, forms) if table.identity else _remove(table, forms, {key.columns[0] for key in shape.keys}),
-        _insert(table, forms),
+        _insert(table, forms, _on_conflict(table, forms)),
+        _insert(table, forms, ""),
+        f"COPY {qualified(table.name)} ({', '.join(map(identifier, forms))}) FROM STDIN (FORMAT binary)",
         tuple(_give_way(table, forms, key) for key in shape.keys if _may_collide(table, key)),
     )
 
@@ -104,19 +110,22 @@ def _delete(table: Table, forms: dict[str, Form]) -> str:
     return f"DELETE FROM {qualified(table.name)} t USING {_rows(keys)} WHERE {_match(keys)}"
 
 
-def _insert(table: Table, forms: dict[str, Form]) -> str:
+def _insert(table: Table, forms: dict[str, Form], on_conflict: str) -> str:
     names = ", ".join(map(identifier, forms))
     values = ", ".join(map(_value, forms.values()))
-    sql = (
+    return (
         f"INSERT INTO {qualified(table.name)} ({names}) OVERRIDING SYSTEM VALUE "
-        f"SELECT {values} FROM {_rows(list(forms.values()))}"
+        f"SELECT {values} FROM {_rows(list(forms.values()))}{on_conflict}"
     )
+
+
+def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
     if not table.identity:
-        return sql
+        return ""
     settable = [identifier(name) for name, each in forms.items() if not each.target.always_identity]
     updates = ", ".join(f"{name} = EXCLUDED.{name}" for name in settable)
     action = f"UPDATE SET {updates}" if updates else "NOTHING"
-    return f"{sql} ON CONFLICT ({', '.join(map(identifier, table.identity))}) DO {action}"
+    return f" ON CONFLICT ({', '.join(map(identifier, table.identity))}) DO {action}"
 
 
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:

@@ -40,7 +40,7 @@ class Writer:
 
     def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""
-        plan = self._plan(change.table)
+        plan = self.plan(change.table)
         if change.times is not None:
             self._remove(plan, change.deletes, change.times)
         else:
@@ -50,11 +50,17 @@ class Writer:
                 self._each(plan, sql, columns, change.upserts)
         self._each(plan, plan.insert, tuple(plan.forms), change.upserts)
 
+    def insert(self, table: Table, rows: pa.Table) -> None:
+        """Rows that are new: one that is there already is an error."""
+        plan = self.plan(table)
+        self._each(plan, plan.add, tuple(plan.forms), rows)
+
     def forget(self) -> None:
         """After DDL."""
         self._known.clear()
 
-    def _plan(self, table: Table) -> Statements:
+    def plan(self, table: Table) -> Statements:
+        """From the catalog, once for each structure."""
         known = self._known.get(table.name)
         if known is not None and (known.table is table or known.table == table):
             return known
@@ -71,13 +77,13 @@ class Writer:
         return made
 
     def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
-        for part in _parts(rows.select(list(columns))):
+        for part in parts(rows.select(list(columns))):
             self._exchange.later(
                 sql,
                 self._arrays(plan, part),
                 numbered=True,
                 table=str(plan.table.name),
-                explain=partial(_explained, plan.table, part),
+                explain=partial(explained, plan.table, part),
             )
 
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
@@ -88,9 +94,9 @@ class Writer:
         for way in _WAYS:
             self._exchange.later(f"SET LOCAL {way} = on")
         at = 0
-        for part in _parts(rows.select(list(plan.delete_columns))):
+        for part in parts(rows.select(list(plan.delete_columns))):
             values = [*self._arrays(plan, part), parameter(times.slice(at, part.num_rows), Element.INT8)]
-            explain = partial(_explained, plan.table, part)
+            explain = partial(explained, plan.table, part)
             for number, wanted, found in self._exchange.now(
                 plan.delete, values, numbered=True, table=table, explain=explain
             ).rows:
@@ -108,16 +114,17 @@ class Writer:
         return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
 
 
-def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
     """Stretches of bounded size; a single row may be larger."""
     if not rows.num_rows:
         return
-    step = max(1, min(_ROWS, _BYTES * rows.num_rows // max(rows.nbytes, 1)))
+    step = max(1, min(most, _BYTES * rows.num_rows // max(rows.nbytes, 1)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
 
 
-def _explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
+def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
+    """Which value it was, where the server does not say."""
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 
 

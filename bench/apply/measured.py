@@ -1,0 +1,51 @@
+"""What a bench has measured: a line on the screen for each run, and a file that has the last of each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import operator
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """The command, and where it runs."""
+    told_of = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    return told_of | {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
+
+
+def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *places: str) -> None:
+    """Beside what other commands have measured of other pairs, which differ in one of `places`."""
+    known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
+    place = operator.itemgetter(*places)
+    new = {place(run) for run in runs}
+    known["commands"].append(command)
+    number = len(known["commands"])
+    known["runs"] = [run for run in known["runs"] if place(run) not in new] + [
+        {**run, "command": number} for run in runs
+    ]
+    path.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    print(json.dumps(result), flush=True)
+    return result
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+    }

@@ -1,0 +1,146 @@
+"""The limit: the servers' own bulk commands, led by hand, with no program between that looks at a row.
+
+The source writes ranges of ids into files in memory (`SELECT ... INTO OUTFILE`), a pipe joins those of a table, the
+target reads the pipe by one command a table (`LOAD DATA INFILE`, `COPY`). Two tables go side by side; of each, reading
+and loading overlap. Nothing is consistent, resumable or followed by changes: whoever copies for real has more to do.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from origin import STREAMS, CopiedTable, Source, outfile
+from targets import TargetServer
+from workload import SCHEMA
+
+_RANGE = 50_000
+"""Rows of a file: some megabytes."""
+_AHEAD = 4
+"""Files that wait to be loaded."""
+_MEMORY = Path("/dev/shm")
+
+Load = Callable[[TargetServer, CopiedTable, Path], None]
+
+
+def run(source: Source, target: TargetServer, load: Load) -> float:
+    """Seconds, for all tables; they are there already, as the product makes them."""
+    _make_tables(source, target)
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(STREAMS) as pool:
+            work = [pool.submit(_stream, source, target, load, stream, folder) for stream in range(STREAMS)]
+            for each in work:
+                each.result()
+        return time.perf_counter() - begun
+
+
+def _stream(source: Source, target: TargetServer, load: Load, stream: int, folder: Path) -> None:
+    for table in source.tables:
+        if table.stream == stream:
+            pipe = folder / f"{table.name}.pipe"
+            os.mkfifo(pipe)
+            pipe.chmod(0o666)
+            with _Feeding(source, table, folder, pipe):
+                load(target, table, pipe)
+
+
+class _Feeding:
+    """Fills a pipe from the source, one range after the other."""
+
+    def __init__(self, source: Source, table: CopiedTable, folder: Path, pipe: Path) -> None:
+        self._source, self._table, self._folder, self._pipe = source, table, folder, pipe
+        self._files: queue.Queue[Path | None] = queue.Queue(_AHEAD)
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._join)]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(10)
+
+    def _read(self) -> None:
+        try:
+            with closing(self._source.connect()) as session, session.cursor() as cursor:
+                for first, behind in self._table.id_ranges(_RANGE):
+                    file = self._folder / f"{self._table.name}.{first}"
+                    outfile(cursor, self._table, first, behind, file)
+                    self._files.put(file)
+        finally:
+            self._files.put(None)
+
+    def _join(self) -> None:
+        with self._pipe.open("wb", buffering=0) as pipe:
+            while file := self._files.get():
+                with file.open("rb") as data:
+                    shutil.copyfileobj(data, pipe, 1 << 20)
+                file.unlink()
+
+
+def _make_tables(source: Source, target: TargetServer) -> None:
+    with closing(target.target.connect()) as session:
+        session.prepare_meta()
+        for table in source.structures().values():
+            for statement in session.create_statements(table).statements:
+                session.execute(statement)
+
+
+def into_mysql(settings: str) -> Load:
+    def load(target: TargetServer, table: CopiedTable, pipe: Path) -> None:
+        names, charset = ", ".join(table.columns), table.shape.charset
+        with closing(target.connect()) as session, session.cursor() as cursor:
+            cursor.execute(f"SET {settings}")
+            cursor.execute(
+                f"LOAD DATA INFILE '{pipe}' INTO TABLE {SCHEMA}.{table.name} CHARACTER SET {charset} ({names})"
+            )
+
+    return load
+
+
+def into_postgres(*, keys_after: bool) -> Load:
+    """With the keys there from the beginning, or made when all rows are there."""
+
+    def load(target: TargetServer, table: CopiedTable, pipe: Path) -> None:
+        name = f"{SCHEMA}.{table.name}"
+        with closing(target.connect(autocommit=False)) as session:
+            run: Any = session.execute
+            keys = _keys(session, name) if keys_after else []
+            for key, _ in keys:
+                run(f"ALTER TABLE {name} DROP CONSTRAINT {key}")
+            run("SET maintenance_work_mem = '256MB'")
+            run(f"COPY {name} ({', '.join(table.columns)}) FROM '{pipe}'")
+            for key, text in keys:
+                run(f"ALTER TABLE {name} ADD CONSTRAINT {key} {text}")
+            session.commit()
+
+    return load
+
+
+def _keys(session: Any, name: str) -> list[tuple[str, str]]:
+    found = session.execute(
+        "SELECT quote_ident(conname), pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %s::regclass",
+        (name,),
+    )
+    return list(found.fetchall())
+
+
+_POSTGRES = {"limit": into_postgres(keys_after=True), "limit2": into_postgres(keys_after=False)}
+_MYSQL = {"limit": into_mysql("autocommit = 1"), "limit2": into_mysql("unique_checks = 0, foreign_key_checks = 0")}
+
+
+def ways(kind: str) -> dict[str, Load]:
+    """Whichever is faster is the limit."""
+    return _POSTGRES if kind == "postgres" else _MYSQL

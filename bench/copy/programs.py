@@ -1,0 +1,143 @@
+"""Programs that others use for a full copy: `mariadb-dump | mariadb`, and pg_chameleon in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import beside  # noqa: F401 - where workload and targets are
+import yaml
+from origin import Source
+from targets import TargetServer
+from workload import SCHEMA
+
+from pidts.sandbox import Server
+
+CHAMELEON = ("pg_chameleon==2.0.21", "mysql-replication==1.0.17", "pymysql==1.2.4", "setuptools<81")
+_ENVIRONMENT = Path(tempfile.gettempdir()) / "pidts-bench-pg-chameleon"
+_SOMEBODY = 65534
+_ALONE = ("setpriv", "--reuid", str(_SOMEBODY), "--clear-groups")
+_READING = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
+"""pg_chameleon refuses to run as root. The capability lets it read the Python of root's environment."""
+
+
+def dump(source: Source, target: TargetServer, folder: Path) -> float:
+    """One stream, a consistent snapshot, as its manual has it."""
+    errors = folder / "dump.log"
+    begun = time.perf_counter()
+    with errors.open("wb") as log:
+        reading = subprocess.Popen(
+            ["mariadb-dump", *_login(source.server), "--single-transaction", "--databases", SCHEMA],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        writing = subprocess.Popen(["mariadb", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log)
+        if reading.stdout:
+            reading.stdout.close()  # so that the end of the one ends the other
+    if writing.wait() or reading.wait():
+        raise RuntimeError(errors.read_text()[-3000:])
+    return time.perf_counter() - begun
+
+
+def _login(server: Server) -> list[str]:
+    return ["--no-defaults", f"--host={server.host}", f"--port={server.port}", f"--user={server.user}"]
+
+
+def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
+    """Its `init_replica`, tables and keys included; what it notes about the two servers comes before."""
+    _prepare()
+    home = folder / "home"
+    for name in ("configuration", "pid", "logs"):
+        (home / ".pg_chameleon" / name).mkdir(parents=True)
+    (home / ".pg_chameleon" / "configuration" / "default.yml").write_text(
+        yaml.safe_dump(_chameleon_settings(source.server, target.server, home))
+    )
+    for path in (home, *home.rglob("*")):
+        if os.geteuid() == 0:
+            os.chown(path, _SOMEBODY, _SOMEBODY)
+    for command in (("create_replica_schema",), ("add_source", "--source", "one")):
+        _chameleon(home, *command)
+    begun = time.perf_counter()
+    _chameleon(home, "init_replica", "--source", "one", "--debug")
+    seconds = time.perf_counter() - begun
+    if "for the fallback to insert" in (home / "log").read_text():
+        raise RuntimeError(f"it has not copied by COPY, see {home / 'log'}")
+    return seconds
+
+
+def _chameleon(home: Path, *command: str) -> None:
+    alone = [*_ALONE, *_READING, "--"] if os.geteuid() == 0 else []
+    program = _ENVIRONMENT / "bin" / "chameleon"
+    with (home / "log").open("ab") as log:
+        done = subprocess.run(
+            [*alone, program, *command, "--config", "default"],
+            env={**os.environ, "HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError((home / "log").read_text()[-3000:])
+
+
+def _prepare() -> None:
+    """Once for a machine."""
+    made = _ENVIRONMENT / "made"
+    wanted = "\n".join(CHAMELEON)
+    if made.exists() and made.read_text() == wanted:
+        return
+    subprocess.run([sys.executable, "-m", "venv", "--clear", _ENVIRONMENT], check=True)
+    subprocess.run([_ENVIRONMENT / "bin" / "pip", "install", "--quiet", *CHAMELEON], check=True)
+    made.write_text(wanted)
+
+
+def _chameleon_settings(source: Server, target: Server, home: Path) -> dict[str, object]:
+    """Its example's; both servers take any password."""
+    login = {"host": source.host, "port": str(source.port), "user": source.user, "password": source.password}
+    one = {
+        "type": "mysql",
+        "db_conn": {**login, "charset": "utf8", "connect_timeout": 10},
+        "schema_mappings": {SCHEMA: SCHEMA},
+        "limit_tables": [],
+        "skip_tables": [],
+        "grant_select_to": [],
+        "lock_timeout": "120s",
+        "my_server_id": 100,
+        "replica_batch_size": 10000,
+        "replay_max_rows": 10000,
+        "batch_retention": "1 day",
+        "copy_max_memory": "300M",
+        "copy_mode": "file",
+        "out_dir": str(home),
+        "sleep_loop": 1,
+        "on_error_replay": "exit",
+        "on_error_read": "exit",
+        "auto_maintenance": "disabled",
+        "gtid_enable": False,
+        "keep_existing_schema": False,
+    }
+    return {
+        "pid_dir": str(home / ".pg_chameleon" / "pid"),
+        "log_dir": str(home / ".pg_chameleon" / "logs"),
+        "log_dest": "stdout",
+        "log_level": "info",
+        "log_days_keep": 1,
+        "rollbar_key": "",
+        "rollbar_env": "",
+        "type_override": {},
+        "pg_conn": {
+            "host": target.host,
+            "port": str(target.port),
+            "user": target.user,
+            "password": "any",
+            "database": "postgres",
+            "charset": "utf8",
+        },
+        "sources": {"one": one},
+    }

@@ -1,0 +1,108 @@
+"""How fast is a full copy? Ours through the whole road, beside the limit and what others use.
+
+    python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
+
+The rows lie in two tables of each shape. Every contender copies them into the same empty server, started anew, with the
+same settings, and has the time until all rows are committed and all keys are there; then rows and values are compared.
+pg_chameleon knows no source as new as MySQL 9.7. `--quick` is one pair (MariaDB to PostgreSQL) with 200,000 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import beside  # noqa: F401 - where the others are
+import by_hand
+import product
+import programs
+from measured import about, keep, told
+from origin import START, STREAMS, Source, check
+from targets import KINDS, TargetServer, target_server
+
+RESULT = Path(__file__).parent.parent / "results" / "copy.json"
+
+
+def main() -> None:
+    options = parsed()
+    command = about(options)
+    runs: list[dict[str, Any]] = []
+    with START[options.source]() as server:
+        begun = time.monotonic()
+        source = Source(server, options.shapes.split(","), options.rows)
+        told({"filled": source.rows, "seconds": round(time.monotonic() - begun, 1)})
+        for kind in options.targets.split(","):
+            with target_server(kind) as target, tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                Path(folder).chmod(0o755)
+                runs += of_target(source, target, Path(folder), options)
+    if options.result:
+        keep(options.result, command, runs, "source", "target", "tables", "by")
+
+
+def of_target(source: Source, target: TargetServer, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    runs = []
+    target.keep_base()
+    for name, contender in contenders(source, target, options).items():
+        if name in options.contenders.split(","):
+            place = folder / name
+            place.mkdir()
+            target.reset()
+            pair = {"source": options.source, "target": target.kind, "tables": options.shapes, "by": name}
+            found = contender(place)
+            check(source, target)
+            rate = {"rows": source.rows, "rows_per_second": round(source.rows / found["seconds"])}
+            runs.append(told(pair | rate | found))
+    tell_ratios(runs)
+    return runs
+
+
+def contenders(
+    source: Source, target: TargetServer, options: argparse.Namespace
+) -> dict[str, Callable[[Path], dict[str, Any]]]:
+    """By name; each has a folder for itself."""
+    ways = by_hand.ways(target.kind)
+    found: dict[str, Callable[[Path], float]] = {
+        name: lambda _, load=load: by_hand.run(source, target, load) for name, load in ways.items()
+    }
+    if target.kind != "postgres":
+        found["mysqldump"] = partial(programs.dump, source, target)
+    elif options.source != "mysql97":
+        found["pg_chameleon"] = partial(programs.chameleon, source, target)
+    return {
+        "ours": partial(product.run, source, target, mode=options.mode, threads=STREAMS),
+        **{name: lambda folder, work=work: {"seconds": round(work(folder), 3)} for name, work in found.items()},
+    }
+
+
+def tell_ratios(runs: list[dict[str, Any]]) -> None:
+    rates = {run["by"]: run["rows_per_second"] for run in runs}
+    if ours := rates.pop("ours", 0):
+        told({"ours against": {name: round(ours / rate, 2) for name, rate in rates.items()}})
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default="mariadb", choices=sorted(START))
+    parser.add_argument("--targets", default=",".join(KINDS))
+    parser.add_argument("--shapes", default="sb,wide", help="of the tables")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="of all tables")
+    parser.add_argument("--contenders", default="limit,limit2,mysqldump,pg_chameleon,ours")
+    parser.add_argument("--mode", default="full", choices=("full", "all"), help="the task's `task-mode`")
+    parser.add_argument("--folder", type=Path, help="where relay and logs are written")
+    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.targets, options.rows = "postgres", 200_000
+    return options
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    main()
+    told({"seconds": round(time.monotonic() - started)})

@@ -1,0 +1,90 @@
+"""Rows of the target that the source has not: found by going through the target's keys, in the target's order.
+
+The target is read first. What it shows is what the task's checkpoint says, for no batch is under way. The source is
+asked afterwards, from a position on that is no less far. So a row that is missing there was deleted before the answer:
+either it should never have been here, or the log up to the answer's position says how it went; and one that has come
+back since comes by the log as well. The batch that settles the request has all of that log.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.apply import TargetSession
+from pidts.apply.keys import Mask, chunkless, key_numbers, merged
+from pidts.apply.target_rows import narrowed
+from pidts.copy import read_keys
+from pidts.model import Position, Table
+from pidts.plan.copying import KeyValues
+from pidts.source import SourceConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What was found behind one key of the target."""
+
+    server: str
+    low: Position
+    high: Position
+    rows: int
+    """Keys that were looked at."""
+    absent: pa.Table
+    """Those of them that the source has not."""
+    last_key: str
+    """Of the last one; empty where there are no more."""
+    stale: bool = False
+
+
+def read_extras(
+    config: SourceConfig, target: TargetSession, table: Table, after: KeyValues | None, limit: int
+) -> Extras:
+    """Look at up to `limit` keys of the target."""
+    narrow = narrowed(table, ())
+    place = None if after is None else _unpacked(str(after[0]))
+    keys = target.read_rows(narrow, after=place, limit=limit).select(list(table.identity))
+    last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit else ""
+    chunk = read_keys(config, narrow, keys)
+    absent = keys.slice(0, 0) if chunk.stale else _absent(target, narrow, keys, chunk.rows.select(keys.column_names))
+    return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
+
+
+def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
+    """Keys that the source did not answer.
+
+    Where it folds case or overlooks accents it answers 'A' with the row 'a'. If the target does so too, its 'A' is that
+    row; if it does not, it has an 'a' besides, and 'A' is one too many. So the target is asked for 'a', and whatever it
+    shows stays.
+    """
+    missing = keys.filter(pa.array(~_among(table, keys, found)))
+    others = found.filter(pa.array(~_among(table, found, keys)))
+    if not missing.num_rows or not others.num_rows:
+        return missing
+    meant = target.read_rows(table, keys=others).select(keys.column_names)
+    return missing.filter(pa.array(~_among(table, missing, meant)))
+
+
+def _among(table: Table, keys: pa.Table, others: pa.Table) -> Mask:
+    """Which keys are there, byte by byte."""
+    if not keys.num_rows or not others.num_rows:
+        return np.zeros(keys.num_rows, np.bool_)
+    names = table.identity
+    numbers = key_numbers(merged([chunkless(keys, names), chunkless(others, names)]))
+    return np.isin(numbers[: keys.num_rows], numbers[keys.num_rows :])
+
+
+def _packed(key: pa.Table) -> str:
+    """A key of any type as one text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, key.schema) as writer:
+        writer.write_table(key)
+    return b64encode(sink.getvalue()).decode()
+
+
+def _unpacked(text: str) -> list[object]:
+    with pa.ipc.open_stream(b64decode(text)) as reader:
+        (row,) = reader.read_all().to_pylist()
+    return list(row.values())

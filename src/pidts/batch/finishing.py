@@ -1,0 +1,81 @@
+"""What a copied table needs last, and what one whose copy begins anew needs before a schema change.
+
+`finish`: keys that are better made when all rows are there, counters behind the highest value. `start_over`: a schema
+change that touches keys makes a copy begin anew. Then the rows that were copied go first. Some of them may have been
+read behind the change: they were loaded ahead, and what settles them comes behind it. Next to rows of before it they
+need not have the keys that the source had at any time, and making those would fail. So the table is empty and has all
+its keys, also those that were to come last, when the change speaks of them.
+
+Crash points of `finish`: each statement may be run again, and the target is asked anew which of them are needed. Where
+DDL is part of a transaction they are one, which locks a checkpoint's row last to look at the epoch: a run that was
+taken over ends with `Fenced` before it can commit. Elsewhere the lock of the table keeps a second run waiting for the
+end of the first.
+
+Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
+are read behind it. So a run that begins after a crash meets it first, and starts over again. It has the schema
+change's own lock, under which it looks whether that is done: a run that was taken over cannot empty the table later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import fenced
+from pidts.batch.context import JobContext
+from pidts.model import DdlState, Lsn, Rendered, Table
+from pidts.schema import TruncateTable
+
+_log = structlog.get_logger(__name__)
+
+
+def finish(context: JobContext, table: Table) -> None:
+    """Returns when the target has it all, for as long as that may take."""
+    _run(context, f"finish {table.name}", lambda session: [session.finish_statements(table)])
+
+
+def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
+    """Before the schema change at `lsn`, if that is not done."""
+
+    def statements(session: TargetSession) -> Iterable[Rendered]:
+        journal = session.read_journal(context.task, context.source.source_id, lsn)
+        if journal is not None and journal.state is DdlState.DONE:
+            return
+        same = {table.name: table}
+        yield session.ddl_statements(TruncateTable(table.name), same, same)
+        yield session.finish_statements(table)
+
+    _run(context, str(lsn), statements)
+
+
+def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> None:
+    """All in one transaction, or under a lock that others have to wait for."""
+    with closing(context.target.connect()) as session:
+        if session.transactional_ddl:
+            session.begin()
+            _execute(session, statements(session))
+            _check_epoch(context, session)
+            session.commit()
+            return
+        with session.ddl_lock(context.task, f"{context.source.source_id} {lock}"):
+            session.begin()
+            _check_epoch(context, session)
+            session.rollback()
+            _execute(session, statements(session))
+
+
+def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> None:
+    for rendered in all_rendered:
+        for note in rendered.notes:
+            _log.info("note on a copied table", note=note)
+        for statement in rendered.statements:
+            session.execute(statement)
+
+
+def _check_epoch(context: JobContext, session: TargetSession) -> None:
+    stored = session.lock_checkpoint(context.task, context.source.source_id, 0)
+    if stored.epoch != context.epoch:
+        raise fenced(stored, context.epoch)

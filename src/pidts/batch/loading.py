@@ -1,0 +1,259 @@
+"""One chunk of a full copy, from the source to the target: what a task of the copy's Spark job does.
+
+A chunk is loaded by whoever has read it, in a transaction of its own, see `pidts.apply.load`. What holds when it breaks
+off:
+
+1. While it is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request is given
+   up with the run, and its rows are read again.
+2. Behind the COMMIT, before the request is settled: its rows are on the target and nobody has noted it. Whoever reads
+   the chunk again (this task, another copy of it, the next run) finds that they are there, and its rows wait for the
+   batch that settles the request. That batch has the log of everything that happened since: a row that was deleted in
+   between goes, one that was changed changes.
+3. A copy of the task that was believed dead wakes up: as long as nothing is settled it does what case 2 says. Once it
+   is, the checkpoints on the target are of a later batch, and it is refused.
+4. While COMMIT is under way and the answer is lost: the next attempt finds the rows, or does not.
+
+Rows also wait where they must not be loaded ahead: a table that is repaired has rows already, and one with a version
+column has to be asked row by row which is newer; and where the target refuses them for another reason.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import count
+from typing import TypeVar
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply import Retry, Target, TargetSession
+from pidts.apply.load import load_chunk
+from pidts.apply.prepare import is_guarded
+from pidts.batch.context import JobContext
+from pidts.batch.extras import read_extras
+from pidts.batch.staging import keep
+from pidts.binlog.choice import compiled
+from pidts.copy import Range, read_range, read_snapshot
+from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
+from pidts.plan import ChunkRequest, Phase, Way
+from pidts.relay import RelayReader
+from pidts.source.text_cells import Cells
+
+_log = structlog.get_logger(__name__)
+
+_INCURABLE = frozenset({"chunk-too-late", "source-moved"})
+"""Trying again in the same batch would only find the same."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk of a request."""
+
+    request: ChunkRequest
+    batch: int
+    """The number of the batch that asks for it, which is the last one that the target has."""
+    limit: int
+    """Rows that it is expected to have; of the target's keys no more are looked at."""
+    range: Range | None = None
+    """Which rows; None where that is not told by keys of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What became of a piece."""
+
+    low: Lsn
+    high: Lsn
+    rows: int = 0
+    file: str = ""
+    """Where its rows wait; empty where they are on the target, or there are none."""
+    waiting: int = 0
+    bytes: int = 0
+    reading: float = 0.0
+    """Seconds for which it was read."""
+    seconds: float = 0.0
+    """In all, but for what does not depend on its size."""
+    stale: bool = False
+    last_key: str = ""
+    """Where the reading of the target's own keys has come to; empty behind the last one."""
+
+    def to_json(self) -> str:
+        """One text, on its way from the task to the driver."""
+        seconds = {"reading": round(self.reading, 4), "seconds": round(self.seconds, 4)}
+        return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
+
+    @classmethod
+    def from_json(cls, text: str) -> Fetched:
+        """The inverse of `to_json`."""
+        data = json.loads(text)
+        return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
+
+
+def carry_out(context: JobContext, piece: Piece) -> Fetched:
+    """Read it and load it; where that may not be, keep its rows for the batch that settles the request."""
+    warm()
+    table = context.structures[piece.request.table]
+    if not piece.request.whole and piece.request.phase is not Phase.EXTRAS:
+        return _chunk(context, piece, table)
+    began = time.monotonic()
+    work = _whole if piece.request.whole else _extras
+    fetched = _again(lambda: work(context, piece, table))
+    return replace(fetched, seconds=time.monotonic() - began)
+
+
+@cache
+def warm() -> None:
+    """Once in a process: what is compiled is loaded, so that no chunk's time counts for it."""
+    if compiled():
+        table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
+        cells = Cells(table, Where())
+        cells.take_row(b"\1a")
+        cells.table()
+
+
+def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
+    """Places of the source in the order of the relay, if both speak of one server's log."""
+    with closing(RelayReader(context.relay, context.source.source_id)) as relay:
+        origin = relay.origin
+    if origin is None or (server, context.change_no) != (origin.server, origin.change_no):
+        what = f"rows were read from {server}, while the log comes from {origin.server if origin else 'nowhere'}"
+        raise Transient("source-moved", what, where=context.source.where)
+    return [Lsn.at(place, context.change_no) for place in places]
+
+
+def _chunk(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    request, part = piece.request, piece.range
+    assert part is not None, "a chunk by keys has a range"  # noqa: S101
+    began = time.monotonic()
+    chunk = _again(lambda: read_range(context.source, table, part))
+    reading = time.monotonic() - began
+    low, high = at(context, chunk.server, chunk.low, chunk.high)
+    rows = chunk.rows
+    fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
+    if chunk.stale or not rows.num_rows:
+        return fetched
+    if request.way is Way.NEW and not is_guarded(table, context.rules.version_column):
+        try:
+            is_loaded, loading = _again(lambda: _load(context, piece, table, low, [rows]))
+            fetched = replace(fetched, seconds=reading + loading)
+            if is_loaded:
+                return fetched
+        except Halted as error:
+            # What was read may already be what a schema change has made of it, which is still to come here. If there is
+            # none, the batch that settles the request meets the same, and stops the task.
+            _log.info("a chunk is not loaded ahead", table=str(table.name), cause=str(error))
+    return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
+
+
+def _load(
+    context: JobContext,
+    piece: Piece,
+    table: Table,
+    low: Lsn,
+    batches: Iterable[pa.Table],
+    *,
+    clear: bool = False,
+) -> tuple[bool, float]:
+    """Whether they are on the target now, and the seconds without those for connecting."""
+    task, source = context.task, context.source.source_id
+    with _session(context, table) as session:
+
+        def in_time() -> Iterator[pa.Table]:
+            # In the open transaction, which holds them. Where nothing happens on the source the next batch stands at
+            # the same place, and only its number says that the request is settled.
+            if any(one.batch > piece.batch for one in session.checkpoints(task, source)):
+                what = "the request that these rows were read for has been settled without them"
+                raise Transient("chunk-too-late", what, where=Where(source=source, table=str(table.name)))
+            yield from batches
+
+        began = time.monotonic()
+        is_loaded = load_chunk(session, task, source, context.epoch, low, table, in_time(), clear=clear)
+        return is_loaded, time.monotonic() - began
+
+
+_kept: dict[str, tuple[tuple[Target, int, Table], TargetSession]] = {}
+"""This process's session."""
+
+
+@contextmanager
+def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
+    """Kept for the next chunk: to connect and to ask for the table's shape takes as long as some thousand rows."""
+    key = (context.target, context.epoch, table)
+    known, session = _kept.pop("session", (None, None))
+    if session is not None and known != key:
+        session.close()
+        session = None
+    if session is None:
+        session = context.target.connect()
+    try:
+        yield session
+    except BaseException:
+        session.close()
+        raise
+    _kept["session"] = key, session
+
+
+def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    """A table without a key, in the one transaction that first removes what an earlier attempt has left."""
+    with read_snapshot(context.source, table) as snapshot:
+        low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
+        if snapshot.stale:
+            return Fetched(low, high, stale=True)
+        counted = _Counted(snapshot.batches, context.copy_rate)
+        is_loaded, _ = _load(context, piece, table, low, counted, clear=True)
+        if not is_loaded:
+            raise Halted(
+                "copied-rows-collide",
+                "two rows of the source have the same unique value on the target, or somebody else writes there",
+                where=Where(source=context.source.source_id, table=str(table.name)),
+                todo="Compare the unique keys and collations of both tables, then restart the task",
+            )
+    return Fetched(low, high, counted.rows, bytes=counted.most_bytes)
+
+
+class _Counted:
+    """Rows on their way, no faster than they may be read."""
+
+    def __init__(self, batches: Iterable[pa.Table], rate: int) -> None:
+        self._batches, self._rate = batches, rate
+        self.rows = self.most_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        began = time.monotonic()
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            self.most_bytes = max(self.most_bytes, batch.nbytes)
+            yield batch
+            if self._rate:
+                time.sleep(max(0.0, began + self.rows / self._rate - time.monotonic()))
+
+
+def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    request = piece.request
+    with closing(context.target.connect()) as session:
+        found = read_extras(context.source, session, table, request.after, piece.limit)
+    low, high = at(context, found.server, found.low, found.high)
+    absent = found.absent
+    name = keep(context.staging, request, absent) if absent.num_rows else ""
+    return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
+
+
+def _again(work: Callable[[], Answer]) -> Answer:
+    """Try until it is time to say what is in the way."""
+    retry, began = Retry(), time.monotonic()
+    for attempt in count(1):
+        try:
+            return work()
+        except Transient as error:
+            if error.code in _INCURABLE or retry.is_over(attempt, time.monotonic() - began):
+                raise
+            _log.info("a chunk is tried again", code=error.code, cause=str(error))
+        time.sleep(retry.pause(attempt))
+    raise AssertionError  # the loop returns or raises

@@ -1,0 +1,153 @@
+"""`pidts verify`: is the target equal to the source, while both are written to."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.logs import set_up_logs
+from pidts.model import PidtsError, Transient
+
+if TYPE_CHECKING:
+    from pidts.task.config import TaskConfig
+    from pidts.verify import Outside, Progress, Report
+
+TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
+Tables = Annotated[str, typer.Option(help="Only these: shop.orders,crm.*", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
+
+_LINE_SECONDS = 5.0
+_TRIES = 6
+_FIRST_PAUSE = 0.5
+
+
+def verify(
+    task: TaskFile,
+    tables: Tables = "",
+    examples: Annotated[int, typer.Option(min=0, help="Name so many differences; all are counted.")] = 20,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew where an earlier comparison was broken off.")
+    ] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Compare source and target while both are written to; change nothing."""
+    config = opened(task, debug=debug)
+    from pidts.cli.findings import show_report
+    from pidts.cli.signals import run_until_stopped
+    from pidts.verify import Stopped
+
+    def work(stop: threading.Event) -> Report | None:
+        try:
+            return verified(config, tables, examples=examples, restart=restart, stop=stop)
+        except Stopped:
+            return None
+
+    report = run_until_stopped(work)
+    if report is None:
+        print("stopped; the same command goes on from here, with --restart it begins anew", file=sys.stderr)
+        return PidtsError.exit_code
+    return show_report(config.name, report, as_json=as_json)
+
+
+def opened(task: Path, *, debug: bool) -> TaskConfig:
+    """The task file, read before anything that takes long to load."""
+    from pidts.task.config import load_task
+
+    config = load_task(task)
+    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+    return config
+
+
+def verified(config: TaskConfig, tables: str, *, examples: int, restart: bool, stop: threading.Event) -> Report:
+    """Go on where an earlier comparison of the same tables was broken off; a lost connection is no end."""
+    from pidts.cli.comparison import chosen, compare_task
+    from pidts.verify import MemoryFile, Outside
+
+    file = MemoryFile(config.relay / config.source.source_id / "verify" / f"{config.name}.json")
+    if restart:
+        file.forget()
+    takes, asked = chosen(tables), f"{tables} {config.allow}"
+    if file.load(asked).begun:
+        print("going on where the last comparison was broken off; --restart begins anew", file=sys.stderr)
+    with progress_line(config.name) as line:
+        outside = Outside(tell=line.tell, save=file.save, stop=stop)
+
+        def attempt() -> Report:
+            memory = file.load(asked)
+            return compare_task(config, examples=examples, takes=takes, memory=memory, outside=outside, say=line.say)
+
+        report = persistently(attempt, outside)
+    file.forget()
+    return report
+
+
+def persistently(attempt: Callable[[], Report], outside: Outside) -> Report:
+    """Again and again, where trying again may help."""
+    pause = _FIRST_PAUSE
+    for left in reversed(range(_TRIES)):
+        try:
+            return attempt()
+        except Transient:
+            if not left or outside.stop.wait(pause):
+                raise
+            pause *= 2
+    raise AssertionError  # the loop returns or raises
+
+
+class ProgressLine:
+    """One line that renews itself on a terminal, else a line every few seconds; both on stderr."""
+
+    def __init__(self, task: str, show: Callable[[str], None]) -> None:
+        self._task, self._show = task, show
+        self._what, self._said = "", ""
+
+    def tell(self, progress: Progress) -> None:
+        """Where it is."""
+        of = f" of about {max(progress.estimate, progress.rows):,}" if progress.estimate else ""
+        doubtful = f", {progress.doubtful:,} to look at again" if progress.doubtful else ""
+        wrong = f", {progress.differences:,} not equal" if progress.differences else ""
+        self._what = (
+            f"table {progress.number} of {progress.tables}, {progress.table}: {progress.rows:,}{of} rows"
+            f"{doubtful}{wrong}"
+        )
+        self._said = ""
+        self._print()
+
+    def say(self, text: str) -> None:
+        """What it waits for."""
+        self._said = text
+        self._print()
+
+    def _print(self) -> None:
+        self._show("; ".join(filter(None, (f"{self._task}: {self._what}".rstrip(": "), self._said))))
+
+
+@contextmanager
+def progress_line(task: str) -> Iterator[ProgressLine]:
+    """The one that suits stderr."""
+    if not sys.stderr.isatty():
+        due = time.monotonic() + _LINE_SECONDS
+
+        def print_sometimes(text: str) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + _LINE_SECONDS
+                print(text, file=sys.stderr, flush=True)
+
+        yield ProgressLine(task, print_sometimes)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(stderr=True), refresh_per_second=5, transient=True, redirect_stdout=False) as live:
+        yield ProgressLine(task, lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis")))

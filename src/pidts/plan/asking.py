@@ -1,0 +1,152 @@
+"""Which tables are read next, and how much of each.
+
+A chunk is to take half a second and no more memory than it has to, whatever its rows are like, so each one tells how
+large the next shall be. One job reads for about two seconds: the log waits for it, and a shorter one would pay more for
+its beginning than for its rows. It has four chunks for each slot that it runs on. Many small tables share one job;
+of large ones only a few are open at a time, so that what was begun comes to its end.
+
+Large tables without a key come last: all others would wait for the one task that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pidts.model import Lsn, TableName
+from pidts.plan.copying import ChunkRequest, CopyState, Phase, StagedChunk
+from pidts.plan.limits import Limits
+
+_CHUNK_SECONDS = 0.5
+_CHUNK_BYTES = 16 << 20
+_GROWTH = 8
+_ENOUGH_ROWS = 10_000
+"""Fewer rows than these do not make a slow chunk faster: what it takes then is the way there."""
+_UNKNOWN_ROWS = 2_000
+"""Of a first chunk, where nobody knows how long rows are."""
+_CHUNKS_PER_SLOT = 4
+_LEAST_WEIGHT = 1 / 16
+"""What a table costs that has next to no rows, in chunks."""
+_UNKNOWN_WEIGHT = 1 / 4
+_MOST_REQUESTS = 256
+_JOB_SECONDS = 2.0
+_SLOW_ROWS = 500
+"""Fewer rows than these are not worth a request, where the rate is limited."""
+
+
+def next_limit(chunk: StagedChunk, limits: Limits) -> int:
+    """How many rows the table's next chunks shall have."""
+    asked = chunk.request.limit
+    if chunk.largest * 2 < asked:  # a rest tells little
+        return asked
+    by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
+    by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
+    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), by_bytes, asked * _GROWTH)
+    return max(limits.least_rows, min(int(wanted), limits.most_rows))
+
+
+def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:
+    """The same table, to be read in shorter windows: what waits has to be reduced together with the log of its own."""
+    return replace(state, limit=max(min(limits.least_rows, request.limit), request.limit // 2))
+
+
+def _rows(state: CopyState, limits: Limits) -> int:
+    """Of the next chunk."""
+    if state.limit:
+        return state.limit
+    known = _CHUNK_BYTES // state.row_bytes if state.row_bytes else _UNKNOWN_ROWS
+    return max(1, min(limits.chunk_rows, known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    name: TableName
+    weight: float
+    """What its first chunk costs of a job."""
+    wanted: int
+    """Chunks that would be left to read, as far as that is known."""
+
+
+def ask(
+    copy: Mapping[TableName, CopyState], limits: Limits, held: Collection[TableName], lsn: Lsn
+) -> dict[TableName, CopyState]:
+    """The tables with what is to be read of them next."""
+    copy = dict(copy)
+    slots = _CHUNKS_PER_SLOT * limits.threads
+    for share, parts in _parts(_chosen(copy, limits, held, lsn, slots), slots, limits):
+        state = copy[share.name]
+        copy[share.name] = replace(state, reads=state.reads + 1, reading=_request(share.name, state, parts, limits))
+    return copy
+
+
+def _request(name: TableName, state: CopyState, parts: int, limits: Limits) -> ChunkRequest:
+    if state.phase is Phase.FINISH:
+        return ChunkRequest(name, state.reads, None, None, 0, phase=state.phase, way=state.way)
+    whole = state.keyless
+    # What an earlier request may have loaded would have to be in memory, all of it.
+    again = state.reads > state.settled
+    alone = whole or again or state.phase is not Phase.ROWS or not state.limit
+    count = 1 if alone else min(parts, state.parts or parts)
+    limit = _rows(state, limits)
+    return ChunkRequest(name, state.reads, state.after, state.upto, limit, count, state.phase, state.way, whole)
+
+
+def _chosen(
+    copy: Mapping[TableName, CopyState], limits: Limits, held: Collection[TableName], lsn: Lsn, slots: int
+) -> list[_Share]:
+    opened = [
+        (_rank(state, limits), _share(name, state, limits, slots))
+        for name, state in copy.items()
+        if not state.done and name not in held and (state.since is None or state.since <= lsn)
+    ]
+    opened.sort(key=lambda one: one[0])
+    most = _MOST_REQUESTS
+    if limits.rate is not None:
+        most = max(1, min(most, int(limits.rate * _JOB_SECONDS) // _SLOW_ROWS))
+    first = opened[0][0] if opened else 0
+    chosen: list[_Share] = []
+    spent, large = 0.0, 0
+    for rank, share in opened:
+        if len(chosen) >= most or (chosen and spent + share.weight > slots) or (rank == _LAST and first != _LAST):
+            break
+        if share.wanted > 1:
+            large += 1
+            if large > limits.chunks:
+                continue
+        spent += share.weight
+        chosen.append(share)
+    return chosen
+
+
+_LAST = 2
+
+
+def _rank(state: CopyState, limits: Limits) -> int:
+    if state.phase is Phase.FINISH:
+        return 0
+    small = 0 < state.estimate <= 2 * limits.chunk_rows
+    return _LAST if state.keyless and not small else 1
+
+
+def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Share:
+    if state.phase is Phase.FINISH:
+        return _Share(name, _LEAST_WEIGHT, 1)
+    limit = _rows(state, limits)
+    if not state.limit or state.keyless:
+        left = state.estimate or int(limit * _UNKNOWN_WEIGHT)
+        return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), 1)
+    # A guess may be wrong by half, so there is always something left.
+    left = max(state.estimate - state.rows, state.estimate // 10) if state.estimate else slots * limit
+    return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), max(1, -(-left // limit)))
+
+
+def _parts(shares: list[_Share], slots: int, limits: Limits) -> list[tuple[_Share, int]]:
+    """What is left of the job goes to those that have much to read."""
+    spare = slots - sum(share.weight for share in shares)
+    wanted = sum(share.wanted for share in shares if share.wanted > 1)
+    if limits.rate is not None:
+        spare = min(spare, _CHUNKS_PER_SLOT)
+    return [
+        (share, 1 + (min(share.wanted * 2, int(max(0.0, spare) * share.wanted / wanted)) if share.wanted > 1 else 0))
+        for share in shares
+    ]

@@ -1,0 +1,31 @@
+"""The sum of a source's rows, computed there; see `pidts.schema.row_digest`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pidts.model import Table
+from pidts.schema.row_digest import UNKNOWN, sum_query
+from pidts.source.connection import Session, query
+from pidts.source.keys import after, upto
+
+
+def row_sum(
+    connection: Session,
+    table: Table,
+    behind: Sequence[Any] | None,
+    highest: Sequence[Any] | None,
+    *,
+    floats: bool,
+) -> tuple[int, int] | None:
+    """Number and sum of the rows behind one key and not behind another; None where the server cannot tell."""
+    bounds = [] if behind is None else [f"({after(table, behind)})"]
+    bounds += [] if highest is None else [f"({upto(table, highest)})"]
+    index = "FORCE INDEX (PRIMARY) " if bounds and any(key.primary for key in table.keys) else ""
+    sql = sum_query(table, index + (f"WHERE {' AND '.join(bounds)}" if bounds else ""), floats=floats)
+    if sql is None:
+        return None
+    rows, total = query(connection, sql)[0]
+    digest = int(total or 0)
+    return None if digest >= UNKNOWN else (int(rows), digest)

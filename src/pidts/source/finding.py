@@ -1,0 +1,33 @@
+"""What a check has found, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pidts.model import PidtsError, PrecheckFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One requirement: fulfilled or not, and if not, what to do."""
+
+    item: str
+    ok: bool
+    message: str
+    fix: str = ""
+
+
+def login_finding(error: PidtsError) -> Finding:
+    """A login that failed, as a finding."""
+    return Finding("connection", ok=False, message=error.what, fix=error.todo)
+
+
+def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
+    """Raise for findings that are not fulfilled, but for ignored items."""
+    failed = [
+        finding for finding in findings if not finding.ok and finding.item not in ignored and "all" not in ignored
+    ]
+    if failed:
+        what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
+        raise PrecheckFailed("precheck-failed", what, todo="\n".join(finding.fix for finding in failed))

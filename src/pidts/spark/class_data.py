@@ -1,0 +1,66 @@
+"""`python -m pidts.spark.class_data`: keeps Spark's classes as the JVM has them in memory, so that it starts faster.
+
+Measured on two busy cores: 9 s to the first batch instead of 15. The archive belongs to one version of Java and of
+Spark; the JVM itself looks whether it fits, and does without it where it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkContext
+
+_SECONDS = 120
+
+
+def archive() -> Path:
+    """Where it lies, if it was made."""
+    return Path(sys.prefix) / "share" / "pidts" / f"spark-{pyspark.__version__}.jsa"
+
+
+def java_options() -> str:
+    """What the JVM has to be told; it says nothing where it cannot use the file."""
+    path = archive()
+    if not path.exists() or set(str(path)) & set(" '\""):  # the options are split at spaces
+        return ""
+    return f"-XX:SharedArchiveFile={path} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
+
+
+def make_archive() -> None:
+    """Start Spark, have it do a little of everything, and keep what it has loaded."""
+    from pidts.spark.session import JAVA_OPTIONS, build_session
+
+    path = archive()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={part} -Xlog:disable"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{options}' pyspark-shell"
+    with tempfile.TemporaryDirectory(prefix="pidts-class-data-") as folder:
+        scratch = Path(folder)
+        spark = build_session("class data", "local[2]", scratch, scratch / "spark.log", {})
+        called = threading.Event()
+        stream = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{scratch}/query")
+        query = stream.foreachBatch(lambda *_: called.set()).start()
+        called.wait(_SECONDS)
+        query.stop()
+        rows = spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id bigint")
+        rows.repartition(2, "id").mapInArrow(lambda batches: batches, "id bigint").collect()
+        gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way to its process
+        spark.stop()
+        if gateway is not None:
+            gateway.proc.stdin.close()  # the JVM's sign to end, and it writes the archive when it does
+            with suppress(subprocess.TimeoutExpired):
+                gateway.proc.wait(_SECONDS)
+    if part.exists():
+        part.replace(path)
+
+
+if __name__ == "__main__":
+    make_archive()

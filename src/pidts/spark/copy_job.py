@@ -1,0 +1,186 @@
+"""The full copy's part of a batch: one Spark job whose tasks read and load a chunk each.
+
+It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
+broken off has left chunks on the target that nobody knows of, and whoever reads them again finds them there, see
+`pidts.batch.loading`. What it did is told to the planner when all of it is done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from uuid import uuid4
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import SparkSession
+
+from pidts.batch.context import JobContext
+from pidts.batch.finishing import finish
+from pidts.batch.loading import Fetched, Piece, carry_out, warm
+from pidts.batch.requests import Cut, Cutter, Pace
+from pidts.batch.staging import stage
+from pidts.model import PidtsError, Transient
+from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
+from pidts.spark.failures import as_text, from_text
+
+_log = structlog.get_logger(__name__)
+
+_RESULTS = "number int, fetched string, error string"
+_LOOK_SECONDS = 0.1
+_MOST_PAUSE = 0.25
+"""So long the log waits for a copy that is to go slowly."""
+
+
+class _StoppedError(Exception):
+    """The run was asked to end before its job began."""
+
+
+class CopyLane:
+    """Carries out the requests of one run, batch by batch; one thread, but for `cancel`."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self._stop = stop
+        self._cutter, self._pace = Cutter(), Pace()
+        self._running: tuple[SparkSession, str] | None = None
+
+    def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> bool:
+        """All that a batch asks for; False where it was broken off, or shall not go on yet: it is asked for again.
+
+        `batch` is the batch's number, which the target has by now.
+        """
+        ending = [request for request in plan.read if request.phase is Phase.FINISH]
+        reading = [request for request in plan.read if request.phase is not Phase.FINISH]
+        for request in ending:
+            if not self._finished(context, request):
+                return False
+            stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
+        return not reading or self._read(spark, context, reading, batch)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """In a thread, while the first batch is planned: Spark's processes begin, and load what they will need."""
+
+        def work() -> None:
+            slots = spark.sparkContext.defaultParallelism
+            with suppress(Exception):  # whoever needs them will meet it again, and tell
+                spark.range(0, slots, 1, slots).mapInArrow(_warming, _RESULTS).collect()
+
+        threading.Thread(target=work, name="prepare", daemon=True).start()
+
+    def cancel(self) -> None:
+        """From another thread: end the job that is running now."""
+        running = self._running
+        if running is not None:
+            with suppress(Exception):  # a JVM that is gone runs no job
+                running[0].sparkContext.cancelJobsWithTag(running[1])
+
+    def close(self) -> None:
+        """The run ends."""
+        self._cutter.close()
+
+    def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> bool:
+        rate = context.copy_rate
+        wait = self._pace.wait()
+        if wait:
+            time.sleep(min(wait, _MOST_PAUSE))
+            if wait > _MOST_PAUSE:
+                return False
+        began = self._pace.now()
+        cuts = self._cutter.cut(context, requests, batch, self._pace.most(rate))
+        self._cutter.look_ahead(context, cuts)
+        cut = self._pace.now()
+        pieces = [piece for cut in cuts for piece in cut.pieces]
+        try:
+            fetched = self._job(spark, context, pieces) if pieces else []
+        except Exception:
+            if self._stop():
+                return False
+            raise
+        rows = sum(one.rows for one in fetched)
+        self._pace.took(rows, rate, began)
+        _tell(context, cuts, fetched)
+        # Where the time goes: cutting and the job by the clock, the chunks' own over all tasks.
+        seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
+        seconds |= {"reading": sum(one.reading for one in fetched), "chunks": sum(one.seconds for one in fetched)}
+        _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds)
+        return True
+
+    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
+        tables = {piece.request.table for piece in pieces}
+        known = {name: table for name, table in context.structures.items() if name in tables}
+        slots = min(len(pieces), context.copy_threads)
+        # Where Spark has no more slots than may be used, each chunk is a task: whoever is done takes the next.
+        parts = len(pieces) if spark.sparkContext.defaultParallelism <= context.copy_threads else slots
+        tag = f"pidts-copy-{uuid4().hex}"
+        spark.sparkContext.addJobTag(tag)
+        self._running = spark, tag
+        try:
+            if self._stop():
+                raise _StoppedError
+            numbers = spark.range(0, len(pieces), 1, parts)
+            work = _carrying(replace(context, structures=known, watched={}), pieces)
+            rows = numbers.mapInArrow(work, _RESULTS).collect()
+        finally:
+            self._running = None
+            spark.sparkContext.removeJobTag(tag)
+        failed = [from_text(row.error) for row in rows if row.error]
+        if failed:
+            # What a person has to see comes before what may pass.
+            raise min(failed, key=lambda error: isinstance(error, Transient))
+        return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
+
+    def _finished(self, context: JobContext, request: ChunkRequest) -> bool:
+        """In a thread, since making a key may take hours: a run that is to end leaves it to itself."""
+        table = context.structures.get(request.table)
+        if table is None:  # the source has it no more: its rows are passed over until the log drops it
+            return True
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                finish(context, table)
+            except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
+                failure.append(error)
+
+        thread = threading.Thread(target=work, name=f"finish {request.table}", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            if self._stop():
+                return False
+            thread.join(_LOOK_SECONDS)
+        if failure:
+            raise failure[0]
+        return True
+
+
+def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) -> None:
+    results = iter(fetched)
+    for cut in cuts:
+        cut.settled(context, [next(results) for _ in cut.pieces])
+
+
+def _warming(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    warm()
+    for _ in batches:
+        time.sleep(_LOOK_SECONDS)  # else one process would do for all
+    yield from ()
+
+
+def _carrying(
+    context: JobContext, pieces: Sequence[Piece]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                fetched, error = "", ""
+                try:
+                    fetched = carry_out(context, pieces[number]).to_json()
+                except PidtsError as failure:
+                    error = as_text(failure)
+                arrays = [pa.array([number], pa.int32()), pa.array([fetched]), pa.array([error])]
+                yield pa.RecordBatch.from_arrays(arrays, ["number", "fetched", "error"])
+
+    return task

@@ -1,0 +1,189 @@
+"""New rows into MySQL and MariaDB: LOAD DATA LOCAL, where the server takes it, else INSERT of many rows.
+
+LOCAL makes a warning of everything that is an error elsewhere: a row that is there already is skipped, a value that
+does not fit is cut. So what the server says afterwards decides: rows were skipped, all of them as duplicates: nothing
+of them is loaded; any other warning: the task stops. Either way the rows are gone again by a savepoint before anything
+is committed.
+
+The text is UTF-8, tab-separated, and made while the server works on what it has. Not all values can travel in it as
+they are:
+
+- Bytes are no text, and the server would look for characters in them: they are told in hexadecimal digits.
+- A BIT column would take the digits of a number for its bits.
+- A number for a column that is no number on the target means another thing than its digits: such a table, and one of
+  values that come near to what a packet may hold, is written by INSERT. So is TiDB's, which commits on the way.
+- An enum's index 0 is no label; rows that hold it go by INSERT, too.
+
+Text of ASCII for columns of other charsets than utf8mb4 is told to be without a charset: its bytes are the same in all
+of them, and the server spares a quarter of its work, which is to convert them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Halted, Kind, Table, Where
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.driver import FILE
+from pidts.target.mysql.encode import escaped, is_number, plain
+from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.exchange import Exchange
+from pidts.target.mysql.plan import Plan, Plans
+from pidts.target.mysql.server import Server
+from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
+from pidts.target.text import hex_text, text_of
+
+_SWITCHED_OFF = (1148, 3948, 4166)
+_BYTES = pa.large_binary()
+_SPECIAL = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
+"""What has a meaning in the text, and how it is written."""
+_ASCII_BASED = frozenset({"latin1", "ascii", "utf8", "utf8mb3", "utf8mb4"})
+_READ_AS_BYTES = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
+"""What takes text without a charset for its own bytes, or not at all."""
+_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+
+Warnings = Callable[[], list[tuple[int, str]]]
+
+
+class _There(Exception):
+    """A row was skipped."""
+
+
+class Loader:
+    """Belongs to one session."""
+
+    def __init__(self, server: Server, plans: Plans, writer: Writer, exchange: Exchange, warnings: Warnings) -> None:
+        self._plans, self._writer, self._exchange, self._warnings = plans, writer, exchange, warnings
+        self._takes_files = server.takes_files and not server.tidb
+        self._largest = server.max_packet // 4
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """All of them, or none and False where one is there."""
+        if not rows.num_rows:
+            return True
+        plan = self._plans.of(table)
+        plan.demand_values(rows)
+        self._exchange.later(b"SAVEPOINT pidts_load", str(table.name))
+        try:
+            self._add(plan, rows)
+            self._exchange.flush()
+        except _There:
+            pass
+        except Refused as error:
+            if error.number not in DUPLICATE:
+                raise
+        else:
+            return True
+        self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_load", str(table.name))
+        return False
+
+    def _add(self, plan: Plan, rows: pa.Table) -> None:
+        statement = _statement(plan, rows) if self._takes_files and self._fits(plan, rows) else None
+        if statement is None:
+            self._writer.insert(plan.table, rows)
+            return
+        odd = invalid_labels(plan, rows)
+        if odd is not None:
+            self._writer.insert(plan.table, rows.filter(odd))
+            rows = rows.filter(pc.invert(odd))
+        try:
+            done = self._exchange.load(statement, each(partial(_lines, plan), rows), str(plan.table.name))
+        except Refused as error:
+            if error.number not in _SWITCHED_OFF:
+                raise
+            self._takes_files = False
+            self._writer.insert(plan.table, rows)
+            return
+        if done.count != rows.num_rows or done.warnings:
+            self._judge(plan, rows.num_rows, done.count)
+
+    def _fits(self, plan: Plan, rows: pa.Table) -> bool:
+        """Whether no value is so large that the server might refuse it, or a row of it, on its way."""
+        sizes = (
+            pc.max(pc.binary_length(rows[column.name])).as_py() or 0
+            for column in plan.written
+            if pa.types.is_binary(rows.schema.field(column.name).type) or pa.types.is_string(column.type.arrow)
+        )
+        return sum(sizes) <= self._largest
+
+    def _judge(self, plan: Plan, sent: int, added: int) -> None:
+        """MySQL 5.6 skips without a word."""
+        said = self._warnings()
+        others = [(number, text) for number, text in said if number not in DUPLICATE]
+        if added < sent and not others:
+            raise _There
+        number, text = (others or said or [(0, "no reason given")])[0]
+        raise Halted(
+            "target-refused",
+            f"the target took {added} of {sent} rows: {text} (warning {number})",
+            where=Where(table=str(plan.table.name)),
+            todo="Compare the target's table with the source's, mend what differs and restart the task",
+        )
+
+
+def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
+    """None where a value would become another one on this way."""
+    fields, sets = [], []
+    for number, column in enumerate(plan.written):
+        found = plan.found.column(column.name) or column
+        way = _way(column, found)
+        if way is None:
+            return None
+        name = identifier(column.name)
+        if not way:
+            fields.append(name)
+            continue
+        fields.append(f"@pidts_{number}")
+        sets.append(f"{name} = {way.format(f'@pidts_{number}')}")
+    charset = "binary" if _is_plain(plan, rows) else "utf8mb4"
+    sql = (
+        f"LOAD DATA LOCAL INFILE '{FILE}' INTO TABLE {qualified(plan.table.name)} CHARACTER SET {charset} FIELDS "
+        "TERMINATED BY '\\t' ENCLOSED BY '' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' STARTING BY '' "
+        f"({', '.join(fields)})"
+    )
+    return (sql + (f" SET {', '.join(sets)}" if sets else "")).encode()
+
+
+def _is_plain(plan: Plan, rows: pa.Table) -> bool:
+    """Whether there is text to convert, and it is the same bytes in every charset of the table."""
+    pairs = [(column, plan.found.column(column.name) or column) for column in plan.written]
+    if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):
+        return False
+    texts = [(column, found.type.charset) for column, found in pairs if found.type.is_text]
+    if not _ASCII_BASED.issuperset(charset for _, charset in texts):
+        return False
+    others = [column for column, charset in texts if charset != "utf8mb4" and pa.types.is_string(column.type.arrow)]
+    return bool(others) and all(pc.all(pc.string_is_ascii(rows[column.name])).as_py() is not False for column in others)
+
+
+def _way(column: Column, found: Column) -> str | None:
+    """How the field becomes the column's value: as it is (empty), by an expression, or not at all."""
+    if column.type.is_bytes:
+        return "UNHEX({})"
+    if not is_number(column) or found.type.is_integer or found.type.kind in _NUMBERS:
+        return ""
+    return "CAST({} AS UNSIGNED)" if column.type.kind is found.type.kind is Kind.BIT else None
+
+
+def _lines(plan: Plan, rows: pa.Table) -> memoryview:
+    """A line for each row."""
+    fields = [_field(column, rows[column.name]) for column in plan.written]
+    fields[-1] = _joined([fields[-1], pa.scalar(b"", _BYTES)], b"\n")
+    return text_of(_joined(fields, b"\t"))
+
+
+def _field(column: Column, values: pa.ChunkedArray) -> pa.Array:
+    data = plain(column, values)
+    if column.type.is_bytes:
+        return hex_text(data).cast(_BYTES)
+    return escaped(data, _SPECIAL) if pa.types.is_string(column.type.arrow) else data
+
+
+def _joined(fields: list[pa.Array | pa.Scalar], separator: bytes) -> pa.Array:
+    return pc.binary_join_element_wise(
+        *fields, pa.scalar(separator, _BYTES), null_handling="replace", null_replacement=b"\\N"
+    )

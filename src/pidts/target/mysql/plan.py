@@ -1,0 +1,122 @@
+"""What writing one table takes that does not depend on its rows, made once for each structure of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pidts.model import Column, Halted, Kind, Table, TableName, Where
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.exact import is_collated
+from pidts.target.mysql.server import Server
+from pidts.target.mysql.shape import MyTable
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """For a table whose shape fits."""
+
+    table: Table
+    found: MyTable
+    written: tuple[Column, ...]
+    """All but those that the target computes."""
+    insert: bytes
+    row_end: bytes
+    """What ends the text of each row."""
+    update: bytes
+    """Empty for a table without a key: its rows are only added."""
+    never_null: tuple[str, ...]
+    """Columns in which the server writes a value of its own for NULL, without an error."""
+
+    @property
+    def rivalled(self) -> bool:
+        """Whether a row can stand in the way of another one's."""
+        return bool(self.update) and len(self.found.unique) > 1
+
+    def demand_values(self, rows: pa.Table) -> None:
+        """Refuse NULL where it would become something else."""
+        for name in self.never_null:
+            if rows[name].null_count:
+                raise Halted(
+                    "target-refused",
+                    f"column {name} is NULL in a row of the source, and the target would write a value of its own",
+                    where=Where(table=str(self.table.name)),
+                    todo="Let the target's column be NULL, as the source's is",
+                )
+
+
+class Plans:
+    """Belongs to one session."""
+
+    def __init__(self, server: Server, shape: Callable[[TableName], MyTable | None]) -> None:
+        self._server, self._shape = server, shape
+        self._known: dict[TableName, Plan] = {}
+
+    def of(self, table: Table) -> Plan:
+        """From information_schema, once."""
+        known = self._known.get(table.name)
+        if known is None or (known.table is not table and known.table != table):
+            known = self._known[table.name] = self._made(table)
+        return known
+
+    def forget(self) -> None:
+        """After DDL."""
+        self._known.clear()
+
+    def _made(self, table: Table) -> Plan:
+        found = self._shape(table.name)
+        problems = ["there is no such table"] if found is None else found.misfits(table)
+        if found is None or problems:
+            raise Halted(
+                "target-shape",
+                f"the target's table does not fit: {'; '.join(problems)}",
+                where=Where(table=str(table.name)),
+                todo="Change the target's table to what the source has, or drop it and copy it anew",
+            )
+        computed = {column.name.lower() for column in found.table.columns if column.generated}
+        written = tuple(column for column in table.columns if column.name.lower() not in computed)
+        named = [name for name in table.identity if name.lower() in computed]
+        names = [identifier(name) for name in (*(column.name for column in written), *named)]
+        return Plan(
+            table,
+            found,
+            written,
+            f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
+            b",DEFAULT" * len(named) + b"),",
+            self._on_duplicate(table, written, found).encode() if table.identity else b"",
+            tuple(column.name for column in written if _fills_null(found.column(column.name))),
+        )
+
+    def _on_duplicate(self, table: Table, written: tuple[Column, ...], found: MyTable) -> str:
+        target, alias = qualified(table.name), self._server.row_alias
+
+        def new(name: str) -> str:
+            return f"pidts_new.{identifier(name)}" if alias else f"VALUES({identifier(name)})"
+
+        same = []
+        for name in table.identity:
+            pair = f"{target}.{identifier(name)}", new(name)
+            collated = is_collated(found.column(name) or table.column(name))
+            same.append(" <=> ".join(f"CAST({each} AS BINARY)" if collated else each for each in pair))
+        guard = next(column.name for column in written if column.name in table.identity)
+        sets = [f"{target}.{identifier(guard)} = IF({' AND '.join(same)}, {new(guard)}, {self._failing(table, guard)})"]
+        sets += [
+            f"{target}.{identifier(column.name)} = {new(column.name)}"
+            for column in written
+            if column.name not in table.identity
+        ]
+        return (" AS pidts_new" if alias else "") + " ON DUPLICATE KEY UPDATE " + ", ".join(sets)
+
+    def _failing(self, table: Table, guard: str) -> str:
+        if not self._server.tidb:
+            # NULL leaves the type of the other value alone, but MariaDB would round a FLOAT to six digits.
+            either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
+            return f"(SELECT {either} UNION ALL SELECT {either})"
+        return "9" * 30 if table.column(guard).type.is_integer else "NULL"
+
+
+def _fills_null(found: Column | None) -> bool:
+    """AUTO_INCREMENT counts on, and a TIMESTAMP takes the current time (MariaDB, and MySQL of old by a setting)."""
+    return found is not None and (found.auto_increment or (found.type.kind is Kind.TIMESTAMP and not found.nullable))

@@ -1,0 +1,48 @@
+"""What a repair would write, as SQL for people: printable, and the same whatever the session's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column
+from pidts.reduce import NetChange
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.encode import literals
+from pidts.target.mysql.session import MySqlSession
+from pidts.target.text import combined, hex_text
+
+_MODES = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES"
+PREAMBLE = (
+    "SET NAMES utf8mb4;",
+    f"SET time_zone = '+00:00', foreign_key_checks = 0, sql_mode = '{_MODES}';",
+)
+
+
+def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
+    """One statement for each key: the removals, then the rows that are written."""
+    table = change.table
+    keys = [table.column(name) for name in table.identity]
+    for values in zip(*(_texts(column, change.deletes[column.name]) for column in keys), strict=True):
+        same = " AND ".join(f"{identifier(key.name)} = {value}" for key, value in zip(keys, values, strict=True))
+        yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
+    there = session.structure(table.name)
+    computed = {column.name.lower() for column in there.columns if column.generated} if there else set()
+    columns = [column for column in table.columns if column.name.lower() not in computed]
+    names = ", ".join(identifier(column.name) for column in columns)
+    sets = ", ".join(f"{identifier(column.name)} = VALUES({identifier(column.name)})" for column in columns)
+    for values in zip(*(_texts(column, change.upserts[column.name]) for column in columns), strict=True):
+        given = ", ".join(values)
+        yield f"INSERT INTO {qualified(table.name)} ({names}) VALUES ({given}) ON DUPLICATE KEY UPDATE {sets};"
+
+
+def _texts(column: Column, values: pa.ChunkedArray) -> list[str]:
+    data = combined(values)
+    if column.type.is_bytes:
+        return [f"X'{text}'" if text is not None else "NULL" for text in hex_text(data).to_pylist()]
+    if column.type.is_text or pa.types.is_string(data.type):
+        quoted = pc.replace_substring(data.cast(pa.large_string()), "'", "''").to_pylist()
+        return [f"'{text}'" if text is not None else "NULL" for text in quoted]
+    return [text.decode() if text is not None else "NULL" for text in literals(column, data).to_pylist()]

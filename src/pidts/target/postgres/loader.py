@@ -1,0 +1,81 @@
+"""New rows into PostgreSQL: COPY in its binary format, behind a savepoint, and made while the server works.
+
+Rows of which the server has one already make the whole COPY an error. A table with a column whose type only SQL can
+bring values to (an enumeration of the target's own, a number as a boolean) is written by INSERT.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+
+from pidts.model import Table
+from pidts.target.ahead import ahead
+from pidts.target.postgres.binary import HEADER, TRAILER, Wire, block, wire
+from pidts.target.postgres.encode import UnrealDates
+from pidts.target.postgres.errors import Refused
+from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.statements import Statements
+from pidts.target.postgres.writer import Writer, explained, parts
+
+_THERE = frozenset({"23505", "23P01"})
+"""A unique key, or what an EXCLUDE constraint says, has such a row already."""
+_ROWS = 8_000
+
+
+class _NoWay(Exception):
+    """A value cannot be written in COPY's format."""
+
+
+class Loader:
+    """Belongs to one session."""
+
+    def __init__(self, exchange: Exchange, writer: Writer, on_unreal: UnrealDates) -> None:
+        self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """All of them, or none and False where one is there."""
+        if not rows.num_rows:
+            return True
+        plan = self._writer.plan(table)
+        self._exchange.later("SAVEPOINT pidts_load", table=str(table.name))
+        try:
+            try:
+                self._copy(plan, rows)
+            except _NoWay:
+                self._back(table)
+                self._writer.insert(table, rows)
+            self._exchange.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
+        except Refused as error:
+            if error.sqlstate not in _THERE:
+                raise
+        else:
+            return True
+        self._back(table)
+        return False
+
+    def _copy(self, plan: Statements, rows: pa.Table) -> None:
+        chosen = rows.select(list(plan.forms))
+        blocks = ahead(self._block(plan, part) for part in parts(chosen, _ROWS))
+        self._exchange.copy(
+            plan.copy,
+            chain((memoryview(HEADER),), blocks, (memoryview(TRAILER),)),
+            table=str(plan.table.name),
+            explain=partial(explained, plan.table, chosen),
+        )
+
+    def _block(self, plan: Statements, rows: pa.Table) -> memoryview:
+        return block([self._wire(plan, name, rows[name]) for name in rows.column_names])
+
+    def _wire(self, plan: Statements, name: str, values: pa.ChunkedArray) -> tuple[pa.Array, Wire]:
+        form = plan.forms[name]
+        data = form.real(values, plan.table, self._on_unreal)
+        written = wire(form, data)
+        if written is None:
+            raise _NoWay
+        return data, written
+
+    def _back(self, table: Table) -> None:
+        self._exchange.now("ROLLBACK TO SAVEPOINT pidts_load", table=str(table.name))

@@ -1,0 +1,58 @@
+"""What a repair would write, as SQL for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Kind
+from pidts.reduce import NetChange
+from pidts.target.postgres.arrays import Element
+from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.postgres.encode import Form, text
+from pidts.target.postgres.session import PostgresSession
+from pidts.target.postgres.shape import read_shape
+from pidts.target.postgres.statements import found_column
+from pidts.target.text import combined, unreal
+
+PREAMBLE = ("SET client_encoding = 'UTF8';", "SET standard_conforming_strings = on;", "SET TimeZone = 'UTC';")
+
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
+    """One statement for each key: the removals, then the rows that are written."""
+    table = change.table
+    shape = read_shape(lambda sql, values: session.exchange.now(sql, values).rows, table.name)
+    if shape is None:
+        return
+    forms = [Form(column, found_column(shape, column.name), Element.TEXT) for column in table.columns]
+    keys = [each for each in forms if each.column.name in table.identity]
+    for values in zip(*(_texts(each, change.deletes[each.column.name]) for each in keys), strict=True):
+        same = " AND ".join(
+            f"{identifier(each.column.name)} = {value}" for each, value in zip(keys, values, strict=True)
+        )
+        yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
+    written = [each for each in forms if not each.target.generated]
+    names = ", ".join(identifier(each.column.name) for each in written)
+    identity = ", ".join(map(identifier, table.identity))
+    sets = ", ".join(
+        f"{identifier(each.column.name)} = EXCLUDED.{identifier(each.column.name)}"
+        for each in written
+        if not each.target.always_identity
+    )
+    for values in zip(*(_texts(each, change.upserts[each.column.name]) for each in written), strict=True):
+        yield (
+            f"INSERT INTO {qualified(table.name)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({', '.join(values)}) "
+            f"ON CONFLICT ({identity}) DO UPDATE SET {sets};"
+        )
+
+
+def _texts(form: Form, values: pa.ChunkedArray) -> list[str]:
+    data = combined(values)
+    if form.column.type.kind in _DATED and (mask := unreal(data)) is not None:
+        data = pc.if_else(mask, pa.scalar(None, data.type), data)
+    texts = text(form.column, form.target, data).to_pylist()
+    return ["NULL" if value is None else form.value(literal(value)) for value in texts]

@@ -1,0 +1,279 @@
+"""Attempts to carry a task on, one after the other: each from the claim to the goal, a stop or a failure.
+
+What ends an attempt and begins another:
+
+- a break in the relay, which is being filled again (`relay_cure`);
+- a table that the log speaks of and the task does not know: the next attempt lets it join (`membership`);
+- a change of the task file that can be taken over (`takeover`);
+- a log that is lost, where the user has asked to have all tables copied once more.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from pidts.apply import ApplyRules, TargetSession
+from pidts.batch.context import JobContext, watched_by
+from pidts.batch.meaning import Meaning
+from pidts.batch.workers import Workers
+from pidts.model import Halted, Lsn, PidtsError, Transient
+from pidts.plan import Limits
+from pidts.relay import RelayReader
+from pidts.relay.needs import TaskMark
+from pidts.relay.retention import PurgeLimits, release
+from pidts.source import Session as SourceSession
+from pidts.source import connect, position
+from pidts.spark.failures import restored
+from pidts.spark.session import Session, build_session, forget_session, is_alive
+from pidts.spark.stream import BatchDone, TaskStream
+from pidts.task.compose import source_config, target_of
+from pidts.task.config import TaskConfig
+from pidts.task.copying import Patterns
+from pidts.task.lost import as_loss, explained, last_moved
+from pidts.task.membership import Wanted
+from pidts.task.progress import Stage
+from pidts.task.reading import wait_for_relay
+from pidts.task.relay_cure import RelayCure
+from pidts.task.replicator_process import ReplicatorProcess
+from pidts.task.start import Begin, begin
+from pidts.task.takeover import Takeover
+from pidts.task.tracker import Tracker
+
+_log = structlog.get_logger(__name__)
+
+_TELL_SECONDS = 0.2
+_PURGE_SECONDS = 10.0
+"""So often, relay segments that the target's checkpoint has passed are removed."""
+_UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
+"""Codes of errors that a table which joins the task may put an end to."""
+
+
+class Attempts:
+    """What lives as long as the run: Spark's session, the goal, the number of the attempt."""
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        replicator: ReplicatorProcess,
+        scratch: Path,
+        tracker: Tracker,
+        stop: threading.Event,
+        resync: Patterns,
+    ) -> None:
+        self._config, self._replicator, self._scratch = config, replicator, scratch
+        self._tracker, self._stop = tracker, stop
+        self._spark: Session | None = None
+        self._goal: Lsn | None = None
+        self._cure = RelayCure(config)
+        self._applied: Lsn | None = None
+        """What is on the target, as far as this run has seen."""
+        self._moved_at = last_moved(config)
+        self._attempt = 0
+        self._takeover = Takeover(config, tracker)
+        self._starts_over = resync == ()
+        """Whether a log that is lost may be left for a new position."""
+        self._wanted = Wanted(resync)
+        self._asked: Halted | None = None
+        """What the next attempt shall put an end to by having tables join."""
+        self._answered: set[tuple[str, str, str]] = set()
+        self.reached_goal = False
+
+    def is_over(self, *, until_synced: bool) -> bool:
+        """One attempt; False where another one has to follow at once."""
+        before = self._config
+        try:
+            self._attempt_once(until_synced=until_synced)
+        except Halted as error:
+            self._answer(error)
+            return False
+        return self._config is before
+
+    def _answer(self, error: Halted) -> None:
+        """See to it that the next attempt fares better; raise what a person has to decide."""
+        place = error.code, error.where.table, error.where.position
+        if error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental":
+            if place in self._answered:
+                raise error
+            self._answered.add(place)
+            self._asked = error
+            if error.code == "structure-unknown":
+                self._wanted = replace(self._wanted, unknown=self._wanted.unknown | {error.where.table})
+            self._wanted = replace(self._wanted, looks=True)
+            _log.info("the log speaks of a table that the task does not know", code=error.code, table=place[1])
+            return
+        try:
+            self._tracker.refetching(self._cure(error, self._applied), self._cure.refetches)
+        except Halted as final:
+            loss = as_loss(final)
+            if loss is None or not self._starts_over:
+                raise explained(self._config, final, self._moved_at) from error
+            self._starts_over = False
+            self._wanted = replace(self._wanted, resync=(), lost=loss)
+            _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
+
+    def _attempt_once(self, *, until_synced: bool) -> None:
+        """From the claim to the goal, a stop or a failure."""
+        config = self._config
+        self._attempt += 1
+        scratch = self._scratch / str(self._attempt)
+        scratch.mkdir()
+        with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+            mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
+            begun = self._begin(source, target, mark)
+            self._told(begun)
+            with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+                _, state, _ = Workers.claimed(begun.checkpoints)
+                slowest = self._applied = state.needs
+                mark.move(slowest)
+                wait_for_relay(config, self._replicator, slowest, self._stop, relay)
+                # The source may have been replaced after the checkpoint; positions are its successor's then.
+                change_no = relay.origin.change_no if relay.origin else slowest.change_no
+                if until_synced and (self._goal is None or self._goal.change_no != change_no):
+                    self._goal = Lsn.at(position(source)[0], change_no)
+                staging = config.relay / config.source.source_id / "chunks" / config.name
+                shutil.rmtree(staging, ignore_errors=True)
+                first = begun.checkpoints[0]
+                copied = begun.structures if config.mode != "incremental" else ()
+                self._tracker.resumed(state, first.gtid, first.position, copied)
+                spark = self._session()
+                stream = TaskStream(
+                    spark=spark,
+                    context=JobContext(
+                        task=config.name,
+                        source=source_config(config),
+                        relay=config.relay,
+                        staging=staging / str(first.epoch),
+                        target=target_of(config),
+                        workers=config.workers,
+                        epoch=first.epoch,
+                        change_no=change_no,
+                        structures=begun.structures,
+                        dialect=begun.dialect,
+                        clock_is_utc=begun.clock_is_utc,
+                        charsets=begun.charsets,
+                        split_rows=config.split_transactions,
+                        rules=ApplyRules(
+                            source=config.source.source_id,
+                            version_column=config.version_column,
+                            safe=config.safe_mode,
+                            safe_until=begun.safe_until,
+                        ),
+                        watched=watched_by(target, begun.structures.values(), config.workers),
+                        copy_threads=config.copy_threads,
+                        copy_rate=config.copy_rate,
+                    ),
+                    checkpoints=begun.checkpoints,
+                    meaning=Meaning(config.allow, begun.dialect),
+                    limits=Limits(
+                        chunk_rows=config.chunk_rows, threads=config.copy_threads, rate=config.copy_rate or None
+                    ),
+                    direct_rows=config.direct_rows,
+                    goal=self._goal,
+                    scratch=scratch,
+                    on_batch=self._committed,
+                )
+                with self._losing_spark_is_transient(), closing(stream):
+                    stream.start()
+                    self._watch(stream, relay, mark)
+                with suppress(Transient):
+                    # While the task is stopped others purge the relay by this.
+                    mark.move(stream.state.needs)
+
+    def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> Begin:
+        """Nobody who shares the relay purges it before this task knows where it stands."""
+        mark.begin()
+        try:
+            return begin(self._config, source, target, self._replicator, self._stop, self._wanted)
+        except Transient:
+            raise
+        except Exception:
+            mark.withdraw()
+            raise
+
+    def _told(self, begun: Begin) -> None:
+        """What was asked of the start is done, and on the target's record."""
+        asked, self._asked, self._wanted = self._asked, None, Wanted()
+        for note in begun.notes:
+            _log.info(note)
+        if begun.notes:
+            self._tracker.note("; ".join(begun.notes))
+        if asked is not None and not begun.joined:
+            raise asked
+
+    def _committed(self, done: BatchDone) -> None:
+        self._applied, self._moved_at = done.plan.end.needs, time.time()
+        self._cure.applied()
+        self._tracker.batch(done)
+
+    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark) -> None:
+        purge_at = time.monotonic() + _PURGE_SECONDS
+        while True:
+            failure = stream.failure()
+            if failure is not None:
+                raise failure
+            self._replicator.watch()
+            state = stream.state
+            received = relay.received
+            stage: Stage = "copy" if state.copying else "sync"
+            self._tracker.tell(stage, caught_up=received is not None and state.needs >= received)
+            if self._goal is not None and not state.copying and state.needs >= self._goal:
+                self.reached_goal = True
+                return
+            if time.monotonic() >= purge_at:
+                self._purge(mark, state.needs)
+                purge_at = time.monotonic() + _PURGE_SECONDS
+            changed = self._takeover.look(self._config)
+            if changed is not None:
+                self._config = changed
+                return
+            if self._stop.wait(_TELL_SECONDS):
+                return
+
+    def _purge(self, mark: TaskMark, applied: Lsn) -> None:
+        """Behind all tasks that share the relay. A disk that has no room for the mark is no reason not to make some."""
+        with suppress(Transient):
+            mark.move(applied)
+        config = self._config
+        release(config.relay, config.source.source_id, PurgeLimits(checkpoints={config.name: applied}))
+
+    def _session(self) -> Session:
+        if self._spark is None:
+            self._tracker.tell("starting", message="starting Spark")
+            config = self._config
+            self._spark = build_session(
+                config.name, config.spark_master, self._scratch, config.relay / "spark.log", config.spark_conf
+            )
+        return self._spark
+
+    @contextmanager
+    def _losing_spark_is_transient(self) -> Iterator[None]:
+        """A killed JVM takes its session along, and calls into it fail in many ways; the next attempt has another."""
+        try:
+            yield
+        except Exception as error:
+            alive = self._spark is not None and is_alive(self._spark)
+            if not alive:
+                forget_session()
+                self._spark = None
+            if isinstance(error, PidtsError):
+                raise
+            if not alive:
+                raise Transient("spark-died", "Spark's JVM is gone") from error
+            found = restored(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def close(self) -> None:
+        """End Spark."""
+        if self._spark is not None:
+            with suppress(Exception):  # a JVM that was killed cannot be asked to end
+                self._spark.stop()

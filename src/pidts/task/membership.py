@@ -1,0 +1,266 @@
+"""Which tables a task has: those that join it, those that leave it, those that are copied once more.
+
+All of it changes at the start of a run, or of another attempt of one, and in one transaction of the target: the
+structures, and the copy's state in every worker's checkpoint. Its rows are locked and their epoch is looked at first,
+so a run that was taken over changes nothing.
+
+**A table joins** that the rules let pass, that is on the source, and whose structure is not on record; unless the log
+behind the checkpoint makes it, from nothing or from a table of the task: then it comes by the log. Its structure is
+read at a place `since` (see `reading`), and nothing up to there concerns it. Everything behind `since` does, and its
+rows are copied like those of any table. A table whose name was taken over by one that is not on record joins anew.
+
+**A table leaves** that the rules do not let pass any more. Its structure is forgotten: when it comes back, what
+happened meanwhile was not followed, so it has to be copied.
+
+**A table is copied once more** (`resync`) as it stands: its changes and schema changes flow on, its rows are read and
+put right. Where the log is lost, all tables are, and the task takes a new position.
+
+Crash points:
+
+1. Before the tables that are missing on the target are created: nothing has happened.
+2. Between that and the COMMIT: they are there, empty, and fit; the next start does it all again. If the table was
+   changed on the source meanwhile it may not fit then, and is refused until somebody drops the empty table.
+3. After the COMMIT: it is on record, and its copy goes on like any other.
+4. A new position is taken in this order: the tables' fit is looked at, the task is claimed, the relay is emptied if it
+   cannot go on, structures are read behind its new beginning, COMMIT. Between the last two the checkpoint lies before
+   the relay's beginning: the next start says that the log is lost (`relay-purged`), as it was, and is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import fenced
+from pidts.batch.workers import Workers, resume_point
+from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Table, TableName, Where
+from pidts.plan import CopyState, Phase, PlanState, dealing_of, run_of
+from pidts.plan.state import held_at
+from pidts.relay import RelayReader
+from pidts.relay.emptying import empty_relay
+from pidts.rules import AllowList
+from pidts.schema import Statement
+from pidts.schema.concerns import understood
+from pidts.source import Session, position, read_structures, source_dialect
+from pidts.task.config import TaskConfig
+from pidts.task.copying import Patterns, copy_states, is_meant
+from pidts.task.fit import create_missing, demand_fit, fits_of, followable
+from pidts.task.lost import Loss, lost_log
+from pidts.task.names import newcomers
+from pidts.task.reading import Reader, change_no, wait_for_relay
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a start, besides going on."""
+
+    resync: Patterns = None
+    unknown: frozenset[str] = frozenset()
+    """Tables of which the log has rows that the last attempt could not read."""
+    looks: bool = False
+    """A schema change of the log did not fit: a table may have come by another name."""
+    lost: Loss | None = None
+    """What the last attempt has found out about the log."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """What is going to be written at once; None is gone."""
+
+    structures: dict[TableName, Table | None] = field(default_factory=dict)
+    copy: dict[TableName, CopyState | None] = field(default_factory=dict)
+    moved: set[TableName] = field(default_factory=set)
+    """Tables that are not held any more."""
+
+
+class Membership:
+    """For one start of one task that has begun before."""
+
+    def __init__(
+        self, config: TaskConfig, source: Session, target: TargetSession, reader: Reader, wanted: Wanted
+    ) -> None:
+        self._config, self._source, self._target, self._reader = config, source, target, reader
+        self._wanted = wanted
+        self._loss: Loss | None = None
+        self.joined: tuple[TableName, ...] = ()
+        self.notes: list[str] = []
+
+    @property
+    def is_new_beginning(self) -> bool:
+        """The task leaves its checkpoint for a new position; its replicator must not begin at the old one."""
+        return self._loss is not None
+
+    def check(self, stored: list[Checkpoint]) -> None:
+        """Before the claim: refuse what is not going to work while another run may still be at it."""
+        wanted = self._wanted
+        if wanted.resync is None:
+            return
+        tables = read_structures(self._source, self._config.allow)
+        known = self._target.load_structures(self._config.name, self._config.source.source_id)
+        for pattern in wanted.resync:
+            if not any(map(AllowList.parse(pattern), {*tables, *known})):
+                raise ConfigError("unknown-name", f"--resync: no table of this task is meant by {pattern!r}")
+        loss = wanted.lost or lost_log(self._config, self._source, stored)
+        if loss is None:
+            return
+        if wanted.resync:
+            raise Halted(
+                "position-lost",
+                f"{loss.reason}: that concerns all tables, so some of them alone cannot be copied once more",
+                where=Where(source=self._config.source.source_id),
+                todo=f"pidts run {self._config.path} --resync",
+            )
+        demand_fit(fits_of(self._target, tables.values(), copies=True, may_have_rows=lambda _: True))
+        self._loss = loss
+
+    def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+        """The checkpoints after all that has to be changed."""
+        if self._loss is not None:
+            return self._begin_anew(claimed, self._loss)
+        task, source_id = self._config.name, self._config.source.source_id
+        known = self._target.load_structures(task, source_id)
+        _, state, _ = Workers.claimed(claimed)
+        change = _Change()
+        self._leave(change, known, state)
+        known = {name: table for name, table in known.items() if name not in change.structures}
+        since = self._join(change, known, state) if self._config.mode != "incremental" else None
+        self._resync(change, {name: table for name, table in known.items() if name not in change.copy})
+        if not change.copy and not change.structures:
+            return claimed
+        return self._commit(claimed, change, since or state.lsn)
+
+    def _leave(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
+        for name in sorted({*known, *state.copy}):
+            if not self._config.allow(name):
+                change.structures[name] = change.copy[name] = None
+                change.moved.add(name)
+                self.notes.append(f"{name} is not followed any more")
+
+    def _join(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> Lsn | None:
+        wanted, config = self._wanted, self._config
+        there = read_structures(self._source, config.allow)
+        candidates = {name for name in there if name not in known}
+        if not (candidates or wanted.unknown or wanted.looks):
+            return None
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
+            here, gtids = position(self._source)
+            only = None if wanted.looks else candidates | {_named(text, there) for text in wanted.unknown}
+            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids, only=only)
+            pending = list(self._pending(relay, state.needs, read.end))
+        since = {name: one.since for name, one in state.copy.items() if name in known and one.since is not None}
+        new = newcomers(known, pending, config.allow, since, read.structures)
+        tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
+        fits = fits_of(
+            self._target, tables.values(), copies=True, may_have_rows=lambda name: name in known or self._is_meant(name)
+        )
+        demand_fit(followable(self._source, fits))
+        create_missing(self._target, fits, before_copy=True)
+        change.structures |= tables
+        change.copy |= copy_states(self._source, tables, {fit.name: fit.way for fit in fits}, read.end)
+        # Of tables that the source has no more the log has rows, and their end: both are passed over.
+        gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
+        change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
+        change.moved |= {*tables, *gone}
+        self.joined = (*sorted(tables), *sorted(gone))
+        self.notes += [f"{name} joins the task, its rows are copied" for name in sorted(tables)]
+        return read.end
+
+    def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
+        """The schema changes that the structures on record do not have yet."""
+        dialect, task, source_id = source_dialect(self._source), self._config.name, self._config.source.source_id
+        for transaction in relay.schema_changes(after, to):
+            journal = self._target.read_journal(task, source_id, transaction.lsn)
+            if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
+                for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
+                    yield transaction.lsn, statement
+
+    def _is_meant(self, name: TableName) -> bool:
+        return is_meant(self._wanted.resync, name)
+
+    def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
+        meant = {name: table for name, table in known.items() if self._is_meant(name)}
+        fits = fits_of(self._target, meant.values(), copies=True, may_have_rows=lambda _: True)
+        demand_fit(fits)
+        create_missing(self._target, fits, before_copy=True)
+        change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
+        self.notes += [f"{name} is copied once more" for name in sorted(meant)]
+
+    def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: Loss) -> tuple[Checkpoint, ...]:
+        config, replicator = self._config, self._reader.replicator
+        here, gtids = position(self._source)
+        if not loss.keeps_relay:
+            replicator.stop()
+            empty_relay(config.relay, config.source.source_id)
+            # Places of a log that was reset must not look like those of the one before it.
+            lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
+            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
+        replicator.start()
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            wait_for_relay(config, replicator, None, self._reader.stop, relay)
+            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+        fits = fits_of(self._target, read.structures.values(), copies=True, may_have_rows=lambda _: True)
+        demand_fit(fits)
+        create_missing(self._target, fits, before_copy=True)
+        known = self._target.load_structures(config.name, config.source.source_id)
+        left = sorted(name for name in known if name not in read.structures)
+        self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
+        self.notes.append(f"{loss.reason}; {len(fits)} tables are copied once more, from {read.position} on")
+        copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
+        text = PlanState(read.lsn, copy).copy_json()
+
+        def moved(row: Checkpoint) -> Checkpoint:
+            return replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), copy=text)
+
+        structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
+        begun = self._write(claimed, structures, read.lsn, moved)
+        replicator.resume_at = resume_point(begun)
+        return begun
+
+    def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
+        return self._write(claimed, change.structures, lsn, lambda row: _changed(row, change.copy, change.moved))
+
+    def _write(
+        self,
+        claimed: tuple[Checkpoint, ...],
+        structures: Mapping[TableName, Table | None],
+        lsn: Lsn,
+        changed: Callable[[Checkpoint], Checkpoint],
+    ) -> tuple[Checkpoint, ...]:
+        target, task, source_id = self._target, self._config.name, self._config.source.source_id
+        target.begin()
+        try:
+            rows = [changed(self._locked(one)) for one in claimed]
+            target.save_structures(task, source_id, lsn, structures)
+            for row in rows:
+                target.save_checkpoint(row)
+            target.commit()
+        except BaseException:
+            target.rollback()
+            raise
+        return tuple(rows)
+
+    def _locked(self, claimed: Checkpoint) -> Checkpoint:
+        stored = self._target.lock_checkpoint(claimed.task, claimed.source, claimed.worker)
+        if stored.epoch != claimed.epoch:
+            raise fenced(stored, claimed.epoch)
+        return stored
+
+
+def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
+    """One worker's row; how far it is, and in which run it was stored, stays what it was."""
+    state = PlanState.from_checkpoint(row.lsn, row.copy)
+    begun = state.joined({name: one for name, one in copy.items() if one is not None})
+    left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
+    # One that is held and copied once more stays so: what it waits for has to come.
+    held = held_at({name: at for name, at in state.exceptions.items() if name not in moved}, state.lsn)
+    text = replace(begun, copy=left, held=held).copy_json(run_of(row.copy), dealing_of(row.copy))
+    return replace(row, copy=text)
+
+
+def _named(text: str, there: Iterable[TableName]) -> TableName:
+    """The table that an error speaks of."""
+    schema, _, name = text.partition(".")
+    return next((one for one in there if str(one) == text), TableName(schema, name))

@@ -1,0 +1,77 @@
+"""A table without a key: a multiset, of which only whole rows can be told apart.
+
+Each side is first summed up by its server. Where the sums differ, both sides are read, and for each distinct row the
+copies are counted. What is on its way differs now and is equal later, so rows count as different only if they have the
+same two unequal numbers in several readings; between the source's and the target's reading, the target has caught up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pidts.verify.match import Matcher
+from pidts.verify.report import TableReport
+from pidts.verify.side import Flight, SourceSide, Span, TargetSide
+
+_READINGS = 4
+_PAUSE = 0.5
+_WHOLE = Span()
+
+Copies = dict[bytes, tuple[int, int]]
+
+
+def compare_multisets(
+    source: SourceSide,
+    target: TargetSide,
+    flight: Flight,
+    matcher: Matcher,
+    pause: Callable[[float], bool],
+) -> TableReport:
+    """Missing and extra are copies of rows; no row is different from another."""
+    table = matcher.table
+    report = TableReport(table.name, has_key=False)
+    there = source.sum(table, _WHOLE)
+    if there is not None and flight.reached(table.name, flight.place()) and there == target.sum(table, _WHOLE):
+        return replace(report, rows=there.rows)
+    wrong: Copies | None = None
+    for _ in range(_READINGS):
+        low = flight.settled()
+        rows = _counted(matcher, source.all(table))
+        reached = flight.reached(table.name, flight.place())
+        here = _counted(matcher, target.all(table))
+        report = replace(report, rows=rows.total())
+        now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
+        again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
+        moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
+        wrong = again
+        if not wrong:
+            return report
+        if not reached:
+            return replace(report, unsettled=_distance(wrong))
+        if flight.untouched(table.name, low, flight.place()):
+            moving = set()
+            break
+        if pause(_PAUSE):
+            break
+    lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
+    return replace(
+        report,
+        missing=sum(max(there - here, 0) for there, here in lasting.values()),
+        extra=sum(max(here - there, 0) for there, here in lasting.values()),
+        unsettled=_distance({row: (wrong or {})[row] for row in moving}),
+    )
+
+
+def _counted(matcher: Matcher, parts: Iterator[pa.Table]) -> Counter[bytes]:
+    copies: Counter[bytes] = Counter()
+    for part in parts:
+        copies.update(matcher.stamps(matcher.conform(part), normal=True))
+    return copies
+
+
+def _distance(copies: Copies) -> int:
+    return sum(abs(there - here) for there, here in copies.values())

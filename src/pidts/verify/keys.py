@@ -1,0 +1,57 @@
+"""Keys as JSON values: what a target takes for them, and which of two comes first."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import ColumnType, Kind, Table, calendar
+from pidts.verify.side import Key
+
+_WHOLE = frozenset({Kind.BIT, Kind.YEAR})
+ORDERED = frozenset({Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BINARY, Kind.VARBINARY, *_WHOLE})
+"""Besides integers: what every server orders alike, and `rank` as they do."""
+
+
+def is_ordered(table: Table) -> bool:
+    """Whether every server orders these keys alike."""
+    kinds = [table.column(name).type for name in table.identity]
+    return all(kind.is_integer or kind.kind in ORDERED for kind in kinds)
+
+
+def rank(table: Table, key: Key) -> tuple[Any, ...]:
+    """What sorts as the keys do, for tables whose keys `is_ordered`. Times are text of one width there, bytes hex."""
+    kinds = [table.column(name).type.kind for name in table.identity]
+    return tuple(Decimal(value) if kind is Kind.DECIMAL else value for kind, value in zip(kinds, key, strict=True))
+
+
+def native(table: Table, key: Key) -> list[Any]:
+    """The values as Python has them, or Arrow."""
+    kinds = [table.column(name).type for name in table.identity]
+    return [_native(kind, value) for kind, value in zip(kinds, key, strict=True)]
+
+
+def _native(kind: ColumnType, value: Any) -> Any:
+    if kind.kind is Kind.DECIMAL:
+        return Decimal(value)
+    if kind.is_bytes:
+        return bytes.fromhex(value)
+    if kind.kind not in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
+        return value
+    try:
+        return date.fromisoformat(value) if kind.kind is Kind.DATE else datetime.fromisoformat(value)
+    except ValueError:
+        return _unreal(kind, value)
+
+
+def _unreal(kind: ColumnType, text: str) -> pa.Scalar:
+    """A date that no calendar has, as Arrow carries it."""
+    day = calendar.days(int(text[0:4]), int(text[5:7]), int(text[8:10]))
+    if kind.kind is Kind.DATE:
+        return pa.array([day], pa.int32()).view(kind.arrow)[0]
+    hours, minutes, seconds = text[11:].split(":")
+    time_us = (int(hours) * 60 + int(minutes)) * 60_000_000 + int(Decimal(seconds) * 1_000_000)
+    return pa.array([calendar.microseconds(day, time_us)], pa.int64()).view(kind.arrow)[0]

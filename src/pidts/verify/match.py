@@ -1,0 +1,168 @@
+"""Rows of two sides, brought together by key and compared column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Table, calendar
+from pidts.verify.normal import Normals
+from pidts.verify.report import Finding
+
+Numbers = npt.NDArray[np.int64]
+_MICROSECONDS = 1_000_000
+_SIZE = 16
+
+
+class Matcher:
+    """For one table."""
+
+    def __init__(self, table: Table, normals: Normals) -> None:
+        self.table, self._normals = table, normals
+        self._others = [name for name in table.arrow.names if name not in table.identity]
+
+    def conform(self, rows: pa.Table) -> pa.Table:
+        """The columns in the source's order and types."""
+        return rows.select(self.table.arrow.names).cast(self.table.arrow)
+
+    def keys(self, rows: pa.Table) -> pa.Table:
+        """The identities of these rows."""
+        return rows.select(list(self.table.identity))
+
+    def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
+        """Those of the keys that no row has."""
+        left, _ = self.pairs(keys, rows)
+        return keys.take(np.setdiff1d(np.arange(len(keys)), left))
+
+    def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
+        """Keys of the source's rows that the target has not, has otherwise, or has several times."""
+        left, right = self.pairs(source, target)
+        wrong = [np.setdiff1d(np.arange(len(source)), left), left[1:][left[1:] == left[:-1]]]
+        wrong += [left[mask] for _, mask in self.masks(source, left, target, right)]
+        return self.keys(source).take(np.unique(np.concatenate(wrong)))
+
+    def verdicts(
+        self, keys: pa.Table, source: pa.Table, target: pa.Table
+    ) -> dict[int, tuple[Finding, tuple[str, ...], int]]:
+        """What is wrong with which key: how, in which columns, and the place of the target's row, or -1."""
+        there, here = places(self.pairs(keys, source), len(keys)), places(self.pairs(keys, target), len(keys))
+        found: dict[int, tuple[Finding, tuple[str, ...], int]] = {}
+        both = np.flatnonzero((there >= 0) & (here >= 0))
+        differing: dict[int, list[str]] = {}
+        for name, mask in self.masks(source, there[both], target, here[both]):
+            for key in both[mask].tolist():
+                differing.setdefault(key, []).append(name)
+        for key, columns in differing.items():
+            found[key] = (Finding.DIFFERENT, tuple(columns), int(here[key]))
+        for key in np.flatnonzero((there >= 0) & (here < 0)).tolist():
+            found[key] = (Finding.MISSING, (), -1)
+        for key in np.flatnonzero((there < 0) & (here >= 0)).tolist():
+            found[key] = (Finding.EXTRA, (), int(here[key]))
+        again, _ = self.pairs(keys, target)
+        for key in again[1:][again[1:] == again[:-1]].tolist():
+            # A target without the key's constraint may hold a row twice.
+            found[key] = (Finding.EXTRA, (), int(here[key]))
+        return found
+
+    def pairs(self, one: pa.Table, other: pa.Table) -> tuple[Numbers, Numbers]:
+        """Row numbers of equal keys, sorted by the first."""
+        names = [f"key{number}" for number in range(len(self.table.identity))]
+        sides = [
+            pa.Table.from_arrays([*self._keys(rows), pa.array(np.arange(len(rows)))], names=[*names, side])
+            for rows, side in ((one, "one"), (other, "other"))
+        ]
+        joined = sides[0].join(sides[1], names, join_type="inner")
+        found = joined.sort_by([("one", "ascending"), ("other", "ascending")])
+        return found.column("one").to_numpy(), found.column("other").to_numpy()
+
+    def masks(
+        self, one: pa.Table, left: Numbers, other: pa.Table, right: Numbers
+    ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        """Columns in which some of the pairs differ, and in which pairs."""
+        for name in self._others:
+            mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))
+            if pc.any(mask).as_py():
+                yield name, np.asarray(mask)
+
+    def readable(self, keys: pa.Table, number: int) -> dict[str, Any]:
+        """A key for people."""
+        return {name: _readable(keys.column(name)[number]) for name in self.table.identity}
+
+    def stamps(self, rows: pa.Table, *, normal: bool = False) -> list[bytes]:
+        """A number for each row that no other row has; `normal` gives equal rows of both sides the same."""
+        columns = []
+        for column in self.table.columns:
+            values = rows.column(column.name)
+            if normal:
+                change = self._normals.get(column.type.kind)
+                values = _unsigned_zero(values if change is None else change(values))
+            columns.append(_bare(values))
+        return [
+            blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
+            for values in zip(*columns, strict=True)
+        ]
+
+    def _keys(self, rows: pa.Table) -> Iterator[pa.ChunkedArray]:
+        for name in self.table.identity:
+            values = rows.column(name)
+            if normal := self._normals.get(self.table.column(name).type.kind):
+                values = normal(values)
+            yield _unsigned_zero(values)
+
+    def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A mask of unequal values; only those that are unequal as they are get their normal form taken."""
+        mask = _distinct(left, right)
+        normal = self._normals.get(column.type.kind)
+        if normal is None or not pc.any(mask).as_py():
+            return mask
+        where = pc.indices_nonzero(mask)
+        still = where.filter(_distinct(normal(left.take(where)), normal(right.take(where))).combine_chunks())
+        return pc.is_in(pa.array(np.arange(len(mask))), value_set=still.cast(pa.int64()))
+
+
+def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
+    """For each of `size` rows the place of its first partner, or -1."""
+    found = np.full(size, -1)
+    found[pairs[0][::-1]] = pairs[1][::-1]
+    return found
+
+
+def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """-0.0 is 0.0 to every server, but neither to a hash join nor as text."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
+
+
+def _distinct(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Unequal, with NULL equal to NULL."""
+    one_null = pc.xor(pc.is_null(left), pc.is_null(right))
+    return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
+
+
+def _bare(values: pa.ChunkedArray) -> Sequence[Any]:
+    """Dates that Python does not have are numbers here, and so are all others."""
+    if pa.types.is_temporal(values.type):
+        kind = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
+        return [item for chunk in values.chunks for item in chunk.view(kind).to_pylist()]
+    return values.to_pylist()  # type: ignore[no-any-return]
+
+
+def _readable(value: pa.Scalar) -> Any:
+    """A Python value; text for a date that Python cannot hold."""
+    if pa.types.is_date32(value.type) and value.is_valid and value.value < calendar.FIRST_REAL_DAY:
+        return _date(value.value)
+    if pa.types.is_timestamp(value.type) and value.is_valid and value.value < calendar.FIRST_REAL_MICROSECOND:
+        day, time_us = calendar.split(value.value)
+        seconds, fraction = divmod(time_us, _MICROSECONDS)
+        return f"{_date(day)} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
+    return value.as_py()
+
+
+def _date(days: int) -> str:
+    year, month, day = calendar.fields(days)
+    return f"{year:04}-{month:02}-{day:02}"

@@ -1,0 +1,199 @@
+"""One table with a key, compared from its first row to its last, in bounded memory.
+
+The source's rows are cut into spans by its own order. Both servers sum up the rows of a span; where the sums are equal,
+so are the rows. Where they are not, or cannot be had, the span is cut smaller, and then its rows are read and looked up
+on the target. Rows that are not equal at once are *doubtful*; they are settled many at a time, see `settle`.
+
+Rows that only the target has: where both servers order keys alike, the target's keys of each span whose sums differ are
+looked up on the source. Where the order is likely the same, equal sums of all spans prove that it is, for spans that
+follow each other on the source and hold the same rows on the target follow each other there; if a sum differs, all of
+the target's keys are gone through. Where orders differ, they always are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from pidts.verify.keys import rank
+from pidts.verify.match import Matcher
+from pidts.verify.memory import Place
+from pidts.verify.report import TableReport
+from pidts.verify.side import Order, SourceSide, Span, Sum, TargetSide
+
+_SPAN_ROWS = 20_000
+_LEAF_ROWS = 1_000
+_PAGE_BYTES = 16 << 20
+_KEY_ROWS = 10_000
+_MANY_DOUBTFUL = 5_000
+_VAIN = 4
+"""So many spans with different sums and equal rows, and the sums of this table are not asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the walk tells, and asks."""
+
+    settle: Callable[[pa.Table, int], TableReport]
+    """Settle doubtful keys, so many at a time: the numbers to add."""
+    tell: Callable[[int, int], None]
+    """Rows compared since last time, and doubtful keys."""
+    save: Callable[[Place], None]
+    due: Callable[[], bool]
+    """Whether it is time to save. Raises where the work is to end."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """The state of one table's comparison."""
+
+    source: SourceSide
+    target: TargetSide
+    matcher: Matcher
+    hooks: Hooks
+    pool: Executor
+    place: Place
+    row_bytes: int = 0
+    _doubtful: list[pa.Table] = field(default_factory=list)
+    _order: Order = Order.OTHER
+    _sums: bool = True
+    _vain: int = 0
+
+    def run(self) -> TableReport:
+        """To the end."""
+        table = self.matcher.table
+        self._order = self.target.order(table)
+        self._sums = self._order is not Order.OTHER
+        if not self.place.walking:
+            highest = self.source.highest(table)
+            if highest is not None and list(self.place.after or ()) != list(highest):
+                for span in self.source.spans(table, Span(self.place.after, highest), self._span_rows):
+                    self._compare(span)
+                    self._pass(replace(self.place, after=span.upto))
+            self._flush()
+            start = None if self._walks_all or highest is None else highest
+            self._pass(replace(self.place, walking=True, after=start))
+        self._walk_target()
+        self._flush()
+        return self.place.report
+
+    @property
+    def _page(self) -> int:
+        """Rows that are held at a time."""
+        return max(10, min(_LEAF_ROWS, _PAGE_BYTES // max(self.row_bytes, 1)))
+
+    @property
+    def _span_rows(self) -> int:
+        return _SPAN_ROWS if self._sums else self._page * 4
+
+    @property
+    def _walks_all(self) -> bool:
+        return self._order is Order.OTHER or self.place.walk_all
+
+    def _compare(self, span: Span) -> None:
+        table = self.matcher.table
+        if self._sums:
+            there, here = self._both(span)
+            if there is not None and there == here:
+                self._count(there.rows)
+                return
+            self._sums = there is not None and here is not None
+        if self._order is Order.LIKELY:
+            self.place = replace(self.place, walk_all=True)
+        before = len(self._doubtful)
+        for part in self.source.spans(table, span, self._page):
+            if self._sums:
+                there, here = self._both(part)
+                if there is not None and there == here:
+                    self._count(there.rows)
+                    continue
+            self._compare_rows(part)
+        if self._sums and len(self._doubtful) == before:
+            self._vain += 1
+            self._sums = self._vain < _VAIN
+
+    def _both(self, span: Span) -> tuple[Sum | None, Sum | None]:
+        here = self.pool.submit(self.target.sum, self.matcher.table, span)
+        try:
+            return self.source.sum(self.matcher.table, span), here.result()
+        finally:
+            here.exception()
+
+    def _compare_rows(self, span: Span) -> None:
+        matcher = self.matcher
+        rows = matcher.conform(self.source.rows(matcher.table, span))
+        found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
+        self._count(len(rows))
+        self._doubt(matcher.doubtful(rows, found))
+        if self._order is Order.SAME:
+            self._look_up(span)
+
+    def _look_up(self, span: Span) -> None:
+        """The target's keys of a span, on the source."""
+        table, after = self.matcher.table, span.after
+        end = None if span.upto is None else rank(table, span.upto)
+        while True:
+            keys, after = self.target.keys(table, after, self._page)
+            if not len(keys):
+                return
+            self._doubt_lacking(keys)
+            if after is None or (end is not None and rank(table, after) >= end):
+                return
+
+    def _walk_target(self) -> None:
+        table = self.matcher.table
+        while True:
+            keys, after = self.target.keys(table, self.place.after, _KEY_ROWS)
+            if not len(keys):
+                return
+            self._doubt_lacking(keys)
+            self.hooks.tell(0, self._open)
+            self._pass(replace(self.place, after=after))
+
+    def _doubt_lacking(self, keys: pa.Table) -> None:
+        table = self.matcher.table
+        keys = keys.cast(pa.schema([table.arrow.field(name) for name in table.identity]))
+        self._doubt(self.matcher.lacking(keys, self.source.find(table, keys)))
+
+    def _count(self, rows: int) -> None:
+        report = self.place.report
+        self.place = replace(self.place, report=replace(report, rows=report.rows + rows))
+        self.hooks.tell(rows, self._open)
+
+    def _doubt(self, keys: pa.Table) -> None:
+        if len(keys):
+            self._doubtful.append(keys)
+
+    @property
+    def _open(self) -> int:
+        return sum(map(len, self._doubtful))
+
+    def _pass(self, place: Place) -> None:
+        """A place that the comparison can go on from, once nothing is open."""
+        self.place = place
+        due = self.hooks.due()
+        if due or self._open > _MANY_DOUBTFUL:
+            self._flush()
+        if due:
+            self.hooks.save(self.place)
+
+    def _flush(self) -> None:
+        """Each key once: the rows of a span and the target's keys may both have raised it."""
+        if self._doubtful:
+            names = list(self.matcher.table.identity)
+            keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)
+            self._doubtful = []
+            self.place = replace(self.place, report=_added(self.place.report, self.hooks.settle(keys, self._page)))
+
+
+def _added(report: TableReport, more: TableReport) -> TableReport:
+    return replace(
+        report,
+        missing=report.missing + more.missing,
+        extra=report.extra + more.extra,
+        different=report.different + more.different,
+        unsettled=report.unsettled + more.unsettled,
+    )

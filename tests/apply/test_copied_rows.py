@@ -1,0 +1,124 @@
+"""What is written of tables whose full copy is not done: rows ahead of the log, rows that are repaired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pidts.apply import ApplyRules, prepared
+from pidts.model import ChangeBatch, Halted, Op, Table
+from pidts.plan import CopyState, Way
+from pidts.reduce import Counts
+
+from .made import PLAIN, UNIQUE, batch_of, minimal
+from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
+from .test_prepare import Deaf
+
+REPAIR = CopyState(way=Way.REPAIR)
+ONE = {"id": 1, "a": 7, "b": "x", "u": 1}
+
+
+def written(live: Live, *batches: ChangeBatch, state: CopyState = REPAIR) -> Counts:
+    """Apply batches together, while the table is being copied."""
+    session = live.target.connect()
+    session.begin()
+    counts = Counts()
+    for change in prepared(session, batches, live.rules, {live.table.name: state}):
+        session.write(change)
+        counts += change.counts
+    session.commit()
+    session.close()
+    return counts
+
+
+def absent(table: Table, *keys: int) -> ChangeBatch:
+    nothing = dict.fromkeys(table.arrow.names)
+    return batch_of(table, [(Op.ABSENT, {**nothing, "id": key}, None) for key in keys])
+
+
+@pytest.mark.parametrize(
+    ("state", "safe", "removed"),
+    [
+        (CopyState(), False, 1),
+        (CopyState(ahead=True), True, 1),
+        (REPAIR, True, 1),
+        (None, False, 0),
+    ],
+)
+def test_rows_give_way_only_where_the_target_is_not_what_the_log_says(state, safe, removed):
+    session: Any = Deaf()
+    change = (Op.UPDATE, ONE, {**ONE, "a": 8})
+    copies = {} if state is None else {UNIQUE.name: state}
+    (found,) = prepared(session, [batch_of(UNIQUE, [change])], ApplyRules(), copies)
+    assert (found.safe, found.deletes.num_rows, found.upserts.num_rows) == (safe, removed, 1)
+
+
+def test_a_repair_is_above_the_versions_that_the_target_has():
+    live = Live()
+    for number in range(1, 5):
+        live.change(insert(row(9, 1, key=number)), at=number)
+    counts = written(
+        live,
+        batch_of(TABLE, [copy(row(9, 2, key=1)), copy(row(3, 3, key=2))]),
+        absent(TABLE, 3, 4),
+        batch_of(TABLE, [insert(row(2, 7, key=4)), update(row(3, 3, key=2), row(4, 4, key=2))], 50),
+    )
+    assert live.rows == [row(9, 2, key=1), row(4, 4, key=2), row(2, 7, key=4)]
+    assert counts == Counts(inserted=1, updated=1, copied=2, removed=2)
+
+
+def test_what_was_logged_before_a_row_was_copied_does_not_take_it_back():
+    live = Live()
+    old, new = row(3, 3), row(5, 5)
+    counts = written(
+        live, batch_of(TABLE, [copy(new)]), batch_of(TABLE, [update(old, row(4, 4)), update(row(4, 4), new)], 50)
+    )
+    assert live.rows == [new]
+    assert counts.total + counts.stale == 3
+
+
+def test_a_copied_row_of_a_table_that_is_not_repaired_stays_below_newer_ones():
+    live = Live()
+    live.change(insert(row(9, 1)))
+    written(live, batch_of(TABLE, [copy(row(5, 2))]), state=CopyState())
+    assert live.rows == [row(9, 1)]
+
+
+def test_a_key_that_the_source_has_not_goes_without_being_asked_for():
+    live = Live(rules=ApplyRules(source="s"))
+    live.change(insert(row(1, key=1)))
+    live.change(insert(row(1, key=2)), at=1)
+    assert written(live, absent(TABLE, 1, 7)) == Counts(removed=2)
+    assert live.rows == [row(1, key=2)]
+    written(live, absent(TABLE, 2), batch_of(TABLE, [update(row(1, key=2), row(2, key=2)), delete(row(2, key=2))], 50))
+    assert live.rows == []
+
+
+def test_an_absent_key_beside_changes_that_are_told_in_part():
+    live = Live(table=PLAIN, rules=ApplyRules(source="s"))
+    live.change((Op.INSERT, None, ONE))
+    live.change((Op.INSERT, None, {**ONE, "id": 2}), at=1)
+    change = (Op.UPDATE, ONE, {**ONE, "a": 9})
+    told = batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)])
+    written(live, absent(PLAIN, 2), told)
+    assert live.rows == [{**ONE, "a": 9}]
+
+
+def test_a_row_that_may_be_wrong_does_not_move_with_what_the_log_does_not_tell():
+    live = Live(table=PLAIN, rules=ApplyRules(source="s"))
+    live.change((Op.INSERT, None, ONE))
+    change = (Op.UPDATE, ONE, {**ONE, "id": 5})
+    told = batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)])
+    with pytest.raises(Halted) as caught:
+        written(live, told)
+    assert caught.value.code == "partial-row-image"
+    written(live, told, state=CopyState())
+    assert live.rows == [{**ONE, "id": 5}]
+
+
+def test_versions_are_looked_at_again_once_the_repair_is_done():
+    live = Live(rules=RULES)
+    live.change(insert(row(9, 1)))
+    live.change(update(row(3), row(4, 4)), at=1)
+    assert live.rows == [row(9, 1)]

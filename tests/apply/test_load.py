@@ -1,0 +1,99 @@
+"""A chunk that is loaded ahead never brings a row back, wherever a loader breaks off and whenever it wakes up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import load_chunk
+from pidts.model import Checkpoint, Column, ColumnType, Fenced, Key, Kind, Lsn, Table, TableName, Transient
+from pidts.reduce import Counts, NetChange
+from pidts.target import ValuesTarget
+
+TABLE = Table(
+    TableName("d", "t"),
+    (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.INT))),
+    (Key("PRIMARY", ("id",), unique=True, primary=True),),
+)
+POINTS = ("begin", "hold", "load", "commit:before", "commit:after")
+ROWS = pa.table({"id": pa.array(range(5), pa.int32()), "v": pa.array([1] * 5, pa.int32())})
+
+
+class Crash(BaseException):
+    pass
+
+
+def made(name):
+    target = ValuesTarget(name)
+    target.forget()
+    session = target.connect()
+    for sql in session.create_statements(TABLE).statements:
+        session.execute(sql)
+    start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 100))
+    return target, session, session.claim("t", "s", 2, start)[0]
+
+
+def delete(target, key, place):
+    """What the log does to a row, with the checkpoint that says so."""
+    session = target.connect()
+    session.begin()
+    row = session.lock_checkpoint("t", "s", key % 2)
+    gone = pa.table({"id": pa.array([key], pa.int32())})
+    session.write(NetChange(TABLE, gone, TABLE.arrow.empty_table(), Counts(deleted=1)))
+    session.save_checkpoint(replace(row, lsn=Lsn(0, 1, place)))
+    session.commit()
+
+
+@pytest.mark.parametrize("kind", [Crash, Transient])
+@pytest.mark.parametrize("point", POINTS)
+def test_wherever_it_breaks_all_rows_are_in_or_none_and_nothing_stays_held(point, kind):
+    target, _, start = made("load-breaks")
+
+    def hook(reached):
+        if reached == point:
+            target.store.hook = None
+            raise kind("gone", "gone") if kind is Transient else kind
+
+    target.store.hook = hook
+    with pytest.raises(kind):
+        load_chunk(target.connect(), "t", "s", start.epoch, start.lsn, TABLE, [ROWS])
+    there = len(target.store.content(TABLE.name))
+    assert there == (5 if point == "commit:after" else 0)
+    delete(target, 3, 101)
+    again = target.connect()
+    with pytest.raises(Transient, match="chunk-too-late"):
+        load_chunk(again, "t", "s", start.epoch, start.lsn, TABLE, [ROWS])
+    assert load_chunk(again, "t", "s", start.epoch, Lsn(0, 1, 101), TABLE, [ROWS]) is not bool(there)
+
+
+STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]), max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_a_row_that_the_log_removed_is_never_brought_back(steps):
+    """Readers fall asleep with rows in their hands, and load them at any time later; the log removes one row a step."""
+    target, session, start = made("load-late")
+    place, epoch, gone = start.lsn.offset, start.epoch, set()
+    asleep = []
+    for step in steps:
+        if step == "read":
+            keep = [key not in gone for key in range(5)]
+            asleep.append((epoch, place, ROWS.filter(pa.array(keep))))
+        elif step == "delete" and len(gone) < 5:
+            place += 10
+            delete(target, len(gone), place)
+            gone.add(len(gone))
+        elif step == "take over":
+            epoch = session.claim("t", "s", 2, start)[0].epoch
+        elif asleep and step in ("load", "late"):
+            its_epoch, low, rows = asleep.pop(0 if step == "late" else -1)
+            try:
+                load_chunk(target.connect(), "t", "s", its_epoch, Lsn(0, 1, low), TABLE, [rows])
+            except (Fenced, Transient):
+                assert its_epoch != epoch or low < place
+    assert not gone & {key for (key,) in target.store.content(TABLE.name)}

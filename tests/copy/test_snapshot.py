@@ -1,0 +1,76 @@
+"""A whole table as of one moment, in memory of a bounded size."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.copy import read_snapshot
+from pidts.model import Table, TableName
+from pidts.source import Session, log_end, query, read_structure
+
+
+def make(session: Session, database: str, engine: str = "InnoDB") -> Table:
+    query(session, f"CREATE TABLE {database}.t (a INT, v VARCHAR(1000)) ENGINE={engine} DEFAULT CHARSET latin1")
+    query(session, f"INSERT INTO {database}.t VALUES (1, 'x'), (1, 'x'), (2, NULL)")
+    return structure(session, database)
+
+
+def structure(session: Session, database: str) -> Table:
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    return table
+
+
+def test_all_rows_are_of_one_moment(mysql_like, config_of, open_session, database):
+    session = open_session(mysql_like)
+    table = make(session, database)
+    before = log_end(session)
+    with read_snapshot(config_of(mysql_like), table) as snapshot:
+        query(session, f"DELETE FROM {database}.t")
+        query(session, f"INSERT INTO {database}.t VALUES (3, 'y')")
+        rows = [row for batch in snapshot.batches for row in batch.to_pylist()]
+    assert sorted(map(str, rows)) == sorted(map(str, [{"a": 1, "v": "x"}, {"a": 1, "v": "x"}, {"a": 2, "v": None}]))
+    assert (snapshot.low, snapshot.high, snapshot.stale) == (before, before, False)
+
+
+def test_an_engine_without_transactions_shows_what_is_there_when_it_is_read(
+    mysql_like, config_of, open_session, database
+):
+    session = open_session(mysql_like)
+    table = make(session, database, "MyISAM")
+    with read_snapshot(config_of(mysql_like), table) as snapshot:
+        assert sum(batch.num_rows for batch in snapshot.batches) == 3
+        assert snapshot.high == log_end(session)
+
+
+def test_an_empty_table(mysql_like, config_of, open_session, database):
+    session = open_session(mysql_like)
+    table = make(session, database)
+    query(session, f"DELETE FROM {database}.t")
+    with read_snapshot(config_of(mysql_like), table) as snapshot:
+        assert sum(batch.num_rows for batch in snapshot.batches) == 0
+    assert not snapshot.stale
+
+
+@pytest.fixture
+def large(mariadb, open_session, database) -> Table:
+    session = open_session(mariadb)
+    make(session, database)
+    query(session, f"USE {database}")  # The sequence is a table of some database.
+    query(session, "INSERT INTO t SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_60000")
+    return structure(session, database)
+
+
+def test_a_large_table_comes_in_pieces(mariadb, config_of, large):
+    with read_snapshot(config_of(mariadb), large) as snapshot:
+        sizes = [(batch.num_rows, batch.nbytes) for batch in snapshot.batches]
+    assert sum(rows for rows, _ in sizes) == 60_003
+    assert len(sizes) > 2
+    assert all(size < 20 << 20 for _, size in sizes)
+
+
+def test_whoever_has_seen_enough_may_go(mariadb, config_of, large):
+    with read_snapshot(config_of(mariadb), large) as snapshot:
+        assert next(snapshot.batches).num_rows > 0
+    with read_snapshot(config_of(mariadb), large) as snapshot:
+        assert sum(batch.num_rows for batch in snapshot.batches) == 60_003

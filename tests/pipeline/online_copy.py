@@ -1,0 +1,400 @@
+"""A task that copies tables while their source goes on, with the source, the log and the target in memory.
+
+It does what the driver and Spark's tasks do: batches, schema changes beside them, and readings that are loaded as soon
+as they are done. Between any two of its steps the source may go on, and a task that was believed dead may load once
+more what it has in its hands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.apply import Committer, DdlRunner, SchemaChange
+from pidts.apply.load import load_chunk
+from pidts.batch.applying import apply, apply_long
+from pidts.batch.blobs import Blob
+from pidts.batch.decoding import absent, copied
+from pidts.batch.parts import Stretch
+from pidts.batch.workers import Commit, Workers
+from pidts.model import ChangeBatch, Checkpoint, Fenced, Halted, LogEntry, Lsn, Op, Table, TableName, Transient
+from pidts.plan import (
+    BatchPlan,
+    ChunkRequest,
+    CopyState,
+    Limits,
+    Phase,
+    PlanState,
+    StagedChunk,
+    Way,
+    Work,
+    WorkKind,
+    next_state,
+    plan_between,
+    run_of,
+)
+from pidts.reduce import buckets
+from pidts.schema import apply as structures_after
+from pidts.schema import classify
+from pidts.source import ValuesSource
+from pidts.target.values import ValuesSession, ValuesTarget
+
+Row = dict[str, Any]
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+class Server(ValuesSource):
+    """With tables that have no key, and statements of which a task knows the meaning."""
+
+    def __init__(self, tables: list[Table]) -> None:
+        super().__init__(tables)
+        self.works: dict[Lsn, Work] = {}
+        self._numbers = itertools.count()
+
+    def _change(self, name: TableName, op: Op, before: Any, after: Any) -> None:
+        if self._structures[name].identity:
+            super()._change(name, op, before, after)
+            return
+        rows = self._rows[name]
+        if before is not None:
+            del rows[next(key for key, row in rows.items() if row == dict(before))]
+        if after is not None:
+            rows[(next(self._numbers),)] = dict(after)
+
+    def alter(self, name: TableName, actions: str, table: Table, *, rekeyed: bool = False) -> LogEntry:
+        entry = self.ddl(f"ALTER TABLE {name} {actions}", {name: table})
+        return self._meaning(entry, Work(WorkKind.DDL, frozenset({name}), recopied=(name,) if rekeyed else ()))
+
+    def rename(self, old: TableName, new: TableName) -> LogEntry:
+        table, rows = self._structures[old].renamed(new), self._rows[old]
+        entry = self.ddl(f"RENAME TABLE {old} TO {new}", {old: None, new: table})
+        self._rows[new] = rows
+        return self._meaning(entry, Work(WorkKind.DDL, frozenset({old, new}), renamed=((old, new),)))
+
+    def drop(self, name: TableName) -> LogEntry:
+        entry = self.ddl(f"DROP TABLE {name}", {name: None})
+        return self._meaning(entry, Work(WorkKind.DDL, frozenset({name}), gone=(name,)))
+
+    def _meaning(self, entry: LogEntry, work: Work) -> LogEntry:
+        self.works[entry.transaction.lsn] = work
+        return entry
+
+
+class Task:
+    """A task and its target; every `run` is a new process."""
+
+    def __init__(
+        self,
+        server: Server,
+        target: ValuesTarget,
+        tables: Mapping[TableName, Way],
+        *,
+        limits: Limits | None = None,
+        workers: int = 1,
+        chance: random.Random | None = None,
+        between: Callable[[], None] = lambda: None,
+        is_long: bool = False,
+        defers: bool = False,
+    ) -> None:
+        """`defers`: the target makes unique keys when all rows are there."""
+        self.server, self.target, self.workers = server, target, workers
+        self.limits = limits or Limits(chunk_rows=2, most_rows=2, idle_entries=1)
+        self.chance = chance or random.Random(0)
+        self.between, self.is_long, self.defers = between, is_long, defers
+        self.known = set(tables)
+        self.joining: dict[TableName, Way] = {}
+        self.has_joined = self.slow_ddl = False
+        self.loaded = self.waited = self.refused = 0
+        self.zombies: list[Callable[[], bool]] = []
+        copy = {name: self._begun(server.structures[name], way) for name, way in tables.items()}
+        self.first = Checkpoint(
+            task="t", source="s", worker=0, lsn=server.received, copy=PlanState(server.received, copy).copy_json()
+        )
+        for way in Way:
+            those = {name: server.structures[name] for name, its in tables.items() if its is way}
+            self._make(those, before_copy=defers and way is Way.NEW)
+        session = self.target.connect()
+        session.begin()
+        session.save_structures("t", "s", server.received, {name: server.structures[name] for name in tables})
+        session.commit()
+        session.close()
+
+    @staticmethod
+    def _begun(table: Table, way: Way, since: Lsn | None = None) -> CopyState:
+        return CopyState(way=way, since=since, keyless=not table.identity)
+
+    def _make(self, tables: Mapping[TableName, Table], *, before_copy: bool) -> None:
+        session = self.target.connect()
+        for table in tables.values():
+            if session.structure(table.name) is None:
+                for statement in session.create_statements(table, before_copy=before_copy).statements:
+                    session.execute(statement)
+        session.close()
+
+    def run(self) -> PlanState:
+        """From the claim until nothing is left to do."""
+        session = self.target.connect()
+        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        if self.joining:
+            claimed = self._join(session, claimed)
+        self.structures = session.load_structures("t", "s")
+        session.close()
+        workers, state, _ = Workers.claimed(claimed)
+        self.epoch = claimed[0].epoch
+        self.waiting: dict[ChunkRequest, list[pa.Table]] = {}
+        staged: dict[ChunkRequest, StagedChunk] = {}
+        running: dict[Lsn, Mapping[TableName, Table | None]] = {}
+        done: set[Lsn] = set()
+        with Committer(self.target, "t", "s", self.epoch, sleep=lambda _: None) as committer:
+            while True:
+                self._go_on()
+                for lsn in [lsn for lsn in running if self.chance.random() < 0.5 or not self.slow_ddl]:
+                    changed = running.pop(lsn)
+                    done.add(lsn)
+                    self.structures = {
+                        name: table for name, table in {**self.structures, **changed}.items() if table is not None
+                    }
+                here = {request.table: staged[request] for request in state.reading if request in staged}
+                end = next_state(state, self.log, here, self.limits, self.work, None, done & set(state.dues))
+                if end is None:
+                    if running:
+                        continue
+                    return state
+                end = PlanState.from_json(end.to_json())
+                plan = plan_between(state, end, self.log, self.work)
+                moved = workers.moved(end)
+                self._write(plan, committer, Commit(workers.checkpoints, moved.checkpoints))
+                for due in set(end.dues) - running.keys() - done:
+                    running[due] = self._schema_change(due, end)
+                for request in plan.read:
+                    staged[request] = self._read(request)
+                state, workers = end, moved
+
+    def _join(self, session: ValuesSession, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+        """That tables are known and that they have to be copied is one: else a crash in between would leave them out."""
+        tables = {name: self.server.structures[name] for name in self.joining}
+        since = self.server.received
+        self._make(tables, before_copy=self.defers)
+        begun = {name: self._begun(tables[name], way, since) for name, way in self.joining.items()}
+        joined = []
+        session.begin()
+        session.save_structures("t", "s", since, tables)
+        for row in claimed:
+            state = PlanState.from_checkpoint(row.lsn, row.copy).joined(begun)
+            joined.append(replace(row, copy=state.copy_json(run_of(row.copy))))
+            session.save_checkpoint(joined[-1])
+        session.commit()
+        self.known |= self.joining.keys()
+        self.joining, self.has_joined = {}, True
+        return tuple(joined)
+
+    def log(self, at: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
+        return (entry for entry in self.server.entries(at) if to is None or entry.transaction.lsn <= to)
+
+    def work(self, entry: LogEntry) -> Work:
+        transaction = entry.transaction
+        if transaction.ddl is not None:
+            work = self.server.works[transaction.lsn]
+            for old, new in work.renamed:
+                if old in self.known:
+                    self.known.add(new)
+            tables = (work.tables or frozenset()) & self.known
+            return replace(work, tables=tables) if tables else Work(WorkKind.NOTHING)
+        ours = self.known.intersection(transaction.tables)
+        return Work(WorkKind.ROWS, frozenset(ours)) if ours else Work(WorkKind.NOTHING)
+
+    def _go_on(self) -> None:
+        """Elsewhere something happens."""
+        self.between()
+        if self.zombies and self.chance.random() < 0.3:
+            hook, self.target.store.hook = self.target.store.hook, None
+            try:
+                self.chance.choice(self.zombies)()
+            except (Fenced, Transient):
+                self.refused += 1
+            except Halted as error:
+                if error.code != "target-shape":
+                    raise
+            finally:
+                self.target.store.hook = hook
+
+    def _schema_change(self, due: Lsn, state: PlanState) -> Mapping[TableName, Table | None]:
+        runner = DdlRunner(self.target, "t", "s", self.epoch, sleep=lambda _: None)
+        if runner.is_done(due):
+            return {}
+        text = next(entry.transaction.ddl for entry in self.server.entries() if entry.transaction.lsn == due)
+        statement = classify(text, "shop")
+        changed = structures_after(statement, self.structures, {})
+        before = {name: self.structures.get(name) for name in changed}
+        for name in self.server.works[due].recopied:
+            copy = state.copy.get(name)
+            if copy is not None and not copy.done and copy.way is Way.NEW:
+                self._clear(name)
+        for table in before.values():
+            if table is not None:
+                with suppress(
+                    Halted
+                ):  # rows that are ahead may have a unique value twice; it is tried again at the end
+                    self._finish(table)
+        runner.run(SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed), due)
+        return changed
+
+    def _clear(self, name: TableName) -> None:
+        session = self.target.connect()
+        session.begin()
+        session.clear(name)
+        session.commit()
+        session.close()
+
+    def _finish(self, table: Table) -> None:
+        session = self.target.connect()
+        for statement in session.finish_statements(table).statements:
+            session.execute(statement)
+        session.close()
+
+    def _write(self, plan: BatchPlan, committer: Committer, commit: Commit) -> None:
+        stretches: list[list[list[ChangeBatch]]] = [[] for _ in range(self.workers)]
+        for piece in plan.log:
+            mine = {name: table for name, table in self.structures.items() if piece.carries(name)}
+            until = Lsn(0, piece.extent.segment, piece.extent.end)
+            whole = [entry.transaction for entry in self.log(piece.begin, until)]
+            for transaction in whole:
+                batches = self.server.decode(transaction.begin, transaction.lsn, mine)
+                dealt = [buckets(batch, self.workers) for batch in batches]
+                for worker, changes in enumerate(stretches):
+                    changes.append([parts[worker] for parts in dealt if parts[worker] is not None])
+        blobs = [
+            [Blob(worker, Blob.first_order(n), batch) for n, changes in enumerate(mine) for batch in changes]
+            for worker, mine in enumerate(stretches)
+        ]
+        for request in plan.write:
+            meaning = absent if request.phase is Phase.EXTRAS else copied
+            for rows in self.waiting[request]:
+                for batch in meaning(self.structures[request.table], rows):
+                    for worker, part in enumerate(buckets(batch, self.workers)):
+                        if part is not None:
+                            blobs[worker].append(Blob(worker, Blob.COPIED, part))
+        for worker in self.chance.sample(range(self.workers), self.workers):
+            if self.is_long and not plan.write:
+                apply_long(committer, commit, worker, partial(map, Stretch, stretches[worker]))
+            else:
+                packed = [Blob.unpack(worker, blob.order, blob.pack()) for blob in blobs[worker]]
+                apply(committer, commit, worker, packed)
+
+    def _read(self, request: ChunkRequest) -> StagedChunk:
+        table = self.structures[request.table]
+        if request.phase is Phase.FINISH:
+            self._finish(table)
+            return StagedChunk(request, self.first.lsn, 0, None, None, is_last=True)
+        low = self.server.received
+        self._go_on()
+        if not self._fits(table):
+            return self._stale(request)
+        if request.whole:
+            return self._read_whole(request, table, low)
+        if request.phase is Phase.EXTRAS:
+            return self._read_extras(request, table, low)
+        return self._read_chunks(request, table, low)
+
+    def _fits(self, table: Table) -> bool:
+        theirs = self.server.structures.get(table.name)
+        return theirs is not None and set(table.arrow.names) <= set(theirs.arrow.names)
+
+    def _stale(self, request: ChunkRequest) -> StagedChunk:
+        high = self.server.received
+        return StagedChunk(request, high, 0, None, request.upto, is_last=False, stale=True, low=high)
+
+    def _read_chunks(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
+        keys = [tuple(row[name] for name in table.identity) for row in self.server.rows(request.table)]
+        upto = request.upto or max(keys, default=None)
+        mine = [key for key in keys if upto and key <= upto and (request.after is None or key > request.after)]
+        cuts = mine[request.limit - 1 :: request.limit][: request.parts]
+        if not cuts or (len(cuts) < request.parts and upto is not None):
+            cuts = [*cuts, upto]
+        rows = waiting = 0
+        begin, kept = request.after, []
+        for cut in cuts:
+            self._go_on()
+            low_here = self.server.received
+            self._go_on()
+            if not self._fits(table):
+                return self._stale(request)
+            found = self.server.select_rows(table, begin, 10**6)
+            places = list(zip(*(found[name].to_pylist() for name in table.identity), strict=True))
+            found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
+            self._go_on()
+            rows, begin = rows + found.num_rows, cut
+            if request.way is Way.REPAIR or not self._load(low_here, table, [found]):
+                waiting += found.num_rows
+                kept.append(found)
+        self.loaded, self.waited = self.loaded + rows - waiting, self.waited + waiting
+        self.waiting[request] = kept
+        self._go_on()
+        high = self.server.received
+        return StagedChunk(
+            request,
+            high,
+            rows,
+            begin,
+            upto,
+            is_last=begin == upto,
+            low=low,
+            waiting=waiting,
+            largest=rows,
+            seconds=0.01,
+        )
+
+    def _read_whole(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
+        found = self.server.rows(request.table)
+        self._go_on()
+        high = self.server.received
+        self._go_on()
+        rows = pa.Table.from_pylist(found, schema=table.arrow)
+        half = rows.num_rows // 2
+        if not self._load(low, table, [rows.slice(0, half), rows.slice(half)], clear=True):
+            raise AssertionError("rows without a key never collide")
+        return StagedChunk(request, high, rows.num_rows, None, None, is_last=True, low=low)
+
+    def _read_extras(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
+        session = self.target.connect()
+        names = list(table.identity)
+        keys = session.read_rows(table, after=request.after, limit=request.limit).select(names)
+        session.close()
+        there = {tuple(row[name] for name in names) for row in self.server.rows(request.table)}
+        self._go_on()
+        found = list(zip(*(keys[name].to_pylist() for name in names), strict=True))
+        gone = keys.filter(pa.array([key not in there for key in found], pa.bool_()))
+        self.waiting[request] = [gone]
+        is_last = keys.num_rows < request.limit
+        last = None if is_last else found[-1]
+        high = self.server.received
+        return StagedChunk(request, high, len(found), last, None, is_last=is_last, low=low, waiting=gone.num_rows)
+
+    def _load(self, low: Lsn, table: Table, rows: list[pa.Table], *, clear: bool = False) -> bool:
+        attempt = partial(self._attempt, self.epoch, low, table, rows, clear=clear)
+        self.zombies.append(attempt)
+        return attempt()
+
+    def _attempt(self, epoch: int, low: Lsn, table: Table, rows: list[pa.Table], *, clear: bool) -> bool:
+        session = self.target.connect()
+        try:
+            return load_chunk(session, "t", "s", epoch, low, table, rows, clear=clear)
+        finally:
+            session.close()
+
+    def content(self, name: TableName) -> list[Row]:
+        return in_any_order(self.target.store.content(name).values())
+
+
+def in_any_order(rows: Any) -> list[Row]:
+    return sorted(map(dict, rows), key=lambda row: repr(sorted(row.items())))

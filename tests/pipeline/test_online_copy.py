@@ -1,0 +1,391 @@
+"""A full copy beside a history that goes on: whatever happens when, the target ends as the source.
+
+Drawn: tables with unique values, without any, without a key, one that joins later, one that is repaired; transactions
+over several tables with inserts, updates, deletes, changed keys and swapped unique values; columns that come and go,
+tables that are renamed; the sizes of chunks and batches, the number of workers and their order; how long a schema
+change takes; crashes at any point of the target's transactions, those of loads among them; tasks believed dead that
+load once more what they have read.
+
+PIDTS_EXAMPLES=2000 looks longer, elsewhere each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.batch import applying
+from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, Table, TableName, Transient
+from pidts.plan import Limits, Way, settling
+from pidts.target.values import ValuesTarget
+
+from .online_copy import CrashError, Row, Server, Task, in_any_order
+
+EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
+INT = ColumnType(Kind.INT)
+
+
+def table_of(name: str, identity: tuple[str, ...], *unique: str) -> Table:
+    columns = tuple(Column(column, INT, nullable=column not in identity) for column in ("id", "slot", "value"))
+    keys = [Key("PRIMARY", identity, unique=True, primary=True)] if identity else []
+    return Table(TableName("shop", name), columns, (*keys, *(Key(each, (each,), unique=True) for each in unique)))
+
+
+ORDERS = table_of("orders", ("id",), "slot")
+PLAIN = table_of("plain", ("id", "slot"))
+BAG = table_of("bag", ())
+LATE = table_of("late", ("id",), "slot", "value")
+LATE_BAG = table_of("late_bag", ())
+FIXED = table_of("fixed", ("id",), "slot")
+TABLES = (ORDERS, PLAIN, BAG, LATE, LATE_BAG, FIXED)
+IDS, SLOTS = range(9), (0, 1, 2, 3, None)
+
+_numbers = itertools.count()
+
+
+def new_target() -> ValuesTarget:
+    return ValuesTarget(f"online copy {next(_numbers)}")
+
+
+Changes = list[tuple[Op, Row | None, Row | None]]
+
+
+def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
+    """Something that may be done to one table where it stands."""
+    table, rows = server.structures[name], server.rows(name)
+    new = {column.name: chance.choice(IDS) for column in table.columns}
+    if not table.identity:
+        old = chance.choice(rows) if rows else None
+        new = {**new, "id": 0, "slot": chance.choice(SLOTS[:2])}
+        choices: list[Changes] = [[(Op.INSERT, None, new)]]
+        if old is not None:
+            choices += [[(Op.DELETE, old, None)], [(Op.UPDATE, old, new)], [(Op.INSERT, None, dict(old))]]
+        return chance.choice(choices)
+    nullable = {column.name for column in table.columns if column.nullable}
+    new["slot"] = chance.choice(SLOTS if "slot" in nullable else IDS)
+    if not rows or chance.random() < 0.3:
+        return [(Op.INSERT, None, new)]
+    old, other = chance.choice(rows), chance.choice(rows)
+    column = chance.choice(table.columns).name
+    what = chance.choice(["delete", "set", "set", "key", "swap", "swap"])
+    if what == "delete":
+        return [(Op.DELETE, old, None)]
+    if what == "set":
+        return [(Op.UPDATE, old, {**old, column: new[column]})]
+    if what == "key":
+        return [(Op.UPDATE, old, {**old, "id": new["id"]})]
+    if old == other or "slot" not in nullable:
+        return []
+    aside = {**old, "slot": None}
+    return [
+        (Op.UPDATE, old, aside),
+        (Op.UPDATE, other, {**other, "slot": old["slot"]}),
+        (Op.UPDATE, aside, {**aside, "slot": other["slot"]}),
+    ]
+
+
+def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
+    """Whether a server would do it: no key and no unique value twice, after each of them."""
+    table, rows = server.structures[name], server.rows(name)
+    for _, before, after in changes:
+        if before is not None:
+            rows.remove(before)
+        if after is not None:
+            rows.append(after)
+        for key in table.keys:
+            values = [[row[column] for column in key.columns] for row in rows]
+            values = [value for value in values if None not in value]
+            if any(one == two for one, two in itertools.combinations(values, 2)):
+                return False
+    return True
+
+
+class World:
+    """The source's side: what happens there, so many times."""
+
+    def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
+        self.server, self.chance, self.left, self.ddl = Server(list(TABLES)), chance, steps, ddl
+        self.columns = 0
+
+    def step(self) -> None:
+        """Perhaps something happens."""
+        while self.left and self.chance.random() < 0.4:
+            self.left -= 1
+            self.happen()
+
+    def happen(self) -> None:
+        names = sorted(self.server.structures)
+        if self.ddl and self.chance.random() < 0.08:
+            self.change_structure(self.chance.choice(names))
+        elif self.chance.random() < 0.05:
+            self.server.rotate()
+        else:
+            chosen = self.chance.sample(names, self.chance.choice([1, 1, 2]))
+            steps = [(name, wished(self.server, name, self.chance)) for name in chosen]
+            steps = [(name, changes) for name, changes in steps if changes and is_valid(self.server, name, changes)]
+            if steps:
+                self.server.commit(*steps)
+
+    def change_structure(self, name: TableName) -> None:
+        table = self.server.structures[name]
+        if not table.identity:
+            return
+        added = [column for column in table.columns if column.name.startswith("more")]
+        what = self.chance.choice(["add", "drop", "rename", "rekey"])
+        if what == "add" or (what == "drop" and not added):
+            self.columns += 1
+            column = Column(f"more{self.columns}", INT)
+            self.server.alter(name, f"ADD COLUMN {column.name} INT", replace(table, columns=(*table.columns, column)))
+        elif what == "drop":
+            columns = tuple(column for column in table.columns if column != added[0])
+            self.server.alter(name, f"DROP COLUMN {added[0].name}", replace(table, columns=columns), rekeyed=True)
+        elif what == "rename":
+            self.columns += 1
+            self.server.rename(name, replace(name, name=f"{name.name}{self.columns}"))
+        else:
+            self.columns += 1
+            key = Key(f"more{self.columns}", ("value",), unique=False)
+            actions = f"ADD KEY {key.name} (value)"
+            self.server.alter(name, actions, replace(table, keys=(*table.keys, key)), rekeyed=True)
+
+
+def crash_after(target: ValuesTarget, points: int) -> None:
+    """The process dies at one of the next points of the target's transactions."""
+    left = points
+
+    def hook(point: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CrashError(point)
+
+    target.store.hook = hook
+
+
+def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> None:
+    """Rows of FIXED that are wrong, missing or too many."""
+    stored = target.store.tables[FIXED.name]
+    rows = [tuple(row.values()) for row in server.rows(FIXED.name) if chance.random() < 0.7]
+    rows += [(number, None, chance.choice(IDS)) for number in chance.sample(range(12), 4)]
+    for row in rows:
+        stored.rows[stored.key(row)] = row
+    slots = chance.sample([0, 1, 2, 3], 4)
+    for key, row in list(stored.rows.items())[:4]:
+        stored.rows[key] = (row[0], slots.pop(), row[2])
+    taken = set()
+    for key, row in list(stored.rows.items()):
+        if row[1] in taken:
+            stored.rows[key] = (row[0], None, row[2])
+        taken.add(row[1])
+
+
+@settings(max_examples=EXAMPLES or 40, deadline=None, derandomize=not EXAMPLES, database=None)
+@given(
+    rows=st.integers(0, 60),
+    steps=st.integers(0, 80),
+    ddl=st.booleans(),
+    chunk=st.integers(1, 4),
+    size=st.integers(1, 5),
+    workers=st.integers(1, 3),
+    crashes=st.lists(st.integers(0, 60), max_size=4),
+    is_long=st.booleans(),
+    defers=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, defers, seed):
+    chance = random.Random(seed)
+    world = World(chance, steps, ddl=False)
+    for _ in range(rows):
+        world.happen()
+    world.ddl = ddl
+    target = new_target()
+    ways = {ORDERS.name: Way.NEW, PLAIN.name: Way.NEW, BAG.name: Way.NEW, FIXED.name: Way.REPAIR}
+    limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
+    task = Task(
+        world.server,
+        target,
+        ways,
+        limits=limits,
+        workers=workers,
+        chance=chance,
+        between=world.step,
+        is_long=is_long,
+        defers=defers,
+    )
+    task.slow_ddl = chance.random() < 0.5
+    diverged(target, world.server, chance)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_long:  # as if each batch were large, and each transaction too much for one piece
+            patch.setattr(settling, "_ONE_PIECE_BYTES", -1)
+            patch.setattr(applying, "PART_BYTES", 1)
+        joins = chance.randrange(len(crashes) + 2)
+        for number, points in enumerate([*crashes, None, None]):
+            if number >= joins and not task.has_joined:
+                late = [name for name in world.server.structures if name.name.startswith("late")]
+                task.joining = dict.fromkeys(late, Way.NEW)
+            target.store.hook = None
+            if points is not None:
+                crash_after(target, points)
+            try:
+                task.run()
+            except CrashError:
+                continue
+    target.store.hook = None
+    while world.left:
+        world.step()
+    state = task.run()
+    assert not state.copying
+    assert not state.held
+    for name, table in world.server.structures.items():
+        assert table.arrow.names == target.store.tables[name].table.arrow.names
+        assert task.content(name) == in_any_order(world.server.rows(name)), f"{name} differs"
+    target.forget()
+
+
+def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
+    """The hole of copies that write what they have read as late as they like."""
+    server, target = Server([ORDERS]), new_target()
+    server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
+    task = Task(server, target, {ORDERS.name: Way.NEW})
+    deleted = iter([0, 2])
+
+    def load_late(*given: object, **about: object) -> bool:
+        if (number := next(deleted, None)) is not None:
+            server.delete(ORDERS.name, (number,))  # it has been read, and now it goes before it is written
+        return attempt(*given, **about)
+
+    attempt, task._attempt = task._attempt, load_late
+    task.run()
+    assert task.loaded == 4
+    assert [row["id"] for row in task.content(ORDERS.name)] == [1, 3]
+    for zombie in task.zombies[:2]:
+        with pytest.raises(Transient, match="chunk-too-late"):
+            zombie()
+    target.forget()
+
+
+def test_what_is_loaded_when_the_task_has_been_taken_over_is_refused():
+    server, target = Server([PLAIN, BAG]), new_target()
+    for table in (PLAIN, BAG):
+        server.insert(table.name, {"id": 1, "slot": 1, "value": 1})
+    task = Task(server, target, {PLAIN.name: Way.NEW, BAG.name: Way.NEW})
+    task.run()
+    zombies = list(task.zombies)
+    task.run()
+    for zombie in zombies:
+        with pytest.raises(Fenced):
+            zombie()
+    assert [task.content(table.name) for table in (PLAIN, BAG)] == [[{"id": 1, "slot": 1, "value": 1}]] * 2
+    target.forget()
+
+
+@pytest.mark.parametrize("crash_at", range(24))
+def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothing_back(crash_at):
+    server, target = Server([ORDERS, BAG]), new_target()
+    server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
+    server.insert(BAG.name, *([{"id": 0, "slot": 0, "value": 0}] * 3))
+    task = Task(server, target, {ORDERS.name: Way.NEW, BAG.name: Way.NEW})
+    crash_after(target, crash_at)
+    with pytest.raises(CrashError):
+        task.run()
+    target.store.hook = None
+    one = {"id": 1, "slot": 1, "value": 0}
+    server.delete(ORDERS.name, (0,))
+    server.commit(
+        (ORDERS.name, [(Op.UPDATE, one, {**one, "slot": 0})]),
+        (BAG.name, [(Op.DELETE, {"id": 0, "slot": 0, "value": 0}, None)]),
+    )
+    task.run()
+    for table in (ORDERS, BAG):
+        assert task.content(table.name) == in_any_order(server.rows(table.name))
+    target.forget()
+
+
+@pytest.mark.parametrize("defers", [True, False])
+def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(defers):
+    """Its chunk is given up, since the table changes; the log to that change meets the row."""
+    server, target = Server([ORDERS]), new_target()
+    server.insert(ORDERS.name, {"id": 1, "slot": 0, "value": 0}, {"id": 2, "slot": 5, "value": 0})
+    happened = iter(range(2))
+
+    def between() -> None:
+        if task.zombies or next(happened, None) != 1:
+            return
+        server.update(ORDERS.name, (1,), slot=1)
+        wider = replace(ORDERS, columns=(*ORDERS.columns, Column("more", INT)))
+        server.alter(ORDERS.name, "ADD COLUMN more INT", wider)
+        server.update(ORDERS.name, (1,), slot=2)
+        server.update(ORDERS.name, (2,), slot=1)
+
+    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between, defers=defers)
+    state = task.run()
+    assert not state.copying
+    assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))
+    target.forget()
+
+
+@pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
+def test_a_unique_value_that_a_row_had_only_while_it_was_read_is_free_for_another(ids):
+    """Neither row has changed its value between the begin and the end of the batch, and they meet on the target."""
+    new, old = ids
+    server, target = Server([ORDERS]), new_target()
+    server.insert(ORDERS.name, {"id": old, "slot": 3, "value": 0})
+    calls = itertools.count()
+
+    def between() -> None:
+        if next(calls) == 1:
+            server.update(ORDERS.name, (old,), slot=1)
+
+    def load(*given: object, **about: object) -> bool:
+        loaded = attempt(*given, **about)
+        if server.rows(ORDERS.name)[0]["slot"] != 3:
+            server.update(ORDERS.name, (old,), slot=3)
+            server.insert(ORDERS.name, {"id": new, "slot": 1, "value": 0})
+        return loaded
+
+    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between)
+    attempt, task._attempt = task._attempt, load
+    task.run()
+    assert task.loaded == 1
+    assert task.content(ORDERS.name) == server.rows(ORDERS.name)
+    target.forget()
+
+
+def test_rows_of_a_table_without_a_key_are_read_again_until_nothing_happens_meanwhile():
+    server, target = Server([BAG]), new_target()
+    row = {"id": 0, "slot": 0, "value": 0}
+    server.insert(BAG.name, row, row)
+    left = iter(range(12))
+    task = Task(
+        server, target, {BAG.name: Way.NEW}, between=lambda: next(left, None) and server.insert(BAG.name, row) and None
+    )
+    task.run()
+    reads = len(task.zombies)
+    assert reads > 1
+    assert task.content(BAG.name) == server.rows(BAG.name) == [row] * 13
+    server.delete(BAG.name, *list(server._rows[BAG.name])[:2])
+    task.run()
+    assert (len(task.zombies), task.content(BAG.name)) == (reads, [row] * 11)
+    target.forget()
+
+
+def test_a_repair_removes_what_the_source_has_not_and_mends_the_rest():
+    server, target = Server([FIXED]), new_target()
+    server.insert(FIXED.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
+    task = Task(server, target, {FIXED.name: Way.REPAIR})
+    stored = target.store.tables[FIXED.name]
+    for row in [(0, 0, 0), (1, 2, 0), (2, 1, 9), (7, 3, 0), (8, None, 0)]:
+        stored.rows[stored.key(row)] = row
+    phases = []
+    task.between = lambda: phases.append(len(target.store.content(FIXED.name)))
+    task.run()
+    assert task.content(FIXED.name) == server.rows(FIXED.name)
+    assert min(phases) > 2, "it can be read throughout"
+    assert (task.loaded, task.waited) == (0, 4)
+    target.forget()

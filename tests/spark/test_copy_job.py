@@ -1,0 +1,81 @@
+"""A copy that is being read when the run is to end is broken off at once, however long its reading would last."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pidts.batch.context import JobContext
+from pidts.batch.loading import Piece
+from pidts.copy import Range
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.plan import ChunkRequest
+from pidts.schema import Dialect
+from pidts.source import SourceConfig
+from pidts.spark.copy_job import CopyLane
+from pidts.spark.session import build_session, forget_session
+from pidts.target.values import ValuesTarget
+
+NAME = TableName("shop", "cart")
+CART = Table(
+    NAME, (Column("id", ColumnType(Kind.INT), nullable=False),), (Key("PRIMARY", ("id",), unique=True, primary=True),)
+)
+
+
+@pytest.fixture
+def spark(tmp_path) -> Iterator[SparkSession]:
+    session = build_session("copy", "local[2]", tmp_path, tmp_path / "spark.log", {})
+    yield session
+    java = session.sparkContext._gateway.proc
+    session.stop()
+    java.stdin.close()
+    java.wait(30)
+    forget_session()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
+    """Its source takes connections and says nothing."""
+    ends = threading.Event()
+    lane = CopyLane(ends.is_set)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        context = JobContext(
+            task="t",
+            source=SourceConfig("127.0.0.1", silent.getsockname()[1], source_id="s", connect_timeout=60),
+            relay=tmp_path,
+            staging=tmp_path / "staging",
+            target=ValuesTarget("never asked"),
+            workers=1,
+            epoch=1,
+            change_no=0,
+            structures={NAME: CART},
+            dialect=Dialect(),
+            clock_is_utc=True,
+            charsets={},
+        )
+        request = ChunkRequest(NAME, 0, (1,), (5,), 100)
+        pieces = [Piece(request, 1, 100, Range((1,), (5,), is_last=True))]
+        lane._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
+        lane._cutter.look_ahead = lambda *_: None
+        answers: list[bool] = []
+        reading = threading.Thread(target=lambda: answers.append(lane._read(spark, context, [request], 1)))
+        reading.start()
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        began = time.monotonic()
+        ends.set()
+        lane.cancel()
+        reading.join(10)
+        assert not reading.is_alive()
+        assert time.monotonic() - began < 2
+        assert answers == [False], "what was asked for is asked for again"
+        connection.settimeout(10)
+        assert connection.recv(1) == b"", "the task's process has let go of the source"
+        connection.close()
+    assert not (tmp_path / "staging").exists()

@@ -1,0 +1,181 @@
+"""A chunk is loaded while no worker has gone behind the moment of its reading, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pidts.apply import Target, TargetSession
+from pidts.apply.load import load_chunk
+from pidts.model import Fenced, Halted, Table, TableName, Transient
+from pidts.target import PostgresTarget, ValuesTarget
+
+from .breaking import Breaking
+from .conftest import KINDS
+from .proxy import Wire
+from .samples import INT, checkpoint, lsn, rows, table
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[TargetSession]:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def structure(session: TargetSession, task: str, name: TableName) -> Table:
+    """Of a task with two workers at 100."""
+    made = table(name, {"id": INT, "v": INT})
+    for sql in session.create_statements(made).statements:
+        session.execute(sql)
+    session.claim(task, "s", 2, checkpoint(100))
+    return made
+
+
+def chunk(structure: Table, first: int, behind: int, v: int = 1) -> pa.Table:
+    return rows(structure, *((number, v) for number in range(first, behind)))
+
+
+def load(
+    session: TargetSession, task: str, structure: Table, *batches: pa.Table, low: int | None = 100, **more: Any
+) -> bool:
+    place = None if low is None else lsn(low)
+    return load_chunk(session, task, "s", more.pop("epoch", 1), place, structure, batches, **more)
+
+
+def move(target: Target, task: str, worker: int, offset: int) -> None:
+    session = target.connect()
+    try:
+        session.begin()
+        row = session.lock_checkpoint(task, "s", worker)
+        session.save_checkpoint(replace(row, lsn=lsn(offset)))
+        session.commit()
+    finally:
+        session.close()
+
+
+def test_a_chunk_is_loaded_once(session: TargetSession, task: str, structure: Table) -> None:
+    assert load(session, task, structure, chunk(structure, 0, 50), chunk(structure, 50, 60))
+    assert load(session, task, structure, low=100)
+    assert not load(session, task, structure, chunk(structure, 100, 150), chunk(structure, 59, 60))
+    assert load(session, task, structure, chunk(structure, 60, 70), low=120)
+    assert session.count(structure.name) == 70
+
+
+def test_a_chunk_that_comes_late_is_refused(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    move(target, task, 1, 200)
+    with pytest.raises(Transient, match="chunk-too-late"):
+        load(session, task, structure, chunk(structure, 0, 50), low=199)
+    assert session.count(structure.name) == 0
+    assert load(session, task, structure, chunk(structure, 0, 50), low=200)
+
+
+def test_a_run_that_was_taken_over_loads_nothing(session: TargetSession, task: str, structure: Table) -> None:
+    session.claim(task, "s", 2, checkpoint(0))
+    for low in (100, None):
+        with pytest.raises(Fenced, match="epoch 2"):
+            load(session, task, structure, chunk(structure, 0, 50), low=low, clear=True)
+    with pytest.raises(Fenced, match="no workers"):
+        load(session, task + "?", structure, chunk(structure, 0, 50))
+    assert session.count(structure.name) == 0
+    assert load(session, task, structure, chunk(structure, 0, 50), epoch=2)
+
+
+def test_a_table_that_is_read_whole_takes_the_place_of_what_was_there(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    move(target, task, 0, 200)
+    assert load(session, task, structure, chunk(structure, 0, 50), low=None)
+    assert not load(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 5, 6), low=None, clear=True)
+    assert session.count(structure.name) == 50
+    assert load(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 20, 30, 2), low=None, clear=True)
+    assert session.read_rows(structure)["v"].to_pylist() == [2] * 30
+
+
+def test_chunks_are_loaded_side_by_side_and_no_checkpoint_moves_meanwhile(
+    session: TargetSession, target: Target, task: str, structure: Table, impatient: None
+) -> None:
+    other = target.connect()
+
+    def batches() -> Iterator[pa.Table]:
+        yield chunk(structure, 0, 50)
+        assert load(other, task, structure, chunk(structure, 50, 100))
+        with pytest.raises(Transient):
+            move(target, task, 1, 200)
+        yield chunk(structure, 100, 150)
+
+    assert load_chunk(session, task, "s", 1, lsn(100), structure, batches())
+    move(target, task, 1, 200)
+    assert session.count(structure.name) == 150
+    other.close()
+
+
+def test_an_error_in_the_middle_leaves_nothing_and_holds_nothing(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    def batches() -> Iterator[pa.Table]:
+        yield chunk(structure, 0, 50)
+        raise Halted("target-refused", "the source is gone")
+
+    with pytest.raises(Halted, match="the source is gone"):
+        load_chunk(session, task, "s", 1, lsn(100), structure, batches())
+    move(target, task, 0, 200)
+    assert session.count(structure.name) == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("values")])
+def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    loading = target.connect()
+    postgres = isinstance(target, PostgresTarget)
+    ((number,),) = loading._run("SELECT pg_backend_pid()" if postgres else "SELECT CONNECTION_ID()", ())[0]
+
+    def batches() -> Iterator[pa.Table]:
+        yield chunk(structure, 0, 50)
+        session._run(f"SELECT pg_terminate_backend({number})" if postgres else f"KILL {number}", ())
+        yield chunk(structure, 50, 20_000)
+
+    with pytest.raises(Transient):
+        load_chunk(loading, task, "s", 1, lsn(100), structure, batches())
+    loading.close()
+    move(target, task, 0, 200)
+    assert session.count(structure.name) == 0
+
+
+@pytest.mark.parametrize("cut", ["request", "answer"])
+def test_a_chunk_whose_commit_nobody_answered_is_loaded_again_or_conflicts(
+    session: TargetSession, target: Target, task: str, structure: Table, cut: str
+) -> None:
+    wire = None if isinstance(target, ValuesTarget) else Wire(target.host, target.port)
+    watched = Breaking(target if wire is None else replace(target, host="127.0.0.1", port=wire.port))
+
+    def hook(point: str) -> None:
+        if point == {"request": "commit:before", "answer": "commit:after"}[cut]:
+            target.store.hook = None
+            raise Transient("target-lost", "cut")
+
+    def cut_once(point: str) -> None:
+        if point == "commit:before":
+            if wire is None:
+                target.store.hook = hook
+            else:
+                wire.cut = cut
+
+    watched.watch = cut_once
+    loading = watched.connect()
+    with pytest.raises(Transient):
+        load(loading, task, structure, chunk(structure, 0, 50))
+    loading.close()
+    move(target, task, 0, 100)  # waits for what is under way
+    assert load(session, task, structure, chunk(structure, 0, 50)) is (cut == "request")
+    assert session.count(structure.name) == 50
+    if wire:
+        wire.close()

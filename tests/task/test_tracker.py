@@ -1,0 +1,107 @@
+"""What a running task tells of its copy: rows, pace, time to go; of tables that are done, and of those that wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pidts.model import Checkpoint, Lsn, TableName
+from pidts.plan import BatchPlan, CopyState, Phase, PlanState, Way
+from pidts.reduce import Counts
+from pidts.spark.stream import BatchDone
+from pidts.task.progress import Progress, TableProgress
+from pidts.task.tracker import Tracker
+
+LSN = Lsn(0, 1, 4)
+
+
+def name(table: str) -> TableName:
+    return TableName("a", table)
+
+
+def state(**copy: CopyState) -> PlanState:
+    return PlanState(LSN, {name(table): one for table, one in copy.items()})
+
+
+def done(end: PlanState) -> BatchDone:
+    plan = BatchPlan(end, end, (), 0, 0, 0, (), frozenset())
+    return BatchDone(plan, Checkpoint(task="t", source="s", worker=0, lsn=LSN), Counts(), 0.1)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr("pidts.task.tracker.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", told.append)
+    before = state(
+        big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(way=Way.REPAIR)
+    )
+    tracker.resumed(before, "", "", [name("big"), name("small"), name("fixed"), name("long_done")])
+    tracker.tell("copy")
+    assert told[-1].eta_seconds is None
+    clock[0] += 4
+    tracker.batch(
+        done(
+            state(
+                big=CopyState(rows=3000, estimate=9000),
+                small=CopyState(rows=500, estimate=500, done=True),
+                fixed=CopyState(way=Way.REPAIR, phase=Phase.EXTRAS, rows=70),
+            )
+        )
+    )
+    tracker.tell("copy")
+    tables = {table.name: table for table in told[-1].tables}
+    assert tables["a.long_done"] == TableProgress(name="a.long_done", done=True, phase=Phase.FINISH)
+    assert (tables["a.big"].rate, tables["a.big"].eta_seconds) == (500.0, 12.0)
+    assert (tables["a.small"].done, tables["a.small"].eta_seconds) == (True, 0.0)
+    assert (tables["a.fixed"].phase, tables["a.fixed"].eta_seconds) == (Phase.EXTRAS, None)
+    assert told[-1].copy_rate == pytest.approx((2000 + 500 + 70) / 4)
+    assert told[-1].eta_seconds == pytest.approx(6000 / told[-1].copy_rate)
+
+    tracker.batch(done(PlanState(LSN)))
+    summary = tracker.summary(synced=True).to_json()
+    assert {table["name"]: (table["copied"], table["done"]) for table in summary["tables"]} == {
+        "a.big": (3000, True),
+        "a.fixed": (70, True),
+        "a.long_done": (0, True),
+        "a.small": (500, True),
+    }
+    assert summary["eta_seconds"] == 0
+
+
+def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", told.append)
+    tracker.resumed(state(big=CopyState(estimate=9000)), "", "")
+    for rows in (5000, 5000, 5100, 5200):
+        clock[0] += 15
+        tracker.batch(done(state(big=CopyState(rows=rows, estimate=9000))))
+    tracker.tell("copy")
+    assert told[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
+
+
+def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -> None:
+    told: list[str] = []
+
+    def take(progress: Progress) -> None:
+        told.append(progress.message)
+
+    tracker = Tracker("t", take)
+    tracker.note("a.u joins")
+    tracker.tell("sync")
+    tracker.tell("starting", message="news")
+    clock[0] += 60
+    tracker.tell("sync")
+    assert told == ["a.u joins", "news", ""]
+
+
+def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
+    told: list[Any] = []
+    Tracker("t", told.append).tell("sync")
+    assert (told[0].to_json()["tables"], told[0].to_json()["eta_seconds"]) == ([], 0)

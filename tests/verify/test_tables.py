@@ -1,0 +1,182 @@
+"""Tables of every sort on real servers: sums that both servers agree on, keys of any type, no key at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from pidts.cli.comparison import SourceRows, compare_task, target_rows
+from pidts.cli.repair import repaired
+from pidts.cli.verify import verified
+from pidts.sandbox import Server
+from pidts.source import connect
+from pidts.task.compose import source_config, target_of
+from pidts.verify import Report, Span, Sum
+
+from .conftest import Pair
+from .test_planted import zoo
+
+MakePair = Callable[[Server, Server], Pair]
+
+KEYS = (
+    ("folded", "k VARCHAR(10) COLLATE utf8mb4_general_ci", "('a'), ('B'), ('é'), ('ss')", "'q'"),
+    ("exact", "k VARCHAR(10) COLLATE utf8mb4_bin", "('a'), ('A'), ('b'), ('é')", "'q'"),
+    ("bytes", "k VARBINARY(4)", "(x'00'), (x'ff'), (x'0001'), (x'7f')", "x'7e'"),
+    ("label", "k ENUM('z', 'y', 'x', 'w')", "('z'), ('y'), ('x')", "'w'"),
+    ("number", "k DECIMAL(20,4)", "(-1.5), (0), (10), (9.5)", "7.25"),
+    ("moment", "k DATETIME(6)", "('2024-01-01 00:00:00.000001'), ('2024-01-01'), ('1000-01-01')", "'2025-01-01'"),
+    ("bits", "k BIT(20)", "(1), (70000), (0)", "5"),
+    ("day", "k DATE", "('2024-01-01'), ('0001-01-01'), ('9999-12-31')", "'2025-01-01'"),
+)
+ON_POSTGRES = {"x'7e'": r"'\x7e'", "5": "5::bit(20)"}
+
+
+def sums(pair: Pair) -> set[tuple[Sum | None, Sum | None]]:
+    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+        there, here = SourceRows(pair.config, source, lambda _: True), target_rows(pair.config, target)
+        return {(there.sum(table, Span()), here.sum(table, Span())) for table in there.tables()}
+
+
+@pytest.mark.usefixtures("mysql97", "mariadb", "postgres")
+@pytest.mark.parametrize(
+    ("one", "other", "floats"),
+    [("mysql97", "postgres", False), ("mariadb", "other_mariadb", True), ("mysql97", "mariadb", True)],
+)
+def test_servers_agree_on_the_sum_of_equal_rows(
+    request: pytest.FixtureRequest, pair_of: MakePair, one: str, other: str, *, floats: bool
+) -> None:
+    pair = pair_of(request.getfixturevalue(one), request.getfixturevalue(other))
+    zoo(pair, floats=floats)
+    pair.copy()
+    ((there, here),) = sums(pair)
+    assert there == here
+    assert there is not None
+    assert there.rows == 61
+
+
+def told(report: Report) -> set[tuple[str, str]]:
+    return {(one.table.name, one.kind.value) for one in report.examples}
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("other", ["postgres", "other_mariadb"])
+def test_keys_of_any_type_are_compared_and_repaired(
+    request: pytest.FixtureRequest, pair_of: MakePair, mariadb: Server, other: str
+) -> None:
+    pair = pair_of(mariadb, request.getfixturevalue(other))
+    for name, key, values, _ in KEYS:
+        pair.on_source(
+            f"CREATE TABLE {name} ({key} PRIMARY KEY, n INT DEFAULT 1)", f"INSERT INTO {name} (k) VALUES {values}"
+        )
+    pair.on_source(
+        "CREATE TABLE pair (a VARCHAR(9) COLLATE utf8mb4_bin, b INT, n INT, PRIMARY KEY (a, b))",
+        "INSERT INTO pair VALUES ('x', 1, 1), ('x', 2, 1), ('y', 1, 1)",
+        "CREATE TABLE bag (a INT, b VARCHAR(9), d DATE)",
+        "INSERT INTO bag VALUES (1, 'x', '0000-00-00'), (1, 'x', '0000-00-00'), (2, NULL, NULL)",
+    )
+    pair.copy()
+    report = compare_task(pair.config)
+    assert (report.examples, report.equal) == ((), True)
+    schema = pair.config.name
+    for name, _, _, value in KEYS:
+        extra = ON_POSTGRES.get(value, value) if other == "postgres" else value
+        pair.on_target(
+            f"UPDATE {schema}.{name} SET n = 2",
+            f"INSERT INTO {schema}.{name} (k, n) VALUES ({extra}, 1)",
+        )
+    pair.on_target(
+        f"DELETE FROM {schema}.pair WHERE a = 'x' AND b = 2",
+        f"INSERT INTO {schema}.pair VALUES ('z', 1, 1)",
+        f"DELETE FROM {schema}.bag WHERE a = 2",
+    )
+    found = compare_task(pair.config)
+    assert told(found) == {(name, kind) for name, *_ in KEYS for kind in ("different", "extra")} | {
+        ("pair", "missing"),
+        ("pair", "extra"),
+    }
+    numbers = {one.table.name: one for one in found.tables}
+    assert (numbers["bag"].missing, numbers["bag"].extra, numbers["bag"].has_key) == (1, 0, False)
+    work = repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    assert work.report is not None
+    assert [str(one.table.name) for one in work.report.tables if not one.equal] == ["bag"]
+
+
+def test_a_key_in_another_case_is_a_difference_and_is_repaired(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source(
+        "CREATE TABLE t (k VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY, n INT)",
+        "INSERT INTO t VALUES ('a', 1), ('b', 1)",
+    )
+    pair.copy()
+    pair.on_target(f"UPDATE {pair.config.name}.t SET k = 'A' WHERE k = 'a'")
+    assert told(compare_task(pair.config)) == {("t", "missing"), ("t", "extra")}
+    repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    assert pair.run_sql(pair.target, f"SELECT k, n FROM {pair.config.name}.t ORDER BY k") == [("a", 1), ("b", 1)]
+    assert compare_task(pair.config).equal
+
+
+def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source(
+        "CREATE TABLE gone (id INT PRIMARY KEY)",
+        "INSERT INTO gone VALUES (1), (2)",
+        "CREATE TABLE odd (id INT PRIMARY KEY, n INT)",
+    )
+    pair.copy()
+    pair.on_target(f"DROP TABLE {pair.config.name}.gone", f"ALTER TABLE {pair.config.name}.odd DROP COLUMN n")
+    report = compare_task(pair.config)
+    assert not report.equal
+    assert {one.table.name: (one.missing, bool(one.problem)) for one in report.tables} == {
+        "gone": (2, True),
+        "odd": (0, True),
+    }
+
+
+@pytest.mark.timeout(120)
+def test_a_comparison_that_is_killed_goes_on_where_it_was(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source(
+        "CREATE TABLE a (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO a SELECT seq, 0 FROM seq_1_to_1000",
+        "CREATE TABLE b (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO b SELECT seq, 0 FROM seq_1_to_1000",
+    )
+    pair.copy()
+    pair.on_target(
+        f"UPDATE {pair.config.name}.a SET n = 1 WHERE id = 5", f"DELETE FROM {pair.config.name}.b WHERE id = 6"
+    )
+    # The second table cannot be read: the comparison stands there until it is killed.
+    memory = pair.config.relay / "one" / "verify" / f"{pair.config.name}.json"
+    with closing(connect(source_config(pair.config))) as blocker:
+        blocker.query(f"LOCK TABLES `{pair.config.name}`.b WRITE")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pidts", "verify", str(pair.config.path)], stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not memory.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    pair.on_target(f"UPDATE {pair.config.name}.a SET n = 0 WHERE id = 5")
+    report = verified(pair.config, "", examples=9, restart=False, stop=threading.Event())
+    assert "going on" in capsys.readouterr().err
+    assert told(report) == {("a", "different"), ("b", "missing")}
+    assert not memory.exists()
+    assert told(verified(pair.config, "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}

@@ -1,0 +1,203 @@
+"""A source, a target and a log between them, in memory; between any two questions of a comparison time goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import Lsn, Table, TableName
+from pidts.verify import Key, Order, Size, Span, Sum
+
+Row = tuple[Any, ...]
+Rows = dict[Any, Row]
+
+
+def arrow(table: Table, rows: Sequence[Row]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(table.columns)
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, table.arrow, strict=True)], schema=table.arrow
+    )
+
+
+@dataclass
+class World:
+    """One table whose first column is its key, a number."""
+
+    table: Table
+    source: Rows
+    target: Rows
+    tick: Callable[[World], None] = lambda _: None
+    """What happens meanwhile."""
+    log: list[tuple[Any, Row | None]] = field(default_factory=list)
+    applied: int = 0
+    on_apply: Callable[[Any], None] = lambda _: None
+    runs: bool = True
+    knows_log: bool = True
+    order: Order = Order.SAME
+    sums: bool = True
+    questions: list[str] = field(default_factory=list)
+    largest: int = 0
+    """Rows that were handed out at once."""
+
+    def write(self, key: Any, row: Row | None) -> None:
+        self.log.append((key, row))
+        _put(self.source, key, row)
+
+    def apply(self, upto: int) -> None:
+        upto = min(upto, len(self.log))
+        for key, row in self.log[self.applied : upto]:
+            _put(self.target, key, row)
+            self.on_apply(key)
+        self.applied = max(self.applied, upto)
+
+    def asked(self, question: str) -> None:
+        self.questions.append(question)
+        self.tick(self)
+
+    def handed(self, rows: Sequence[Row]) -> pa.Table:
+        self.largest = max(self.largest, len(rows))
+        return arrow(self.table, rows)
+
+
+def _put(rows: Rows, key: Any, row: Row | None) -> None:
+    if row is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = row
+
+
+def _in(span: Span, key: Any) -> bool:
+    return (span.after is None or key > span.after[0]) and (span.upto is None or key <= span.upto[0])
+
+
+class Source:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def tables(self) -> Sequence[Table]:
+        return [self.world.table]
+
+    def structure(self, name: TableName) -> Table | None:
+        return self.world.table if name == self.world.table.name else None
+
+    def size(self, table: Table) -> Size:
+        return Size(len(self.world.source), 16)
+
+    def highest(self, table: Table) -> Key | None:
+        return [max(self.world.source)] if self.world.source else None
+
+    def spans(self, table: Table, span: Span, rows: int) -> Iterator[Span]:
+        after = span.after
+        while True:
+            keys = sorted(key for key in self.world.source if _in(Span(after, span.upto), key))
+            if len(keys) <= rows:
+                yield Span(after, span.upto)
+                return
+            yield Span(after, [keys[rows - 1]])
+            after = [keys[rows - 1]]
+
+    def sum(self, table: Table, span: Span) -> Sum | None:
+        self.world.asked("source.sum")
+        return _sum(self.world.source, span)
+
+    def rows(self, table: Table, span: Span) -> pa.Table:
+        self.world.asked("source.rows")
+        return self.world.handed([row for key, row in self.world.source.items() if _in(span, key)])
+
+    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+        self.world.asked("source.find")
+        return self.world.handed(_found(self.world.source, keys))
+
+    def count(self, table: Table) -> int:
+        return len(self.world.source)
+
+    def all(self, table: Table) -> Iterator[pa.Table]:
+        self.world.asked("source.all")
+        yield arrow(table, list(self.world.source.values()))
+
+
+class Target:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def order(self, table: Table) -> Order:
+        return self.world.order
+
+    def misfits(self, table: Table) -> list[str] | None:
+        return []
+
+    def sum(self, table: Table, span: Span) -> Sum | None:
+        self.world.questions.append("target.sum")  # on another thread: the source's question moves the time
+        return _sum(dict(self.world.target), span) if self.world.sums else None
+
+    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+        self.world.asked("target.find")
+        return self.world.handed(_found(self.world.target, keys))
+
+    def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
+        self.world.asked("target.keys")
+        backwards = self.world.order is Order.OTHER
+        keys = sorted(self.world.target, reverse=backwards)
+        if after is not None:
+            keys = [key for key in keys if (key < after[0] if backwards else key > after[0])]
+        found = arrow(table, [self.world.target[key] for key in keys[:rows]]).select(list(table.identity))
+        return found, [keys[:rows][-1]] if keys else None
+
+    def all(self, table: Table) -> Iterator[pa.Table]:
+        self.world.asked("target.all")
+        yield arrow(table, list(self.world.target.values()))
+
+
+class Flight:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def settled(self) -> Lsn:
+        return Lsn(0, 1, len(self.world.log))
+
+    def place(self) -> Lsn:
+        self.world.asked("place")
+        return Lsn(0, 1, len(self.world.log))
+
+    def reached(self, table: TableName, lsn: Lsn) -> bool:
+        self.world.asked("reached")
+        if self.world.runs:
+            self.world.apply(lsn.offset)
+        return self.world.applied >= lsn.offset
+
+    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
+        return self.world.knows_log and after == upto
+
+
+def _found(rows: Mapping[Any, Row], keys: pa.Table) -> list[Row]:
+    return [rows[key] for key in keys.column(0).to_pylist() if key in rows]
+
+
+def _sum(rows: Rows, span: Span) -> Sum:
+    inside = [row for key, row in rows.items() if _in(span, key)]
+    return Sum(len(inside), sum(hash(row) % 2**60 for row in inside))
+
+
+class Traffic:
+    """Writes on the source and progress on the target, at random; remembers which of the target's rows are wrong."""
+
+    def __init__(self, seed: int, keys: Sequence[int], lag: int = 6, writes: int = 3) -> None:
+        self._dice, self._keys, self._lag, self._writes = random.Random(seed), keys, lag, writes
+        self.wrong: set[int] = set()
+
+    def __call__(self, world: World) -> None:
+        for _ in range(self._dice.randrange(self._writes)):
+            key = self._dice.choice(self._keys)
+            # Two values only: rows become what they were all the time.
+            world.write(key, None if self._dice.random() < 0.3 else (key, self._dice.randrange(2)))
+        behind = len(world.log) - world.applied
+        world.apply(world.applied + self._dice.randrange(max(behind - self._lag, 0) + 2))
+
+    def plant(self, world: World, key: int, row: Row | None) -> None:
+        world.on_apply = self.wrong.discard
+        self.wrong.add(key)
+        _put(world.target, key, row)
