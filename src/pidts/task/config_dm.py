@@ -122,7 +122,7 @@ LOADER = {
 """One of `loaders`, or an instance's own."""
 
 VALIDATOR = {
-    "mode": _refuse("comparing while rows change is not built yet", "none"),
+    "mode": _refuse("a running task does not compare by itself: `pidts verify` does", "none"),
     **{
         key: _note("no effect: there is no validator yet")
         for key in (
