@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pidts.model import PrecheckFailed
-from pidts.source.prechecks import Finding
+from pidts.source.finding import Finding
 from pidts.task.progress import Summary
 from pidts.verify import Report, TableReport
 

@@ -95,7 +95,7 @@ def wait_for_relay(
 ) -> None:
     """Until the relay has everything up to `lsn` (None: until it has begun)."""
     deadline = time.monotonic() + _RELAY_SECONDS
-    last = None
+    last, size = None, _bytes(relay)
     while True:
         received = relay.received
         if received is not None and (lsn is None or received >= lsn):
@@ -108,12 +108,21 @@ def wait_for_relay(
         if stop.wait(0.02):
             raise Stopped
         if time.monotonic() > deadline:
+            if (now := _bytes(relay)) != size:  # a transaction may be longer than what is received in a minute
+                size, deadline = now, time.monotonic() + _RELAY_SECONDS
+                continue
             raise PidtsError(
                 "relay-stuck",
                 f"the relay has received nothing for {_RELAY_SECONDS:.0f} seconds",
                 where=Where(source=config.source.source_id),
                 todo=f"See {config.relay / config.source.source_id / 'replicator.log'}",
             )
+
+
+def _bytes(relay: RelayReader) -> int:
+    """Of the segment that is being written, whole transactions or not."""
+    numbers = relay.folder.numbers()
+    return relay.folder.log(numbers[-1]).stat().st_size if numbers else 0
 
 
 def change_no(relay: RelayReader) -> int:

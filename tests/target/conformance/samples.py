@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Lsn, Table, TableName, calendar
 from pidts.reduce import Counts, NetChange
 
@@ -175,3 +176,21 @@ EXTREMES: dict[str, tuple[Any, Any]] = {
     "c_inet6": ("::", "2001:db8::ff00:42:8329"),
 }
 """Two values of each column."""
+
+
+def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:
+    """The table on the target."""
+    for sql in session.create_statements(structure, before_copy=before_copy).statements:
+        session.execute(sql)
+    if before_copy:
+        session.begin()
+        session.leave_unfinished(structure.name)
+        session.commit()
+
+
+def load(session: TargetSession, structure: Table, *values: Sequence[Any]) -> bool:
+    """New rows in a transaction of their own."""
+    session.begin()
+    loaded = session.load(structure, rows(structure, *values))
+    session.commit()
+    return loaded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -12,23 +11,7 @@ from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, Transient
 from pidts.target import MySqlTarget, PostgresTarget, ValuesTarget
 
-from .samples import INT, checkpoint, rows, table, text
-
-
-def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:
-    for sql in session.create_statements(structure, before_copy=before_copy).statements:
-        session.execute(sql)
-    if before_copy:
-        session.begin()
-        session.leave_unfinished(structure.name)
-        session.commit()
-
-
-def load(session: TargetSession, structure: Table, *values: Any) -> bool:
-    session.begin()
-    loaded = session.load(structure, rows(structure, *values))
-    session.commit()
-    return loaded
+from .samples import INT, checkpoint, create, load, rows, table, text
 
 
 @pytest.fixture

@@ -17,19 +17,7 @@ from pidts.target import PostgresTarget
 from pidts.target.mysql import MySqlSession
 
 from .conftest import KINDS
-from .samples import EXTREMES, INT, change, every_type, rows, table, text
-
-
-def create(session: TargetSession, structure: Table) -> None:
-    for sql in session.create_statements(structure).statements:
-        session.execute(sql)
-
-
-def load(session: TargetSession, structure: Table, *values: Any) -> bool:
-    session.begin()
-    loaded = session.load(structure, rows(structure, *values))
-    session.commit()
-    return loaded
+from .samples import EXTREMES, INT, change, create, every_type, load, rows, table, text
 
 
 def content(session: TargetSession, structure: Table) -> pa.Table:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pidts.apply import Target, TargetSession
-from pidts.model import Table, TableName, Transient
+from pidts.model import TableName, Transient
 
-from .samples import INT, rows, table
-
-
-def create(session: TargetSession, structure: Table) -> None:
-    for sql in session.create_statements(structure).statements:
-        session.execute(sql)
-
-
-def load(session: TargetSession, structure: Table, *values: Any) -> bool:
-    session.begin()
-    loaded = session.load(structure, rows(structure, *values))
-    session.commit()
-    return loaded
+from .samples import INT, create, load, table
 
 
 @pytest.fixture
