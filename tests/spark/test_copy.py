@@ -53,6 +53,10 @@ def test_killed_while_loading_before_settling_and_while_finishing(
     watcher.execute(f"CREATE SCHEMA {database}")
     watcher.execute(f"CREATE TABLE {database}.hole (id INT PRIMARY KEY, u INT NOT NULL, v VARCHAR(20))")
     locks, table = open_session(server), f"{database}.hole"
+    # As if the task had made it, so that its keys are made when its rows are there.
+    watcher.execute("CREATE SCHEMA pidts_meta")
+    watcher.execute("CREATE TABLE pidts_meta.unfinished (relation oid PRIMARY KEY)")
+    watcher.execute(f"INSERT INTO pidts_meta.unfinished VALUES ('{table}'::regclass)")
     progress = Progress(open_session(server))
 
     def ids() -> set[int]:

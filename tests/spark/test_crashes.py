@@ -125,6 +125,7 @@ def test_nothing_is_lost_doubled_or_seen_going_back(
                 time.sleep(chance.uniform(0.0, 1.0))
                 match step % 4:
                     case 0:
+                        run.wait_until(lambda r=run: r.replicator() != [], "there is a replicator")
                         kill("replicator", run.replicator())
                     case 1:
                         run.wait_until(lambda r=run: r.workers() != [] or direct_rows > 0, "Spark has a worker")
