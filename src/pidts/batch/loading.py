@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -178,26 +178,39 @@ def _load(
         return is_loaded, time.monotonic() - began
 
 
-_kept: dict[str, tuple[tuple[Target, int, Table], TargetSession]] = {}
-"""This process's session."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A session, and the tables that it knows the shapes of."""
+
+    target: Target
+    epoch: int
+    tables: Mapping[TableName, Table]
+    session: TargetSession
+
+    def serves(self, context: JobContext, table: Table) -> bool:
+        known = self.tables.get(table.name, table)
+        return (self.target, self.epoch, known) == (context.target, context.epoch, table)
+
+
+_kept: list[_Kept] = []
+"""This process's session, if it has one."""
 
 
 @contextmanager
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
     """Kept for the next chunk: to connect and to ask for the table's shape takes as long as some thousand rows."""
-    key = (context.target, context.epoch, table)
-    known, session = _kept.pop("session", (None, None))
-    if session is not None and known != key:
-        session.close()
-        session = None
-    if session is None:
-        session = context.target.connect()
+    kept = _kept.pop() if _kept else None
+    if kept is not None and not kept.serves(context, table):
+        kept.session.close()
+        kept = None
+    if kept is None:
+        kept = _Kept(context.target, context.epoch, {}, context.target.connect())
     try:
-        yield session
+        yield kept.session
     except BaseException:
-        session.close()
+        kept.session.close()
         raise
-    _kept["session"] = key, session
+    _kept.append(replace(kept, tables={**kept.tables, table.name: table}))
 
 
 def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:

@@ -1,8 +1,8 @@
 """Which tables are read next, and how much of each.
 
 A chunk is to take half a second and no more memory than it has to, whatever its rows are like, so each one tells how
-large the next shall be. One job reads for about two seconds: the log waits for it, and a shorter one would pay more for
-its beginning than for its rows. It has four chunks for each slot that it runs on. Many small tables share one job;
+large the next shall be. One job reads for about three seconds: the log waits for it, and a shorter one would pay more
+for its beginning than for its rows. It has six chunks for each slot that it runs on. Many small tables share one job;
 of large ones only a few are open at a time, so that what was begun comes to its end.
 
 Large tables without a key come last: all others would wait for the one task that reads them.
@@ -24,12 +24,12 @@ _ENOUGH_ROWS = 10_000
 """Fewer rows than these do not make a slow chunk faster: what it takes then is the way there."""
 _UNKNOWN_ROWS = 2_000
 """Of a first chunk, where nobody knows how long rows are."""
-_CHUNKS_PER_SLOT = 4
+_CHUNKS_PER_SLOT = 6
 _LEAST_WEIGHT = 1 / 16
 """What a table costs that has next to no rows, in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
-_JOB_SECONDS = 2.0
+_JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
 """Fewer rows than these are not worth a request, where the rate is limited."""
 
