@@ -48,6 +48,9 @@ def load_chunk(
     """
     session.begin()
     try:
+        if clear:
+            # Two attempts side by side would not see each other's rows, and both would stay.
+            session.lock_checkpoint(task, source, 0)
         _demand_time(session.hold(task, source), task, source, epoch, low, table)
         if clear:
             session.clear(table.name)
