@@ -18,9 +18,11 @@ from pidts.apply import TargetSession
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged
 from pidts.apply.target_rows import narrowed
 from pidts.copy import read_keys
-from pidts.model import Position, Table
+from pidts.model import Kind, Position, Table
 from pidts.plan.copying import KeyValues
 from pidts.source import SourceConfig
+
+_LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,10 @@ def read_extras(
     """Look at up to `limit` keys of the target."""
     narrow = narrowed(table, ())
     place = None if after is None else _unpacked(str(after[0]))
-    keys = target.read_rows(narrow, after=place, limit=limit).select(list(table.identity))
-    last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit else ""
+    # Labels are ordered by their numbers and compared as text: such keys are read all at once.
+    at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
+    keys = target.read_rows(narrow, after=place, limit=None if at_once else limit).select(list(table.identity))
+    last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
     chunk = read_keys(config, narrow, keys)
     absent = keys.slice(0, 0) if chunk.stale else _absent(target, narrow, keys, chunk.rows.select(keys.column_names))
     return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
