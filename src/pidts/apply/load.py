@@ -23,6 +23,7 @@ What holds when it breaks off at each point:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import pyarrow as pa
 
@@ -46,22 +47,22 @@ def load_chunk(
 
     `clear` removes all rows of the table first. After an error the session is to be closed.
     """
-    session.begin()
-    try:
-        if clear:
-            # Two attempts side by side would not see each other's rows, and both would stay.
-            session.lock_checkpoint(task, source, 0)
-        _demand_time(session.hold(task, source), task, source, epoch, low, table)
-        if clear:
-            session.clear(table.name)
-        if not all(session.load(table, rows) for rows in batches):
+    # Two attempts that clear the table side by side would not see each other's rows, and both would stay.
+    alone = session.ddl_lock(task, f"{source} copy of {table.name}") if clear else nullcontext()
+    with alone:
+        session.begin()
+        try:
+            _demand_time(session.hold(task, source), task, source, epoch, low, table)
+            if clear:
+                session.clear(table.name)
+            if not all(session.load(table, rows) for rows in batches):
+                session.rollback()
+                return False
+        except BaseException:
             session.rollback()
-            return False
-    except BaseException:
-        session.rollback()
-        raise
-    session.commit()
-    return True
+            raise
+        session.commit()
+        return True
 
 
 def _demand_time(held: list[Checkpoint], task: str, source: str, epoch: int, low: Lsn | None, table: Table) -> None:
