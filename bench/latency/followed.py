@@ -1,7 +1,9 @@
-"""A task that follows one database of a source, as these benches run it."""
+"""A task that follows one database of a source, as these benches run it, and where."""
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import time
 from pathlib import Path
@@ -43,3 +45,14 @@ def task_file(name: str, source: Server, target: Server, folder: Path) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(task))
     return path
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+    }

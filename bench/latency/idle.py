@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from followed import task_file, wait_for_batch
+from followed import machine, task_file, wait_for_batch
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -135,17 +134,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
     return parser.parse_args()
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

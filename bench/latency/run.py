@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import platform
 import re
 import shutil
 import signal
@@ -30,7 +28,7 @@ from typing import Any
 
 import psycopg
 import pymysql
-from followed import task_file, wait_for_batch
+from followed import machine, task_file, wait_for_batch
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -181,17 +179,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--keep-log", type=Path, help="copy what the run has told to this file")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
     return parser.parse_args()
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

@@ -41,18 +41,22 @@ def load_chunk(
     table: Table,
     batches: Iterable[pa.Table],
     *,
+    batch: int | None = None,
     clear: bool = False,
 ) -> bool:
     """All rows in one transaction, which is committed here; False and nothing where one of them is there already.
 
-    `clear` removes all rows of the table first. After an error the session is to be closed.
+    `batch` is the number of the batch that asked for the rows: on a source where nothing happens the next one stands at
+    the same place of the log. `clear` removes all rows of the table first. After an error the session is to be closed.
     """
     # Two attempts that clear the table side by side would not see each other's rows, and both would stay.
     alone = session.ddl_lock(task, f"{source} copy of {table.name}") if clear else nullcontext()
     with alone:
         session.begin()
         try:
-            _demand_time(session.hold(task, source), task, source, epoch, low, table)
+            held = session.hold(task, source)
+            _demand_time(held, task, source, epoch, low, table)
+            _demand_asked(held, source, batch, table)
             if clear:
                 session.clear(table.name)
             if not all(session.load(table, rows) for rows in batches):
@@ -79,3 +83,9 @@ def _demand_time(held: list[Checkpoint], task: str, source: str, epoch: int, low
             where=Where(source=source, table=str(table.name)),
             todo="Nothing: they are read again",
         )
+
+
+def _demand_asked(held: list[Checkpoint], source: str, batch: int | None, table: Table) -> None:
+    if batch is not None and any(checkpoint.batch > batch for checkpoint in held):
+        what = "the request that these rows were read for has been settled without them"
+        raise Transient("chunk-too-late", what, where=Where(source=source, table=str(table.name)))

@@ -164,17 +164,10 @@ def _load(
     """Whether they are on the target now, and the seconds without those for connecting."""
     task, source = context.task, context.source.source_id
     with _session(context, table) as session:
-
-        def in_time() -> Iterator[pa.Table]:
-            # In the open transaction, which holds them. Where nothing happens on the source the next batch stands at
-            # the same place, and only its number says that the request is settled.
-            if any(one.batch > piece.batch for one in session.checkpoints(task, source)):
-                what = "the request that these rows were read for has been settled without them"
-                raise Transient("chunk-too-late", what, where=Where(source=source, table=str(table.name)))
-            yield from batches
-
         began = time.monotonic()
-        is_loaded = load_chunk(session, task, source, context.epoch, low, table, in_time(), clear=clear)
+        is_loaded = load_chunk(
+            session, task, source, context.epoch, low, table, batches, batch=piece.batch, clear=clear
+        )
         return is_loaded, time.monotonic() - began
 
 

@@ -41,8 +41,8 @@ def next_limit(chunk: StagedChunk, limits: Limits) -> int:
         return asked
     by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
     by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
-    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), by_bytes, asked * _GROWTH)
-    return max(1, min(limits.least_rows, int(by_bytes)), min(int(wanted), limits.most_rows))
+    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), asked * _GROWTH, limits.most_rows)
+    return max(1, int(min(max(wanted, limits.least_rows), by_bytes)))
 
 
 def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:

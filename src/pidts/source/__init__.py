@@ -8,9 +8,10 @@ from pidts.source.block import Block, Shape
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
 from pidts.source.dump import BinlogStream
 from pidts.source.failures import StructureChanged
+from pidts.source.finding import Finding, demand, login_finding
 from pidts.source.log_proof import event_at, gtids_before
 from pidts.source.position import binary_logs, log_end, position, settled
-from pidts.source.prechecks import Finding, check_source, demand, login_finding
+from pidts.source.prechecks import check_source
 from pidts.source.replica import replica_id
 from pidts.source.rows import highest_key, last_key, select_rows
 from pidts.source.structures import (

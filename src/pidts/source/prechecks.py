@@ -10,14 +10,12 @@ from pidts.login import Mode
 from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
-from pidts.source.finding import Finding, demand, login_finding
+from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
 from pidts.source.position import binary_logs, log_end
 from pidts.source.replica import replica_ids
 from pidts.source.row_images import row_images
 from pidts.source.structures import quoted_table, system_versioned
-
-__all__ = ["Finding", "check_source", "demand", "login_finding"]
 
 _BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}

@@ -1,8 +1,10 @@
-"""Whether values of one type survive in a column of another."""
+"""Whether values of one type survive in a column of another; what is said of a table that does not fit."""
 
 from __future__ import annotations
 
-from pidts.model import ColumnType, Kind
+from collections.abc import Sequence
+
+from pidts.model import ColumnType, Halted, Kind, TableName, Where
 
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -25,3 +27,13 @@ def loss(source: ColumnType, found: ColumnType) -> str | None:
     if source.kind in _FLOATS and (found.is_integer or found.kind is Kind.DECIMAL):
         return "digits"
     return None
+
+
+def unfit(name: TableName, problems: Sequence[str]) -> Halted:
+    """Rows of the source cannot be written to this table."""
+    return Halted(
+        "target-shape",
+        f"the target's table does not fit: {'; '.join(problems)}",
+        where=Where(table=str(name)),
+        todo="Change the target's table to what the source has, or drop it and copy it anew",
+    )

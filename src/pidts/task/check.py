@@ -11,7 +11,8 @@ from pathlib import Path
 from pidts.apply import TargetSession, can_be_version
 from pidts.model import PidtsError, Position, Table, TableName
 from pidts.source.connection import connect, variables
-from pidts.source.prechecks import Finding, check_source, demand
+from pidts.source.finding import Finding, demand
+from pidts.source.prechecks import check_source
 from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
+from pidts.target.fit import unfit
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.exact import is_collated
 from pidts.target.mysql.server import Server
@@ -69,12 +70,7 @@ class Plans:
         found = self._shape(table.name)
         problems = ["there is no such table"] if found is None else found.misfits(table)
         if found is None or problems:
-            raise Halted(
-                "target-shape",
-                f"the target's table does not fit: {'; '.join(problems)}",
-                where=Where(table=str(table.name)),
-                todo="Change the target's table to what the source has, or drop it and copy it anew",
-            )
+            raise unfit(table.name, problems)
         computed = {column.name.lower() for column in found.table.columns if column.generated}
         written = tuple(column for column in table.columns if column.name.lower() not in computed)
         named = [name for name in table.identity if name.lower() in computed]

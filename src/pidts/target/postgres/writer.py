@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
+from pidts.target.fit import unfit
 from pidts.target.postgres.arrays import Element, parameter
 from pidts.target.postgres.encode import UnrealDates, nul_in_text
 from pidts.target.postgres.errors import Refused
@@ -67,12 +68,7 @@ class Writer:
         shape = self._shape(table.name)
         problems = ["there is no such table"] if shape is None else shape.misfits(table)
         if shape is None or problems:
-            raise Halted(
-                "target-shape",
-                f"the target's table does not fit: {'; '.join(problems)}",
-                where=Where(table=str(table.name)),
-                todo="Change the target's table to what the source has, or drop it and copy it anew",
-            )
+            raise unfit(table.name, problems)
         self._known[table.name] = made = statements(table, shape)
         return made
 
