@@ -58,8 +58,8 @@ _GRACE_SECONDS = 3.0
 """So long everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
 """So long a run that is to end waits for a DDL that is still running; the next run goes on with it."""
-_CANCEL_SECONDS = 0.1
-"""So often a run that is to end looks for a copy to break off."""
+_LOOK_SECONDS = 0.1
+"""So often a run that is to end looks for a copy to break off, and a batch that has not begun looks for that end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class TaskStream:
         A copy is broken off. A DDL that goes on for longer is left to itself; the next run finds it in the journal.
         """
         self._closing = True
-        while not self._busy.acquire(timeout=_CANCEL_SECONDS):
+        while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
         try:
             if self._query is not None:
@@ -161,14 +161,28 @@ class TaskStream:
         self._relay.close()
 
     def _batch(self, slices: DataFrame, batch_id: int) -> None:
-        with self._busy:
-            if self._closing or self._failure is not None:
-                return
-            try:
-                self._run(slices, *self._planned_end(batch_id))
-            except Exception as error:
-                self._failure = error
-                raise
+        if not self._begins():
+            return
+        try:
+            self._run(slices, *self._planned_end(batch_id))
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            self._busy.release()
+
+    def _begins(self) -> bool:
+        """Whether there is a batch to do; then the lock is held.
+
+        Whoever closes has it, and waits for Spark's thread: the one that waits here.
+        """
+        while not self._busy.acquire(timeout=_LOOK_SECONDS):
+            if self._closing:
+                return False
+        if self._closing or self._failure is not None:
+            self._busy.release()
+            return False
+        return True
 
     def _planned_end(self, batch_id: int) -> tuple[PlanState, float]:
         """From the query's own log, which Spark writes before it calls us: the data frame would cost a job to ask.
