@@ -78,6 +78,14 @@ need_mariadb_binlog() {
   command -v mariadb-binlog >/dev/null || install 'mariadb-binlog' mariadb-client
 }
 
+# It alters tables of the sources in a test; Perl and its driver come along.
+need_pt_online_schema_change() {
+  command -v pt-online-schema-change >/dev/null || try_install percona-toolkit || {
+    [ "${CI:-}" != true ] || stop 'percona-toolkit could not be installed; in CI it must be there.'
+    say '* percona-toolkit could not be installed: the tests with pt-online-schema-change will be SKIPPED.'
+  }
+}
+
 has_postgres() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
     { command -v initdb >/dev/null && command -v postgres >/dev/null; }

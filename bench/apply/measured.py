@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import operator
-import os
-import platform
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+sys.path.append(str(Path(__file__).parents[1]))
+
+from machine import machine
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
@@ -36,16 +37,3 @@ def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *place
 def told(result: dict[str, Any]) -> dict[str, Any]:
     print(json.dumps(result), flush=True)
     return result
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -21,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import pyarrow as pa
 from logs import Log, write
 
 from pidts.binlog import MAGIC, LogWalker, decode_slice, iter_raw
 from pidts.binlog.table_map import TableMap
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import machine  # noqa: E402 - beside the benches
 
 
 def ours(log: Log, kernel: str, times: int) -> dict[str, Any]:
@@ -75,19 +76,6 @@ def _bytes(batches: list[Any]) -> int:
     return sum(batch.rows.get_total_buffer_size() for batch in batches)
 
 
-def machine() -> dict[str, Any]:
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    return {
-        "cpu": cpu.partition(":")[2].strip(),
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "numba": numba.__version__,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="of the sysbench table; a fifth in the others")
@@ -99,7 +87,11 @@ def main() -> None:
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    result: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "logs": {}}
+    result: dict[str, Any] = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine() | {"numba": numba.__version__},
+        "logs": {},
+    }
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.logs or Path(scratch)
         for log in kept(folder, options.rows):

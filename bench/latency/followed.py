@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,9 @@ from typing import Any
 import yaml
 
 from pidts.sandbox import Server
+
+# Whoever imports this finds what all benches share.
+sys.path.append(str(Path(__file__).parents[1]))
 
 
 def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
@@ -45,14 +47,3 @@ def task_file(name: str, source: Server, target: Server, folder: Path) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(task))
     return path
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-    }

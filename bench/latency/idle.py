@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from followed import machine, task_file, wait_for_batch
+from followed import task_file, wait_for_batch
+from machine import machine
 
 from pidts import sandbox
 from pidts.sandbox import Server

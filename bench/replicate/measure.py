@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import shutil
 import statistics
@@ -31,6 +30,10 @@ from workloads import Log
 from pidts import sandbox
 from pidts.relay import RelayReader
 from pidts.sandbox import Server
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from machine import machine
 
 _OPTIONS = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=512M", "--max-allowed-packet=1G")
 _COMMITS = 300
@@ -91,12 +94,6 @@ def parsed() -> argparse.Namespace:
 def told(result: dict[str, Any]) -> dict[str, Any]:
     print(json.dumps(result), flush=True)
     return result
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {"cpu": model, "cores": os.cpu_count(), "load": os.getloadavg(), "python": platform.python_version()}
 
 
 @contextmanager

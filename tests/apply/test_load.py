@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply import load_chunk
+from pidts.apply import Asked, load_chunk
 from pidts.model import Checkpoint, Column, ColumnType, Fenced, Key, Kind, Lsn, Table, TableName, Transient
 from pidts.reduce import Counts, NetChange
 from pidts.target import ValuesTarget
@@ -59,15 +59,16 @@ def test_wherever_it_breaks_all_rows_are_in_or_none_and_nothing_stays_held(point
             raise kind("gone", "gone") if kind is Transient else kind
 
     target.store.hook = hook
+    asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
     with pytest.raises(kind):
-        load_chunk(target.connect(), "t", "s", start.epoch, start.lsn, TABLE, [ROWS])
+        load_chunk(target.connect(), asked, TABLE, [ROWS])
     there = len(target.store.content(TABLE.name))
     assert there == (5 if point == "commit:after" else 0)
     delete(target, 3, 101)
     again = target.connect()
     with pytest.raises(Transient, match="chunk-too-late"):
-        load_chunk(again, "t", "s", start.epoch, start.lsn, TABLE, [ROWS])
-    assert load_chunk(again, "t", "s", start.epoch, Lsn(0, 1, 101), TABLE, [ROWS]) is not bool(there)
+        load_chunk(again, asked, TABLE, [ROWS])
+    assert load_chunk(again, replace(asked, low=Lsn(0, 1, 101)), TABLE, [ROWS]) is not bool(there)
 
 
 STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]), max_size=12)
@@ -93,7 +94,7 @@ def test_a_row_that_the_log_removed_is_never_brought_back(steps):
         elif asleep and step in ("load", "late"):
             its_epoch, low, rows = asleep.pop(0 if step == "late" else -1)
             try:
-                load_chunk(target.connect(), "t", "s", its_epoch, Lsn(0, 1, low), TABLE, [rows])
+                load_chunk(target.connect(), Asked("t", "s", its_epoch, 0, Lsn(0, 1, low)), TABLE, [rows])
             except (Fenced, Transient):
                 assert its_epoch != epoch or low < place
     assert not gone & {key for (key,) in target.store.content(TABLE.name)}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
 from pidts.model import Checkpoint, Halted, Lsn, Op, Table, TableName, Transient
+from pidts.rules import EventFilter, FilterRule, Rules
 from pidts.target import ValuesTarget
 
 from .made import PLAIN, UNIQUE, Change, batch_of, minimal
@@ -35,6 +37,19 @@ def test_full_images_without_a_version_read_nothing():
     assert unguarded.upserts.num_rows == 1
     with pytest.raises(AssertionError, match="read_rows"):
         prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
+
+
+def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():
+    session: Any = Deaf()
+    last: Change = (Op.UPDATE, {"id": 2, "a": 7, "b": "x", "u": 2}, {"id": 2, "a": 9, "b": "x", "u": 2})
+    changes = batch_of(UNIQUE, [last, NEW])  # row 2 had u=1 before a change that was dropped
+    for schema, deletes in (("crm", []), ("shop", [{"id": 1}, {"id": 2}])):
+        dropping = Rules(events=EventFilter((FilterRule(schema, "", ("delete",), (), "Ignore"),)))
+        (change,) = prepared(session, [changes], ApplyRules(source="s", filters=dropping))
+        assert change.deletes.to_pylist() == deletes
+    routed = replace(changes, upstream=TableName("shop_1", "t"))
+    (change,) = prepared(session, [routed], ApplyRules(source="s", filters=dropping))
+    assert change.deletes.to_pylist() == [], "the filter is for the source's name"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pidts.binlog.events import EventType
 from pidts.binlog.table_map import TableMap
 from pidts.model import ChangeBatch, Column, ColumnType, Kind, Op, Table, TableName
 from pidts.sandbox import Server
-from pidts.source import Session, SourceConfig, connect, log_end, read_structures, select_rows
+from pidts.source import Session, SourceConfig, connect, log_end, read_structures, select_range
 
 from .all_types import as_text
 from .random_tables import RandomTable
@@ -85,7 +85,7 @@ class RoundTrip:
             name = TableName(self.schema, f"t{number}")
             query = _query(name, table)
             shown = [self.run(query)]
-            copied = select_rows(self._session, structures[name], None, 100)
+            copied = select_range(self._session, structures[name], None, None)
             for update in updates:
                 self.run(update)
             shown.append(self.run(query))

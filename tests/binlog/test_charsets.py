@@ -18,7 +18,7 @@ import pytest
 
 from pidts.binlog import charsets
 from pidts.model import Halted, TableName
-from pidts.source import SourceConfig, connect, read_structures, select_rows
+from pidts.source import SourceConfig, connect, read_structures, select_range
 
 WIDE = ("big5", "gbk", "gb2312", "gb18030", "euckr", "sjis", "cp932", "ujis", "eucjpms", "ucs2", "utf16", "utf16le")
 UTF = {"utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}  # fmt: skip
@@ -156,5 +156,5 @@ def test_bytes_without_a_character_name_table_and_column(mysql_like, database, r
     with closing(connect(config)) as session:
         table = read_structures(session, lambda found: found == name)[name]
         with pytest.raises(Halted, match=f"column words has bytes that are no {charset} text") as caught:
-            select_rows(session, table, None, 1)
+            select_range(session, table, None, None)
     assert (caught.value.code, caught.value.where.table) == ("undecodable-text", str(name))

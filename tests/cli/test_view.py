@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
 from pidts.cli import view
-from pidts.model import Lsn, Position
+from pidts.model import Halt, Lsn, Position, TableName
 from pidts.task.progress import Progress, TableProgress
 
 COPYING = Progress(
@@ -34,6 +36,17 @@ def test_a_line_tells_everything() -> None:
         "shop: copy; rows 1 inserted, 2 updated, 3 deleted, 45000 copied; 1234 rows/s; lag 0.2 s; "
         "at bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
+
+
+def test_halted_tables_are_named_in_both() -> None:
+    halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="[too] long")
+    progress = replace(COPYING, halted=(halt,))
+    assert "; halted shop.a: [target-refused] [too] long (at " in view.line(progress)
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(view.picture(progress))
+    assert "halted  shop.a: [target-refused] [too] long" in shown.get()
+    assert progress.to_json()["halted"] == [halt.to_json()]
 
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
@@ -82,5 +95,6 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
         "seconds": 12.0,
         "locked_rows": 0,
         "refetched": 0,
+        "halted": [],
         "cause": None,
     }

@@ -8,6 +8,7 @@ more what it has in its hands.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.apply import Committer, DdlRunner, SchemaChange
-from pidts.apply.load import load_chunk
+from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.decoding import absent, copied
@@ -115,7 +116,7 @@ class Task:
         self.joining: dict[TableName, Way] = {}
         self.has_joined = self.slow_ddl = False
         self.loaded = self.waited = self.refused = 0
-        self.zombies: list[Callable[[], bool]] = []
+        self.zombies: list[Callable[[], object]] = []
         copy = {name: self._begun(server.structures[name], way) for name, way in tables.items()}
         self.first = Checkpoint(
             task="t", source="s", worker=0, lsn=server.received, copy=PlanState(server.received, copy).copy_json()
@@ -176,6 +177,7 @@ class Task:
                 self._write(plan, committer, Commit(workers.checkpoints, moved.checkpoints))
                 for due in set(end.dues) - running.keys() - done:
                     running[due] = self._schema_change(due, end)
+                self.batch = moved.checkpoints[0].batch
                 for request in plan.read:
                     staged[request] = self._read(request)
                 state, workers = end, moved
@@ -334,7 +336,7 @@ class Task:
             found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
             self._go_on()
             rows, begin = rows + found.num_rows, cut
-            if request.way is Way.REPAIR or not self._load(low_here, table, [found]):
+            if request.way is Way.REPAIR or not self._load(low_here, table, found):
                 waiting += found.num_rows
                 kept.append(found)
         self.loaded, self.waited = self.loaded + rows - waiting, self.waited + waiting
@@ -355,15 +357,34 @@ class Task:
         )
 
     def _read_whole(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
-        found = self.server.rows(request.table)
+        """By one attempt or two: either may be the first to load, either is heard, and both may wake up once more."""
+        attempts = [self._whole_attempt(table, low)]
+        if self.chance.random() < 0.5 and self._fits(table):
+            attempts.append(self._whole_attempt(table, self.server.received))
+        self.zombies += attempts
+        told = [attempt() for attempt in self.chance.sample(attempts, len(attempts))]
+        begin, high, rows = json.loads(self.chance.choice(told))
+        return StagedChunk(request, Lsn.parse(high), rows, None, None, is_last=True, low=Lsn.parse(begin))
+
+    def _whole_attempt(self, table: Table, low: Lsn) -> Callable[[], str]:
+        """With a snapshot in its hands."""
+        found = self.server.rows(table.name)
         self._go_on()
-        high = self.server.received
+        told = json.dumps([str(low), str(self.server.received), len(found)])
         self._go_on()
-        rows = pa.Table.from_pylist(found, schema=table.arrow)
-        half = rows.num_rows // 2
-        if not self._load(low, table, [rows.slice(0, half), rows.slice(half)], clear=True):
-            raise AssertionError("rows without a key never collide")
-        return StagedChunk(request, high, rows.num_rows, None, None, is_last=True, low=low)
+        rows, half = pa.Table.from_pylist(found, schema=table.arrow), len(found) // 2
+        asked = Asked("t", "s", self.epoch, self.batch, low)
+
+        def attempt() -> str:
+            session = self.target.connect()
+            try:
+                answer = load_whole(session, asked, table, [rows.slice(0, half), rows.slice(half)], lambda: told)
+            finally:
+                session.close()
+            assert answer is not None, "rows without a key never collide"
+            return answer
+
+        return attempt
 
     def _read_extras(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         session = self.target.connect()
@@ -380,15 +401,15 @@ class Task:
         high = self.server.received
         return StagedChunk(request, high, len(found), last, None, is_last=is_last, low=low, waiting=gone.num_rows)
 
-    def _load(self, low: Lsn, table: Table, rows: list[pa.Table], *, clear: bool = False) -> bool:
-        attempt = partial(self._attempt, self.epoch, low, table, rows, clear=clear)
+    def _load(self, low: Lsn, table: Table, rows: pa.Table) -> bool:
+        attempt = partial(self._attempt, Asked("t", "s", self.epoch, self.batch, low), table, rows)
         self.zombies.append(attempt)
         return attempt()
 
-    def _attempt(self, epoch: int, low: Lsn, table: Table, rows: list[pa.Table], *, clear: bool) -> bool:
+    def _attempt(self, asked: Asked, table: Table, rows: pa.Table) -> bool:
         session = self.target.connect()
         try:
-            return load_chunk(session, "t", "s", epoch, low, table, rows, clear=clear)
+            return load_chunk(session, asked, table, [rows])
         finally:
             session.close()
 

@@ -26,7 +26,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply import Committer, keyed
+from pidts.apply import ApplyRules, Committer, keyed
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.parts import Stretch
@@ -310,7 +310,9 @@ class Run:
         watched = session.watched(history.structure)
         session.close()
         begin = sum(history.end(number) <= min(c.lsn for c in checkpoints) for number in range(len(history.states) - 1))
-        with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None) as committer:
+        merged = frozenset({history.structure.name}) if history.shards > 1 else frozenset()
+        rules = ApplyRules(source="s", merged=merged)
+        with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None, rules=rules) as committer:
             while begin < len(history.transactions):
                 end = min(len(history.transactions), begin + self.chance.randrange(1, 6))
                 moved = [replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1) for c in checkpoints]

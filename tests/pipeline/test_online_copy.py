@@ -375,6 +375,25 @@ def test_rows_of_a_table_without_a_key_are_read_again_until_nothing_happens_mean
     target.forget()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_the_one_that_counts(seed):
+    """Its rows and the place of the log that goes with them: any other place has a change twice, or never."""
+    chance = random.Random(seed)
+    server, target = Server([BAG]), new_target()
+    row = {"id": 0, "slot": 0, "value": 0}
+    server.insert(BAG.name, row, row)
+
+    def between() -> None:
+        if chance.random() < 0.3 and len(server.rows(BAG.name)) < 9:
+            server.insert(BAG.name, row)
+
+    task = Task(server, target, {BAG.name: Way.NEW}, between=between, chance=chance)
+    task.run()
+    task.run()
+    assert task.content(BAG.name) == server.rows(BAG.name)
+    target.forget()
+
+
 def test_a_repair_removes_what_the_source_has_not_and_mends_the_rest():
     server, target = Server([FIXED]), new_target()
     server.insert(FIXED.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))

@@ -166,6 +166,15 @@ def test_where_a_window_was_too_long_for_rows_that_wait_less_is_read():
     assert asked[1:] == [(2000, 1), (1000, 1), (500, 1), (500, 1)]
 
 
+def test_where_a_batch_was_full_before_the_window_of_rows_that_wait_has_ended_less_is_read():
+    limits = replace(LIMITS, chunk_rows=2000, copy_bytes=250)
+    reading = plan(PlanState(START, {ORDERS: CopyState(limit=4000)}), [], limits=limits)
+    after = plan(reading, log("rrrrrrr"), staged(reading, high=5), limits=limits)
+    assert (offset(after.lsn), after.settled, after.reading, after.copy[ORDERS].limit) == (3, (), (), 2000)
+    (request,) = plan(replace(after, lsn=at(7)), [], limits=limits).reading
+    assert (request.limit, request.parts) == (2000, 1)
+
+
 def test_what_is_loaded_is_settled_however_long_its_window_is():
     reading = plan(copying(), [])
     limits = replace(LIMITS, copy_bytes=250)

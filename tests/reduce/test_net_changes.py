@@ -233,7 +233,7 @@ def merged(table: Table, *changes: tuple[int, Any]) -> NetChange:
     for shard, name in enumerate(SHARDS):
         mine = [place for place, (its, _) in enumerate(changes) if its == shard]
         parts.append(ChangeBatch(table, whole.rows.take(pa.array(mine, pa.int64())), name))
-    (one,) = net_changes(parts)
+    (one,) = net_changes(parts, merged=[table.name])
     return one
 
 
@@ -269,13 +269,24 @@ def test_a_row_that_moves_to_another_table_and_gives_up_a_unique_value_is_remove
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
 
 
+def test_a_table_with_one_source_is_not_merged_under_whatever_name_it_lands() -> None:
+    whole = batch(TWO, (N, None, (1, 1)), (D, (1, 1), None), (Op.ABSENT, (2, None), None))
+    (routed,) = net_changes([replace(whole, upstream=SHARDS[0])])
+    assert rows(routed.deletes) == [(1,), (2,)], (
+        "a chunk of the copy may have brought the one, a repair found the other"
+    )
+    (part_of_many,) = net_changes([replace(whole, upstream=SHARDS[0])], merged=[TWO.name])
+    assert (1,) not in rows(part_of_many.deletes), "it may be another's row"
+
+
 def test_each_of_two_merged_tables_has_its_own_unique_keys_watched() -> None:
     one, two = table(INT, INT), table(INT, INT, unique=["b"])
     (found,) = net_changes(
         [
             ChangeBatch(one, batch(one, (U, (1, 1), (1, 5))).rows, SHARDS[0]),
             ChangeBatch(two, batch(two, (N, None, (2, 1))).rows, SHARDS[1]),
-        ]
+        ],
+        merged=[one.name],
     )
     assert rows(found.deletes) == [(1,)]
 

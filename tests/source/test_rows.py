@@ -10,7 +10,8 @@ import pytest
 
 from pidts.model import Halted, Table, TableName, calendar
 from pidts.model.errors import Transient
-from pidts.source import Session, StructureChanged, last_key, query, read_structure, select_rows
+from pidts.source import Session, StructureChanged, highest_key, query, read_structure, select_range
+from pidts.source.rows import boundary
 
 
 def make(session: Session, database: str, columns: str, *inserts: str) -> Table:
@@ -30,7 +31,7 @@ def structure(session: Session, database: str) -> Table:
 def column(session: Session, database: str, kind: str, *values: str) -> pa.ChunkedArray:
     rows = ", ".join(f"({number}, {value})" for number, value in enumerate(values))
     table = make(session, database, f"id INT PRIMARY KEY, v {kind}", rows)
-    return select_rows(session, table, None, 100).column("v")
+    return select_range(session, table, None, None).column("v")
 
 
 def numbers(array: pa.ChunkedArray, kind: pa.DataType) -> list[Any]:
@@ -157,12 +158,15 @@ KEYS = [
 def test_pages_of_one_row_bring_every_row_once(mysql_like, open_session, database, columns, values):
     session = open_session(mysql_like)
     table = make(session, database, columns, values)
-    whole = select_rows(session, table, None, 100)
+    whole = select_range(session, table, None, None)
     pages, key = [], None
-    while (page := select_rows(session, table, key, 1)).num_rows:
-        pages.append(page)
-        key = last_key(page, table)
+    highest = highest_key(session, table)
+    while (end := boundary(session, table, key, 1, highest=highest)) is not None:
+        pages.append(select_range(session, table, key, end))
+        assert pages[-1].num_rows == 1
         assert len(pages) <= whole.num_rows
+        key = end
+    assert key == highest
     assert pa.concat_tables(pages).combine_chunks() == whole.combine_chunks()
     assert whole.num_rows == query(session, f"SELECT COUNT(*) FROM {database}.t")[0][0]
 
@@ -173,7 +177,8 @@ def test_paging_reads_by_the_key_and_not_the_whole_table(mysql_like, open_sessio
     table = make(session, database, "a INT, b VARCHAR(9) CHARACTER SET latin1, PRIMARY KEY (a, b)", values)
     query(session, f"ANALYZE TABLE {database}.t")
     query(session, "FLUSH STATUS")
-    assert select_rows(session, table, [100, "k1003"], 10).num_rows == 10
+    end = boundary(session, table, [100, "k1003"], 10, highest=None)
+    assert select_range(session, table, [100, "k1003"], end).num_rows == 10
     read = {name: int(value) for name, value in query(session, "SHOW SESSION STATUS LIKE 'Handler_read%'")}
     assert sum(read.values()) - read["Handler_read_rnd_next"] < 100
     assert read["Handler_read_rnd_next"] < 1500
@@ -183,7 +188,7 @@ def test_a_table_without_a_key_cannot_be_paged(mysql_like, open_session, databas
     session = open_session(mysql_like)
     table = make(session, database, "a INT")
     with pytest.raises(Halted) as refused:
-        select_rows(session, table, None, 10)
+        select_range(session, table, None, None)
     assert refused.value.code == "no-key"
 
 
@@ -193,16 +198,16 @@ def test_a_table_that_changed_is_told_apart(mysql_like, open_session, database):
     query(session, f"ALTER TABLE {database}.t MODIFY v VARCHAR(9)")
     query(session, f"UPDATE {database}.t SET v = 'two'")
     with pytest.raises(StructureChanged):
-        select_rows(session, table, None, 10)
+        select_range(session, table, None, None)
     query(session, f"ALTER TABLE {database}.t DROP v")
     with pytest.raises(StructureChanged):
-        select_rows(session, table, None, 10)
+        select_range(session, table, None, None)
 
 
 def test_the_session_stays_usable_after_a_page(mysql_like, open_session, database):
     session = open_session(mysql_like)
     table = make(session, database, "id INT PRIMARY KEY, v VARCHAR(9)", "(1, 'é')")
-    select_rows(session, table, None, 10)
+    select_range(session, table, None, None)
     assert query(session, f"SELECT v FROM {database}.t") == [("é",)]
 
 
@@ -211,5 +216,5 @@ def test_a_lost_connection_may_be_tried_again(mysql_like, open_session, database
     table = make(session, database, "id INT PRIMARY KEY")
     query(other, f"KILL {session.thread_id()}")
     with pytest.raises(Transient) as lost:
-        select_rows(session, table, None, 10)
+        select_range(session, table, None, None)
     assert lost.value.code == "source-lost"

@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import Kind, TableName
 from pidts.reduce import Counts, NetChange
-from pidts.source import read_structures, select_rows
+from pidts.source import read_structures, select_range
 from pidts.target import MySqlTarget
 
 DECLARED = {
@@ -36,7 +36,7 @@ def test_special_types_reach_a_target_of_the_same_kind(request, run_sql, kind, o
     try:
         connection = open_session(server)
         table = read_structures(connection, lambda name: name == TableName("special", "t"))[TableName("special", "t")]
-        rows = select_rows(connection, table, None, 9)
+        rows = select_range(connection, table, None, None)
         there = table.renamed(TableName("special", "copy"))
         session = MySqlTarget(server.host, server.port, server.user, server.password).connect()
         session.begin()

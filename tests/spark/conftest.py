@@ -162,6 +162,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
         workers: int = 1,
         pidts: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
+        instance: Mapping[str, Any] | None = None,
         **top: Any,
     ) -> Task:
         about: dict[str, Any] = {
@@ -187,6 +188,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
                     "block-allow-list": "ours",
                     "syncer-config-name": "global",
                     **({"meta": dict(meta)} if meta else {}),
+                    **(instance or {}),
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": list(schemas)}},

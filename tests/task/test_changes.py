@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from pidts.model import TableName
+from pidts.model import Column, ColumnType, Kind, Table, TableName
+from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.sandbox import Server
 from pidts.task import changes
-from pidts.task.changes import FileWatch, difference
+from pidts.task.changes import FileWatch, difference, moved
 from pidts.task.config import TaskConfig, load_task
 from pidts.task.takeover import Takeover
 from pidts.task.tracker import Tracker
@@ -28,6 +29,7 @@ mysql-instances:
   - source-id: s
     from: {{host: {source}, port: {source_port}, user: {source_user}, password: "{source_password}"}}
     block-allow-list: one
+    {instance}
 block-allow-list: {{one: {{do-tables: [{tables}]}}}}
 {extra}
 """
@@ -44,7 +46,12 @@ NOWHERE = {
     "source_password": "p",
     "tables": "{db-name: a, tbl-name: t}",
     "extra": "",
+    "instance": "",
 }
+
+
+def routes(*rules: RouteRule) -> Routes:
+    return Routes(rules)
 
 
 @pytest.fixture
@@ -71,6 +78,67 @@ def test_what_is_followed_and_how_much_at_once_is_taken_over(write: Callable[...
     assert found.waiting == ()
     assert found.config.allow(TableName("a", "u"))
     assert found.config.copy_rate == 100
+
+
+def test_rules_are_taken_over_by_their_own_keys(write: Callable[..., TaskConfig]) -> None:
+    running = write()
+    rules = """
+filters: {f: {schema-pattern: a, events: [delete], action: Ignore}}
+expression-filter: {e: {schema: a, table: t, insert-value-expr: "id < 0"}}
+routes: {r: {schema-pattern: a, target-schema: b}}
+syncers: {s: {batch: 10}}
+"""
+    named = "filter-rules: [f]\n    expression-filters: [e]\n    route-rules: [r]\n    syncer-config-name: s"
+    file = write(extra=rules, instance=named)
+    found = difference(running, file)
+    assert found.taken == ("filters", "expression-filter", "routes", "syncers.batch")
+    assert (found.config.rules, found.config.batch_rows) == (file.rules, 8_000)
+    moved_down = write(extra="\n" + rules, instance=named)
+    assert difference(file, moved_down).taken == (), "the lines that rules stand in are no change"
+
+
+def test_which_tables_are_of_online_schema_changes_does_not_change_under_way(write: Callable[..., TaskConfig]) -> None:
+    running = write()
+    found = difference(running, write(extra="online-ddl: false"))
+    assert (found.taken, found.waiting) == ((), ("online-ddl",))
+    assert not found.config.allow(TableName("a", "_t_gho"))
+
+
+def table(schema: str, name: str) -> Table:
+    return Table(TableName(schema, name), (Column("id", ColumnType(Kind.INT)),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (Rules(), Rules(), ""),
+        (Rules(), Rules(routes=routes(RouteRule("b", target_schema="x"))), ""),
+        (
+            Rules(),
+            Rules(routes=routes(RouteRule("a", "t", "x", "y"))),
+            "a.t has rows on the target by another route: a.t, and would have to land in x.y",
+        ),
+        (
+            Rules(routes=routes(RouteRule("a", "t", "x", "y"))),
+            Rules(routes=routes(RouteRule("a", "t", "x", "y", Extract("(.*)", "origin")))),
+            "a.t has rows on the target by another route: x.y, and would have to land in x.y with origin = 't'",
+        ),
+        # The same by other words.
+        (
+            Rules(routes=routes(RouteRule("a", "t", "x", "y"))),
+            Rules(routes=routes(RouteRule("a", "?", "x", "y"), RouteRule("b", "*", "z"))),
+            "",
+        ),
+        (
+            Rules(),
+            Rules(mappings=(ColumnMapping("a", "t", "id", "add prefix", ("x",)),)),
+            "a.t has rows on the target with values of another column mapping",
+        ),
+        (Rules(), Rules(mappings=(ColumnMapping("b", "t", "id", "add prefix", ("x",)),)), ""),
+    ],
+)
+def test_rows_that_are_on_the_target_stay_where_they_are(before: Rules, after: Rules, why: str) -> None:
+    assert moved(before, after, [table("a", "t"), table("c", "t")]) == why
 
 
 def test_where_things_are_waits_for_the_next_start(write: Callable[..., TaskConfig]) -> None:
@@ -157,6 +225,10 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
     write(**real, mode="incremental", tables=tables(database, "t"))
     assert look() is None
     assert "task-mode will count from the next start on" in told[-1]
+    both = "routes: {r: {schema-pattern: '*', target-schema: x}, s: {schema-pattern: '*', target-schema: y}}"
+    write(**real, tables=tables(database, "'*'"), extra=both, instance="route-rules: [r, s]")
+    assert look() is None
+    assert "2 routes fit" in told[-1]
     run_sql(postgres, f'DELETE FROM "{database}".full', database=database)
     write(**real, tables=tables(database, "'*'"))
     taken = look()

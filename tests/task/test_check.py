@@ -164,3 +164,18 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
         assert failed(write()) == {}
     finally:
         run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")
+
+
+def test_tables_that_look_like_those_of_online_schema_changes_are_told(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    for name in ("t", "_t_new", "_report_old"):
+        run_sql(mariadb, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
+    config = write()
+    (told,) = [finding for finding in check_task(config) if finding.item == "online_ddl"]
+    assert told.ok
+    assert f"{database}._report_old, {database}._t_new " in told.message
+    assert not [one for one in check_task(write(extra="online-ddl: false")) if one.item == "online_ddl"]
+    own = write(extra="shadow-table-rules: ['(.+)_shadow']\ntrash-table-rules: ['^_(report)_old$']")
+    (told,) = [finding for finding in check_task(own) if finding.item == "online_ddl"]
+    assert "_t_new" not in told.message

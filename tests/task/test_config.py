@@ -144,7 +144,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (replaced("user: app", "user: [app]"), "wrong-type", 3, "expected text, not a list"),
         (replaced("block-allow-list: shop", "block-allow-list: shopp"), "unknown-name", 7, "'shopp'"),
         (replaced("syncer-config-name: global", "syncer-config-name: globl"), "unknown-name", 8, "'globl'"),
-        (replaced('["~^shop_"]', '["~("]'), "bad-pattern", 9, "~("),
+        (replaced('["~^shop_"]', '["~("]'), "bad-pattern", 9, "is not understood"),
         (replaced('["~^shop_"]', "shop"), "wrong-type", 9, "a list, not text"),
         (replaced('["~^shop_"]', "[[a]]"), "wrong-type", 9, "expected text"),
         (replaced('{do-dbs: ["~^shop_"]}', "{do-tables: [{db-name: a}]}"), "missing-key", 9, "tbl-name"),
@@ -174,25 +174,14 @@ def test_a_wrong_value_is_told_with_its_line(load: Load, text: str, code: str, l
     [
         "is-sharding: true",
         "shard-mode: optimistic",
-        "routes: {r: {schema-pattern: a}}",
-        "filters: {f: {}}",
-        "expression-filter: {e: {}}",
-        "column-mappings: {m: {}}",
         "remove-meta: true",
         "collation_compatible: strict",
-        "shadow-table-rules: [x]",
     ],
 )
 def test_a_dm_key_that_would_change_the_rows_is_refused(load: Load, line: str) -> None:
     error = refused(load, TASK + line + "\n")
     assert (error.code, error.where.line, error.exit_code) == ("not-supported", 11, 2)
     assert error.what.startswith(f"{line.partition(':')[0]}: known DM key, not supported yet: ")
-
-
-@pytest.mark.parametrize("rules", ["route-rules: [r]", "filter-rules: [f]", "expression-filters: [e]"])
-def test_a_rule_that_an_instance_names_is_refused(load: Load, rules: str) -> None:
-    error = refused(load, replaced("    syncer-config-name", f"    {rules}\n    syncer-config-name"))
-    assert (error.code, error.where.line) == ("not-supported", 8)
 
 
 @pytest.mark.parametrize("where", ["host: 127.0.0.1, port: 5433", "host: 127.0.0.1, port: 3307"])
@@ -268,7 +257,7 @@ def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
     text = replaced(
         "{worker-count: 4}",
         "{worker-count: 4, batch: 100, queue-size: 1024, checkpoint-flush-interval: 30, compact: false, "
-        "multiple-rows: false}",
+        "multiple-rows: false, safe-mode-duration: 60s, max-retry: 3}",
     )
     text += dedent("""\
     timezone: Asia/Shanghai
@@ -277,13 +266,12 @@ def test_keys_without_an_effect_are_noted_with_their_line(load: Load) -> None:
     """)
     noted = [re.match(r"task\.yaml:(\d+): ([\w.-]+): \S", note) for note in load(text).notes]
     assert [(match[1], match[2].rpartition(".")[2]) for match in noted if match] == [
+        ("11", "timezone"),
         ("10", "compact"),
         ("10", "multiple-rows"),
-        ("10", "batch"),
-        ("10", "queue-size"),
         ("10", "checkpoint-flush-interval"),
-        ("11", "timezone"),
-        ("12", "meta-schema"),
+        ("10", "safe-mode-duration"),
+        ("10", "max-retry"),
         ("13", "clean-dump-file"),
     ]
 
@@ -305,16 +293,23 @@ def test_checks_may_be_ignored_by_name(load: Load) -> None:
     assert (error.where.line, error.todo) == (12, "Did you mean 'foreign_key'?")
 
 
-def test_a_named_block_that_nobody_uses_is_noted(load: Load) -> None:
-    notes = load(replaced("{global:", "{spare: {worker-count: 2}, global:")).notes
-    assert notes == ("task.yaml:10: syncers.spare: no effect: no instance uses it",)
+def test_settings_that_nobody_uses_are_refused_as_in_dm(load: Load) -> None:
+    error = refused(load, replaced("{global:", "{spare: {worker-count: 2}, global:"))
+    assert (error.code, error.where.line) == ("unused-name", 10)
+    assert "syncers.spare" in error.what
+    notes = load(replaced("{shop: {do", "{spare: {do-dbs: [x]}, shop: {do")).notes
+    assert notes == ("task.yaml:9: block-allow-list.spare: no effect: no instance uses it",), "DM takes that"
 
 
 def test_an_instances_own_values_go_before_the_named_ones(load: Load) -> None:
     own = replaced("    syncer-config-name: global", "    syncer-config-name: global\n    syncer: {worker-count: 2}")
     assert load(own).workers == 2
-    assert load(replaced("    syncer-config-name: global", "    syncer-thread: 8")).workers == 8
-    assert load(replaced("    syncer-config-name: global\n", "")).workers == 1
+    assert (
+        load(replaced("    syncer-config-name: global", "    syncer-config-name: global\n    syncer-thread: 8")).workers
+        == 8
+    )
+    without = replaced("    syncer-config-name: global\n", "").replace("syncers:", "mydumpers: {}\nloaders: {} # ")
+    assert load(without).workers == 1
 
 
 def test_options_of_the_dump_that_may_choose_rows_are_refused(load: Load) -> None:
@@ -436,7 +431,7 @@ def test_a_source_may_stand_in_dms_source_file_beside_the_task(load: Load) -> No
 def test_a_source_file_is_read_as_strictly(load: Load) -> None:
     for line, code in (
         ("enable-relay: false", None),
-        ("filters: [x]", "not-supported"),
+        ("filters: [x]", "wrong-type"),
         ("enable-gtdi: true", "unknown-key"),
     ):
         files = {"shop_yaml": dedent(SOURCE_FILE) + line}

@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from pidts.batch.workers import Workers
-from pidts.model import ConfigError, Fenced, Halted, Lsn, Table, TableName, Transient
+from pidts.model import ConfigError, Fenced, Halt, Halted, Lsn, PrecheckFailed, Table, TableName, Transient
 from pidts.plan import CopyState, Phase, PlanState, Way
 from pidts.relay import RelayReader
-from pidts.rules import AllowList
+from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb
+from pidts.schema.online_ddl import SHADOW, TRASH
 from pidts.source import connect, position
 from pidts.task import membership
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig, load_task
 from pidts.task.copying import Patterns
-from pidts.task.lost import explained, lost_log
+from pidts.task.lost import as_loss, explained, loses_log, lost_log
 from pidts.task.membership import Wanted
 from pidts.task.replicator_process import ReplicatorProcess
 from pidts.task.start import Begin, begin
@@ -55,7 +56,7 @@ class Task:
 
     def follow(self, *tables: str) -> None:
         pairs = tuple((self.schema, table) for table in tables)
-        self.config = replace(self.config, allow=AllowList(do_tables=pairs))
+        self.config = replace(self.config, rules=Rules(allow=AllowList(do_tables=pairs)))
 
     def start(self, resync: Patterns = None, **wanted: Any) -> Begin:
         if not self.replicators:
@@ -115,6 +116,15 @@ def task(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_s
     made = make_task(tmp_path, mariadb, postgres, database, run_sql)
     yield made
     made.stop()
+
+
+def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(task: Task) -> None:
+    task.make("t", "5, 5")
+    with pytest.raises(PrecheckFailed, match="it has rows on the target already") as caught:
+        task.start()
+    assert "TRUNCATE" in caught.value.todo
+    task.there(f'TRUNCATE "{task.schema}".t')
+    task.start()
 
 
 def test_a_table_that_the_rules_let_pass_joins_behind_what_was_applied(task: Task) -> None:
@@ -262,6 +272,29 @@ def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> Non
         task.start(resync=())
 
 
+def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.follow("t", "u")
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
+    task.sql("INSERT INTO u VALUES (1, 1), (2, 2)", "ALTER TABLE u ADD b INT", "UPDATE u SET a = 3 WHERE id = 2")
+    halt = Halt(tables=(task.name("u"),), lsn=task.state().lsn, code="target-refused", what="no")
+    with closing(target_of(task.config).connect()) as target:
+        target.halts.tell(task.config.name, "s", halt)
+    with pytest.raises(Halted, match="lacks column b"):
+        task.start(resync=("*.u",))
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    begun = task.start(resync=("*.u",))
+    (name,) = begun.joined
+    assert name == task.name("u")
+    assert [column.name for column in begun.structures[name].columns] == ["id", "a", "b"]
+    state = task.state()
+    since = state.copy[name].since
+    assert since is not None
+    assert since > state.lsn, "what the log had up to now is left out"
+    assert (state.copy[name].way, state.at(name)) == (Way.REPAIR, state.lsn)
+
+
 @pytest.fixture
 def purged(tmp_path: Path, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
     """A task whose relay is gone, and whose source has purged the log behind its checkpoint."""
@@ -358,7 +391,9 @@ def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
             time.sleep(0.05)
     task.stop()
     begins = relay_begin(task)
-    assert task.start(resync=()).notes[-1].startswith("the relay begins behind")
+    found_out = Halted("relay-purged", "the file is gone")
+    assert loses_log(found_out)
+    assert task.start(resync=(), lost=as_loss(found_out)).notes[-1].startswith("the relay begins behind")
     assert relay_begin(task) == begins
     assert task.state().lsn >= begins
 
@@ -384,3 +419,32 @@ def test_a_new_position_that_was_not_remembered_is_asked_for_again(
     assert loss.keeps_relay
     task.start(resync=())
     assert {one.way for one in task.state().copy.values()} == {Way.REPAIR, Way.NEW}
+
+
+def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)", "CREATE TABLE _t_new LIKE t", "CREATE TABLE _u_gho LIKE u")
+    task.sql("ALTER TABLE _t_new ADD b INT", "CREATE TABLE _t_old (id INT)", "CREATE TABLE _x_new (id INT)")
+
+    def remembered() -> dict[str, list[str]]:
+        with closing(target_of(task.config).connect()) as target:
+            found = target.shadows.load(task.config.name, "s")
+        assert not any(shadow.complete for shadow in found.values())
+        return {n.name: [c.name for c in one.structure.columns] for n, one in found.items() if one.structure}
+
+    def follow(*tables: str) -> None:
+        task.follow(*tables)
+        allow = replace(task.config.allow, shadow=SHADOW, trash=TRASH)
+        task.config = replace(task.config, rules=Rules(allow=allow))
+
+    follow("t")
+    task.start()
+    assert remembered() == {"_t_new": ["id", "a", "b"]}
+    assert task.structures() == {"t"}
+    follow("t", "u")
+    task.sql("ALTER TABLE _u_gho ADD c INT")
+    assert task.start().joined == (task.name("u"),)
+    assert remembered() == {"_t_new": ["id", "a", "b"], "_u_gho": ["id", "a", "c"]}
+    # The swap is not applied yet: the table that is there now is followed all the same, and need not join again.
+    task.sql("RENAME TABLE t TO _t_del, _t_new TO t", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
+    follow("t", "u", "v")
+    assert task.start().joined == ()

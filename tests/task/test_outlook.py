@@ -68,3 +68,59 @@ def test_a_plan_names_types_statements_sizes_and_what_is_refused(
     shown = capsys.readouterr().out
     assert f"create  {database}.orders  about 2 rows, key (id)" in shown
     assert "refused: it lacks column amount" in shown
+
+
+def test_a_plan_names_rules_where_tables_land_and_what_is_added(
+    task: Path, database: str, mariadb: Server, run_sql: RunSql, capsys: Output
+) -> None:
+    run_sql(mariadb, "CREATE TABLE part_7 (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, "CREATE TABLE part_8 (id INT PRIMARY KEY)", database=database)
+    rules = f"""\
+    route-rules: [plain, parts, orders, taken]
+    filter-rules: [no-drops]
+    expression-filters: [tests]
+routes:
+  plain:
+    schema-pattern: "{database}"
+    table-pattern: plain
+    target-schema: other
+    target-table: copy
+    extract-table: {{table-regexp: "(pl)", target-column: origin}}
+  parts: {{schema-pattern: "{database}", table-pattern: "part_*", target-schema: other, target-table: part}}
+  orders: {{schema-pattern: "*", table-pattern: orders, target-table: o, extract-source: {{source-regexp: "(.*)", target-column: NOTE}}}}
+  taken: {{schema-pattern: "{database}", target-schema: "{database}"}}
+filters: {{no-drops: {{schema-pattern: "*", events: [drop table], action: Ignore}}}}
+expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-expr: "a > 1"}}}}
+"""
+    task.write_text(task.read_text().replace("block-allow-list: {one", f"{rules}block-allow-list: {{one"))
+    assert run_command(["plan", str(task), "--json"]) == 3
+    told = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
+
+    plain = told["plain"]
+    assert (plain["way"], plain["target"]) == ("create", "other.copy")
+    assert [(rule["map"], rule["name"]) for rule in plain["rules"]] == [
+        ("routes", "plain"),
+        ("filters", "no-drops"),
+        ("expression-filter", "tests"),
+    ]
+    assert plain["columns"][-1] == {
+        "name": "origin",
+        "source_type": "",
+        "target_type": "varchar(255)",
+        "value": "pl",
+    }
+    assert any('"other"."copy"' in statement for statement in plain["statements"])
+
+    assert (told["orders"]["way"], told["orders"]["target"]) == ("refused", f"{database}.o")
+    assert "which the table has itself" in told["orders"]["problems"][0]
+    assert told["part_7"]["beside"] == [f"{database}.part_7", f"{database}.part_8"]
+    assert told["part_8"]["way"] == "create"
+    assert plain["beside"] == [f"{database}.plain"]
+    assert [rule["name"] for rule in told["taken"]["rules"]] == ["taken", "no-drops"]
+
+    assert run_command(["plan", str(task)]) == 3
+    shown = capsys.readouterr().out
+    assert f"create  {database}.plain -> other.copy" in shown
+    assert "extracted 'pl'" in shown
+    assert f"rows of {database}.part_7, {database}.part_8 land there together" in shown
+    assert "filters no-drops: Ignore drop table" in shown

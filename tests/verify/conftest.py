@@ -49,15 +49,15 @@ class Pair:
         with closing(connect(source_config(self.config))) as session:
             return read_structures(session, self.config.allow)
 
-    def copy(self) -> None:
-        """Create the tables on the target, with the rows that the source has now."""
+    def copy(self, *, made: bool = False) -> None:
+        """Create the tables on the target, unless they are there, with the rows that the source has now."""
         with (
             closing(connect(source_config(self.config))) as source,
             closing(target_of(self.config).connect()) as target,
         ):
             target.prepare_meta()
             for table in read_structures(source, self.config.allow).values():
-                for statement in target.create_statements(table).statements:
+                for statement in () if made else target.create_statements(table).statements:
                     target.execute(statement)
                 for rows in stream_rows(source, table):
                     deletes = rows.select(list(table.identity or rows.column_names)).slice(0, 0)

@@ -209,6 +209,21 @@ def test_a_table_without_a_key_is_equal_to_what_is_on_its_way(seed: int) -> None
     assert (found.tables[0].missing, found.tables[0].extra) == (0, 0)
 
 
+def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_found_once_the_log_rests() -> None:
+    bag = table(INT, INT, key=0)
+    rows = {n: (n, 0) for n in range(5)}
+
+    def meanwhile(world: World) -> None:
+        if world.questions.count("target.all") == 1 and world.questions[-1] == "target.all":
+            world.write(9, (9, 0))  # the target has it, and the source was read before
+            world.apply(1)
+        if world.questions.count("source.all") == 2:
+            world.target.pop(3, None)
+
+    found = run(World(bag, dict(rows), dict(rows), tick=meanwhile, sums=False))
+    assert (found.tables[0].missing, found.tables[0].extra, found.equal) == (1, 0, False)
+
+
 def verdict(kind: ColumnType, one: Any, two: Any, normals: Normals) -> set[str]:
     """The columns in which two rows differ."""
     three = table(INT, kind, INT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,16 +11,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from pidts.cli.comparison import SourceRows, compare_task, target_rows
-from pidts.cli.repair import repaired
+from pidts.cli.flight import TaskFlight
+from pidts.cli.repair import Repairs, repaired
 from pidts.cli.verify import verified
+from pidts.model import Checkpoint, Lsn, Position
+from pidts.relay import Origin, RelayWriter
+from pidts.rules import ColumnMapping, EventFilter, FilterRule, Rules
 from pidts.sandbox import Server
-from pidts.source import connect
+from pidts.source import connect, event_at, log_end, server_info
 from pidts.task.compose import source_config, target_of
-from pidts.verify import Report, Span, Sum
+from pidts.verify import Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -60,6 +66,53 @@ def test_servers_agree_on_the_sum_of_equal_rows(
     assert there == here
     assert there is not None
     assert there.rows == 61
+
+
+ONLY_THERE = (
+    ("dt", "DATETIME", "timestamp(6)", "'2024-02-29 12:34:56'", "'2024-02-29 12:34:56.7'"),
+    (
+        "dtm",
+        "DATETIME(3)",
+        "timestamp(6)",
+        "'2024-02-29 12:34:56.700'",
+        "'2024-02-29 12:34:56.7000001'::timestamp(6) + interval '1 us'",
+    ),
+    ("ts", "TIMESTAMP", "timestamptz(6)", "'2024-02-29 12:34:56'", "'2024-02-29 12:34:56.000001+00'"),
+    ("tm", "TIME", "interval(6)", "'-12:34:56'", "'-12:34:56.7'"),
+    ("tmm", "TIME(3)", "interval(6)", "'-12:34:56.700'", "'-12:34:56.700001'"),
+    ("moment", "DATETIME(3)", "timestamp(3)", "'0001-01-01 00:00:00.5'", "'0001-01-01 00:00:00.5 BC'"),
+    ("day", "DATE", "date", "'0001-01-01'", "'0001-01-01 BC'"),
+    ("six", "INET6", "inet", "'2001:db8::1'", "'2001:db8::1/64'"),
+    ("four", "INET4", "inet", "'10.0.0.1'", "'10.0.0.1/24'"),
+    ("labels", "SET('a','b')", "text[]", "'a'", "'{a,NULL}'"),
+    ("list", "SET('a','b')", "text[]", "'a,b'", "'{\"a,b\"}'"),
+    ("none", "SET('a','b')", "text[]", "''", "'{\"\"}'"),
+)
+"""What a column made by hand on PostgreSQL can hold, and the source's cannot: its type, its value, the target's."""
+
+
+def test_what_only_the_target_can_hold_is_no_value_of_the_source(
+    pair_of: MakePair, mariadb: Server, postgres: Server
+) -> None:
+    pair = pair_of(mariadb, postgres)
+    schema = pair.config.name
+    for name, kind, made, value, _ in ONLY_THERE:
+        pair.on_source(
+            f"CREATE TABLE {name}_ (id INT PRIMARY KEY, v {kind})", f"INSERT INTO {name}_ VALUES (1, {value})"
+        )
+        pair.on_target(
+            f"CREATE SCHEMA IF NOT EXISTS {schema}", f"CREATE TABLE {schema}.{name}_ (id INT PRIMARY KEY, v {made})"
+        )
+    pair.copy(made=True)
+    report = compare_task(pair.config)
+    assert (told(report), report.equal) == (set(), True)
+    assert all(there == here for there, here in sums(pair))
+    for name, _, _, _, other in ONLY_THERE:
+        pair.on_target(f"UPDATE {schema}.{name}_ SET v = {other}")
+    assert not any(there == here for there, here in sums(pair))
+    assert told(compare_task(pair.config)) == {(f"{name}_", "different") for name, *_ in ONLY_THERE}
+    repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    assert compare_task(pair.config).equal
 
 
 def told(report: Report) -> set[tuple[str, str]]:
@@ -123,6 +176,76 @@ def test_a_key_in_another_case_is_a_difference_and_is_repaired(
     repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
     assert pair.run_sql(pair.target, f"SELECT k, n FROM {pair.config.name}.t ORDER BY k") == [("a", 1), ("b", 1)]
     assert compare_task(pair.config).equal
+
+
+def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pair.copy()
+    pair.on_target(f"DELETE FROM {pair.config.name}.t")
+    (table,) = pair.tables().values()
+    rows = table.arrow.empty_table().from_pylist([{"id": 1, "u": 1}, {"id": 2, "u": 2}], table.arrow)
+    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2)
+    stop = threading.Event()
+    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+        work = Repairs(pair.config, target, TaskFlight(pair.config, source, target), stop, print, apply=True)
+        stop.set()
+        with pytest.raises(Stopped):
+            work.differ(table, settled)
+        assert target.count(table.name) == 0
+        stop.clear()
+        assert work.differ(table, settled)
+        assert target.count(table.name) == 2
+
+
+def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    name, relay = pair.config.name, pair.config.relay
+    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+        target.prepare_meta()
+        far = Checkpoint(task=name, source="one", worker=0, lsn=Lsn(3, 900, 4))
+        target.claim(name, "one", 1, far)
+        flight = TaskFlight(pair.config, source, target)
+        assert flight.place() < far.lsn
+        format_event = event_at(source_config(pair.config), Position(log_end(source).file, 4))
+        for server, change_no in (("another", 5), (server_info(source).identity, 6)):
+            shutil.rmtree(relay, ignore_errors=True)
+            with closing(RelayWriter.open(relay, "one")) as writer:
+                writer.begin(Origin(server, "bin", change_no), Lsn(change_no, 1, 4), "")
+                writer.start_segment(format_event)
+            assert (flight.change_no, flight.place() > far.lsn) == (6, True)
+
+
+def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    name = pair.config.name
+    for table in ("kept", "mapped", "plain"):
+        pair.on_source(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)"
+        )
+    pair.copy()
+    pair.on_source("DELETE FROM kept WHERE id = 1", "DELETE FROM plain WHERE id = 1")
+    rules = Rules(
+        allow=pair.config.allow,
+        events=EventFilter((FilterRule(name, "kept", ("delete",), (), "Ignore"),)),
+        mappings=(ColumnMapping(name, "mapped", "n", "partition id", ("1", "", "")),),
+    )
+    config = replace(pair.config, rules=rules)
+    found = {one.table.name: one for one in compare_task(config).tables}
+    assert [(one, report.extra, report.filtered) for one, report in sorted(found.items())] == [
+        ("kept", 1, True),
+        ("mapped", 0, False),
+        ("plain", 1, False),
+    ]
+    assert "column n is mapped" in found["mapped"].problem
+    repaired(config, "", apply=True, stop=threading.Event(), show=print)
+    assert f"{name}.kept is left alone" in capsys.readouterr().err
+    rows = {table: len(pair.run_sql(pair.target, f"SELECT id FROM {name}.{table}")) for table in found}
+    assert rows == {"kept": 2, "mapped": 2, "plain": 1}
 
 
 def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(

@@ -3,8 +3,8 @@
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
 from pidts.apply.complete import keyed
-from pidts.apply.ddl import DdlRunner, SchemaChange
-from pidts.apply.load import load_chunk
+from pidts.apply.ddl import DdlRunner, OrderChanged, SchemaChange
+from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.retry import Retry
@@ -12,8 +12,10 @@ from pidts.apply.versions import can_be_version
 
 __all__ = [
     "ApplyRules",
+    "Asked",
     "Committer",
     "DdlRunner",
+    "OrderChanged",
     "Outcome",
     "Retry",
     "SchemaChange",
@@ -22,6 +24,7 @@ __all__ = [
     "can_be_version",
     "keyed",
     "load_chunk",
+    "load_whole",
     "prepared",
     "settle",
 ]

@@ -31,6 +31,13 @@ So:
 5. Look at the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and
    comes here again. After: the journal says so.
 
+**An order of an operator** about the change is given beforehand or while it fails, and stands in a table of the target.
+The commit that begins the journal with what was ordered marks the order as taken, if it still stands. Crash before:
+nothing happened, and whoever comes next reads the order that stands then. After: the journal says how far it is. So a
+journal that was begun otherwise is begun anew by an order that was not taken, and steps that it had made stay made.
+What an order runs leaves no structure that could be foreseen: a step of it that was broken off and left a trace counts
+as made, and one that left none is run again.
+
 A run that was taken over in the middle of this keeps the lock until its statement has ended, and the new run waits for
 it in step 1; the old one is refused in step 5, and the new one finds the change made. Rows never wait for any of this.
 """
@@ -38,7 +45,8 @@ it in step 1; the old one is refused in step 5, and the new one finds the change
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -47,7 +55,19 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
-from pidts.model import DdlJournal, DdlState, Halted, Lsn, Table, TableName, Transient, Where
+from pidts.model import (
+    DdlJournal,
+    DdlOrder,
+    DdlState,
+    Halted,
+    Lsn,
+    OrderKind,
+    Shadow,
+    Table,
+    TableName,
+    Transient,
+    Where,
+)
 from pidts.schema import CreateTable, CreateTableLike, Statement
 
 _log = structlog.get_logger(__name__)
@@ -59,14 +79,43 @@ _Answer = TypeVar("_Answer")
 class SchemaChange:
     """A statement of the source's log and what it does; `before` and `after` go by the names on the target."""
 
-    statement: Statement
+    statement: Statement | None
+    """None: nothing of it is to run, it is only put on record."""
     text: str
     """As the source ran it, for the journal and for messages."""
     before: Mapping[TableName, Table | None]
     after: Mapping[TableName, Table | None]
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     """What the change leaves on the source, by the source's names, for the target's record."""
+    shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
+    """What it leaves of online schema changes that are under way; None forgets."""
     executed_at: int = 0
+    order: DdlOrder | None = None
+    """What an operator wants to be run instead, or before it."""
+
+    def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
+        """What is run, but for what an order puts in front of it."""
+        match self.order:
+            case DdlOrder(kind=OrderKind.SKIP):
+                return ()
+            case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
+                return statements
+            case _:
+                return tuple(rendered())
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """What an order puts in front of it."""
+        return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether `after` is what the target has in the end."""
+        return self.order is None or self.order.kind is OrderKind.REVERT
+
+
+class OrderChanged(Exception):
+    """An order was given, or another one, since it was read: read it again."""
 
 
 class DdlRunner:
@@ -92,8 +141,16 @@ class DdlRunner:
         """Whether the target has the change that stands at this Lsn."""
         return self._attempts(lambda session: self._journal_says_done(session, lsn))
 
+    def order(self, lsn: Lsn) -> DdlOrder | None:
+        """What an operator wants to be done about it."""
+        return self._attempts(lambda session: session.halts.order(self._task, self._source, lsn))
+
+    def shadows(self) -> dict[TableName, Shadow]:
+        """What is remembered of online schema changes that are under way."""
+        return self._attempts(lambda session: session.shadows.load(self._task, self._source))
+
     def run(self, change: SchemaChange, lsn: Lsn) -> Outcome:
-        """Make the change that stands at this Lsn.
+        """Make the change that stands at this Lsn; what it is refused for names a table of it.
 
         ALREADY is never said of what this very call did, whatever became of the connection.
         """
@@ -132,9 +189,14 @@ class DdlRunner:
             return Outcome.ALREADY
         session.begin()
         self._begun = True
-        rendered = tuple(self._render(session, change))
-        for sql in rendered:
-            session.execute(sql)
+        self._take(session, change)
+        with _about(change):
+            for sql in change.first:
+                session.execute(sql)
+            rendered = change.own(lambda: self._render(session, change))
+            for sql in rendered:
+                session.execute(sql)
+            rendered = (*change.first, *rendered)
         journal = DdlJournal(
             task=self._task,
             source=self._source,
@@ -156,10 +218,12 @@ class DdlRunner:
         if journal is not None and journal.state is DdlState.DONE:
             return Outcome.ALREADY
         self._begun = True
-        resumed = journal is not None
-        if journal is None:
+        anew = change.order is not None and not change.order.taken
+        resumed = journal is not None and not anew
+        if journal is None or anew:
             # Without the checkpoint's lock, for which batches would wait: this may look through a whole table.
-            rendered = tuple(self._render(session, change))
+            with _about(change):
+                rendered = change.first or change.own(lambda: self._render(session, change))
             journal = DdlJournal(
                 task=self._task,
                 source=self._source,
@@ -172,30 +236,54 @@ class DdlRunner:
             )
             session.begin()
             self._check_epoch(session)
+            self._take(session, change)
             session.write_journal(journal)
             session.commit()
         guessed = False
-        while journal.step < len(journal.rendered):
-            if resumed and journal.before != _fingerprints(session, tables):
-                guessed = True
-            else:
-                session.execute(journal.rendered[journal.step])
-            resumed = False
-            journal = replace(journal, step=journal.step + 1, before=_fingerprints(session, tables), epoch=self._epoch)
-            if journal.step < len(journal.rendered):
-                session.begin()
-                session.write_journal(journal)
-                session.commit()
-        if guessed:
-            _must_fit(session, change)
+        while True:
+            while journal.step < len(journal.rendered):
+                if resumed and journal.before != _fingerprints(session, tables):
+                    guessed = True
+                else:
+                    with _about(change):
+                        session.execute(journal.rendered[journal.step])
+                resumed = False
+                done, before = journal.step + 1, _fingerprints(session, tables)
+                journal = replace(journal, step=done, before=before, epoch=self._epoch)
+                if journal.step < len(journal.rendered):
+                    self._note(session, journal)
+            if not change.first or journal.rendered != change.first:
+                break
+            # What an order puts in front may decide how the change itself is said.
+            with _about(change):
+                own = change.own(lambda: self._render(session, change))
+            if not own:
+                break
+            journal = replace(journal, rendered=(*journal.rendered, *own))
+            self._note(session, journal)
+        if guessed and change.is_foreseen:
+            with _about(change):
+                _must_fit(session, change)
         session.begin()
         self._finish(session, change, journal)
         return Outcome.APPLIED
+
+    def _note(self, session: TargetSession, journal: DdlJournal) -> None:
+        session.begin()
+        session.write_journal(journal)
+        session.commit()
+
+    def _take(self, session: TargetSession, change: SchemaChange) -> None:
+        """In the open transaction."""
+        order = change.order
+        if order is not None and not order.taken and not session.halts.take(self._task, self._source, order):
+            raise OrderChanged
 
     def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> None:
         """In the open transaction, which ends here."""
         self._check_epoch(session)
         session.save_structures(self._task, self._source, journal.lsn, change.structures)
+        session.shadows.save(self._task, self._source, change.shadows)
         session.write_journal(replace(journal, state=DdlState.DONE, before={}))
         session.commit()
 
@@ -211,6 +299,8 @@ class DdlRunner:
 
     def _render(self, session: TargetSession, change: SchemaChange) -> Sequence[str]:
         statement = change.statement
+        if statement is None:
+            return ()
         if isinstance(statement, CreateTable | CreateTableLike) and not statement.or_replace:
             table = change.after.get(statement.table)
             if table is not None and table == change.before.get(statement.table):
@@ -220,10 +310,22 @@ class DdlRunner:
                 if problems:
                     raise _shape(table.name, problems)
                 return ()
-        rendered = session.ddl_statements(change.statement, change.before, change.after, change.executed_at)
+        rendered = session.ddl_statements(statement, change.before, change.after, change.executed_at)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
         return rendered.statements
+
+
+@contextmanager
+def _about(change: SchemaChange) -> Iterator[None]:
+    """What is refused in here is refused for the change's own tables; trouble with the journal is not."""
+    try:
+        yield
+    except Halted as error:
+        if not error.where.table:
+            named = change.structures or {**change.before, **change.after}
+            error.where = replace(error.where, table=", ".join(map(str, sorted(named))))
+        raise
 
 
 def _fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:

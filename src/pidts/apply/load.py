@@ -6,9 +6,11 @@ these rows. Loaded any later, a row that the log removed would be back for good:
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
-So the loading transaction holds the checkpoints of all workers: it sees them as they are, and none of them moves before
-it ends. Many chunks hold them side by side. `low` is None where rows are not tied to places of the log: none of the
-table's changes is carried while its rows are copied, which the planner sees to.
+On a source where nothing happens the batch that settles the rows stands where the one stood that asked for them, so no
+worker may have a later batch than that, either.
+
+The loading transaction holds the checkpoints of all workers: it sees them as they are, and none of them moves before it
+ends. Many chunks hold them side by side.
 
 What holds when it breaks off at each point:
 
@@ -18,74 +20,105 @@ What holds when it breaks off at each point:
    again either way; where its rows are in, that is a conflict, and they are reduced with the log of their window.
 3. A task that was taken over wakes up with rows in its hands: it finds another epoch, or checkpoints behind `low`,
    under the very lock under which it would load, and loads nothing.
+
+Rows without a key have no conflict that would tell them apart, so a table without one is loaded once for each batch
+that asks for it, by whoever comes first. In the same transaction it says so on the target, with what it has to tell. An
+attempt that comes later takes that for its own result: it may have read an older snapshot, or a newer one, than the one
+by which the planner goes. Attempts wait for each other; one would not see what another has not committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from pidts.apply.checkpoint import fenced
 from pidts.apply.port import TargetSession
-from pidts.model import Checkpoint, Fenced, Lsn, Table, Transient, Where
+from pidts.model import Fenced, Lsn, Table, Transient, Where
 
 
-def load_chunk(
-    session: TargetSession,
-    task: str,
-    source: str,
-    epoch: int,
-    low: Lsn | None,
-    table: Table,
-    batches: Iterable[pa.Table],
-    *,
-    batch: int | None = None,
-    clear: bool = False,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """For whom rows were read, and when."""
+
+    task: str
+    source: str
+    epoch: int
+    batch: int
+    """The number of the batch that asked for them."""
+    low: Lsn
+
+
+def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table]) -> bool:
     """All rows in one transaction, which is committed here; False and nothing where one of them is there already.
 
-    `batch` is the number of the batch that asked for the rows: on a source where nothing happens the next one stands at
-    the same place of the log. `clear` removes all rows of the table first. After an error the session is to be closed.
+    After an error the session is to be closed.
     """
-    # Two attempts that clear the table side by side would not see each other's rows, and both would stay.
-    alone = session.ddl_lock(task, f"{source} copy of {table.name}") if clear else nullcontext()
-    with alone:
+    session.begin()
+    try:
+        _demand_time(asked, table, _held(session, asked, table))
+        if not all(session.load(table, rows) for rows in batches):
+            session.rollback()
+            return False
+    except BaseException:
+        session.rollback()
+        raise
+    session.commit()
+    return True
+
+
+def load_whole(
+    session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], told: Callable[[], str]
+) -> str | None:
+    """The same with all rows of a table, in the place of those that are there; None where two of them collide.
+
+    Gives what `told` gave when they were in, which may have been at an earlier attempt.
+    """
+    task, source = asked.task, asked.source
+    mark = f"{asked.epoch}/{asked.batch} "
+    with session.ddl_lock(task, f"{source} copy of {table.name}"):
         session.begin()
         try:
-            held = session.hold(task, source)
-            _demand_time(held, task, source, epoch, low, table)
-            _demand_asked(held, source, batch, table)
-            if clear:
-                session.clear(table.name)
+            furthest = _held(session, asked, table)
+            known = session.loaded(task, source, table.name)
+            if known.startswith(mark):
+                session.rollback()
+                return known.removeprefix(mark)
+            _demand_time(asked, table, furthest)
+            session.clear(table.name)
             if not all(session.load(table, rows) for rows in batches):
                 session.rollback()
-                return False
+                return None
+            answer = told()
+            session.note_loaded(task, source, table.name, mark + answer)
         except BaseException:
             session.rollback()
             raise
         session.commit()
-        return True
+        return answer
 
 
-def _demand_time(held: list[Checkpoint], task: str, source: str, epoch: int, low: Lsn | None, table: Table) -> None:
+def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
+    """Where the furthest worker stands, which none of them leaves before the transaction ends."""
+    held = session.hold(asked.task, asked.source)
     if not held:
-        raise Fenced("fenced", f"task {task} has no workers on this target", where=Where(source=source))
+        raise Fenced("fenced", f"task {asked.task} has no workers on this target", where=Where(source=asked.source))
     for checkpoint in held:
-        if checkpoint.epoch != epoch:
-            raise fenced(checkpoint, epoch)
-    furthest = max(checkpoint.lsn for checkpoint in held)
-    if low is not None and furthest > low:
-        raise Transient(
-            "chunk-too-late",
-            f"rows were read when the log was at {low}, and the target is at {furthest} by now",
-            where=Where(source=source, table=str(table.name)),
-            todo="Nothing: they are read again",
-        )
+        if checkpoint.epoch != asked.epoch:
+            raise fenced(checkpoint, asked.epoch)
+    if any(checkpoint.batch > asked.batch for checkpoint in held):
+        raise _too_late(asked, table, "the request that these rows were read for has been settled without them")
+    return max(checkpoint.lsn for checkpoint in held)
 
 
-def _demand_asked(held: list[Checkpoint], source: str, batch: int | None, table: Table) -> None:
-    if batch is not None and any(checkpoint.batch > batch for checkpoint in held):
-        what = "the request that these rows were read for has been settled without them"
-        raise Transient("chunk-too-late", what, where=Where(source=source, table=str(table.name)))
+def _demand_time(asked: Asked, table: Table, furthest: Lsn) -> None:
+    if furthest > asked.low:
+        what = f"rows were read when the log was at {asked.low}, and the target is at {furthest} by now"
+        raise _too_late(asked, table, what)
+
+
+def _too_late(asked: Asked, table: Table, what: str) -> Transient:
+    where = Where(source=asked.source, table=str(table.name))
+    return Transient("chunk-too-late", what, where=where, todo="Nothing: they are read again")

@@ -11,19 +11,71 @@ Rules that hold for every method:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, Rendered, Table, TableName, Tombstone
+from pidts.model import Checkpoint, DdlJournal, DdlOrder, Halt, Lsn, Rendered, Shadow, Table, TableName, Tombstone
 from pidts.reduce import NetChange
 from pidts.schema import Statement
 
 
+class HaltRecord(Protocol):
+    """What a target remembers of tables that wait for an operator, and of the orders about schema changes.
+
+    Writing is part of the open transaction, where there is one.
+    """
+
+    def halts(self, task: str, source: str) -> list[Halt]:
+        """What stands still, as far as it was told."""
+
+    def tell(self, task: str, source: str, halt: Halt) -> None:
+        """Insert or overwrite."""
+
+    def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
+        """These are over; without names, all."""
+
+    def orders(self, task: str, source: str) -> list[DdlOrder]:
+        """All that were ever given, in the order of the log."""
+
+    def order(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+        """The one about the change at this place."""
+
+    def give(self, task: str, source: str, order: DdlOrder) -> None:
+        """In the place of an earlier one, with the next number."""
+
+    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+        """False where it does not stand any more; else nobody changes it before the transaction ends."""
+
+
+class ShadowRecord(Protocol):
+    """What a target remembers of online schema changes that are under way, by the source's names.
+
+    Writing is part of the open transaction, where there is one.
+    """
+
+    def load(self, task: str, source: str) -> dict[TableName, Shadow]:
+        """All of them."""
+
+    def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
+        """Insert or overwrite; None forgets."""
+
+    def begin(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
+        """These and no others."""
+
+
 class TargetSession(Protocol):
     """One connection to a target."""
+
+    @property
+    def halts(self) -> HaltRecord:
+        """What waits for an operator, and the operator's orders."""
+
+    @property
+    def shadows(self) -> ShadowRecord:
+        """Online schema changes that are under way."""
 
     @property
     def transactional_ddl(self) -> bool:
@@ -78,6 +130,12 @@ class TargetSession(Protocol):
 
     def clear(self, name: TableName) -> None:
         """Remove all rows of a table, in the open transaction."""
+
+    def loaded(self, task: str, source: str, name: TableName) -> str:
+        """What `note_loaded` was told last of this table; empty where it never was, or an earlier task was."""
+
+    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+        """Remember how a table was loaded as a whole, in the open transaction."""
 
     def structure(self, name: TableName) -> Table | None:
         """The table as it is on the target: names, nullability and keys are exact, types are the nearest ones."""

@@ -8,6 +8,9 @@ Of a table whose full copy is not done the target may hold rows as they are only
 `pidts.plan.copying`: then every row that the log changes is removed before it is written, and where a batch does not
 bring the log as far as such rows are, those that have a unique value of a written row give way. Of a table that is
 repaired nobody knows what the target holds: its rows give way, and no version there is newer than what was copied.
+Where a filter drops changes, the target has not what the source had before a change either:
+
+    u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
 What holds when it breaks off: nothing is written here but tombstones, and they belong to the transaction of their rows.
 A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks anew.
@@ -16,7 +19,7 @@ A crash before the COMMIT leaves neither, one behind it both, and the next attem
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +36,7 @@ from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.plan import CopyState, Way
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.identity import identities
+from pidts.rules import Rules
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +51,10 @@ class ApplyRules:
     safe: bool = False
     safe_until: Lsn | None = None
     """Changes up to here may have been applied before the task began."""
+    merged: frozenset[TableName] = frozenset()
+    """Tables of the target that are made of several of the source's."""
+    filters: Rules = field(default_factory=Rules)
+    """What the task leaves out of the changes: the target's rows of such tables need not be what the source had."""
 
 
 def prepared(
@@ -80,7 +88,8 @@ def prepared(
         whole.append(full)
     safe = _is_safe(batches, rules)
     changes = []
-    for change in net_changes(whole, watched, copies):
+    filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
+    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged):
         name = change.table.name
         found = verdicts.pop(name, [])
         written = _with_present(change, watched[name], found)

@@ -37,7 +37,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
-from pidts.plan import CopyState, PlanState
+from pidts.plan import CopyState, PlanState, Way
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -111,7 +111,7 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Tables whose full copy is not done by this batch, by the names that its rows have."""
+    """Tables of the source whose full copy is not done by this batch, by the names that its rows have."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 
@@ -153,8 +153,16 @@ class _Work:
             # Arrow keeps what it has freed, for arrays of the same size; those of the next part have other sizes.
             pa.default_memory_pool().release_unused()
 
+    def _landed(self, changes: Iterable[ChangeBatch]) -> Mapping[TableName, CopyState]:
+        """Copies by the target's names; of several that make one table, the one that asks for the most care."""
+        copies = sorted(
+            ((batch.table.name, self._copying[batch.origin]) for batch in changes if batch.origin in self._copying),
+            key=lambda found: (found[1].way is Way.REPAIR, found[1].ahead),
+        )
+        return dict(copies)
+
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
-        for change in prepared(session, part.changes, self._rules, self._copying):
+        for change in prepared(session, part.changes, self._rules, self._landed(part.changes)):
             self.counts += change.counts
             yield change
 
@@ -163,6 +171,6 @@ def _behind(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
     rows = batch.rows
     newer = pc.or_(
         pc.is_in(rows["op"], value_set=_READ),
-        pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(floor(batch.table.name).to_bytes(), pa.binary())),
+        pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(floor(batch.origin).to_bytes(), pa.binary())),
     )
     return batch if pc.all(newer).as_py() else replace(batch, rows=rows.filter(newer))

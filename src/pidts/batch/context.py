@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
 from pidts.model import ChangeBatch, Table, TableName
 from pidts.reduce import buckets, watched_columns
+from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
@@ -37,9 +39,12 @@ class JobContext:
     split_rows: int | None = None
     """`pidts.split-transactions`: larger transactions are committed in parts."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """What the target's own keys have watched; only where several workers must know it."""
+    """What the target's own keys have watched, by the target's names; only where several workers must know it."""
 
-    rules: ApplyRules = field(default_factory=ApplyRules)
+    rules: Rules = field(default_factory=Rules)
+    """Which changes are taken, and where they land: `structures` are the source's, the target has them as landed."""
+
+    writing: ApplyRules = field(default_factory=ApplyRules)
     """What the task asks of its writing."""
 
     copy_threads: int = 4
@@ -57,9 +62,18 @@ class JobContext:
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         return sha256(repr(watched).encode()).hexdigest()[:16] if watched else ""
 
+    def merges(self, name: TableName) -> bool:
+        """Whether another table of the source lands where this one does."""
+        there = self.rules.landed_name(name)
+        return any(other != name and self.rules.landed_name(other) == there for other in self.structures)
+
     def committer(self) -> Committer:
         """A connection of its own to the target."""
-        return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=self.rules)
+        landed = Counter(map(self.rules.landed_name, self.structures))
+        merged = frozenset(name for name, count in landed.items() if count > 1)
+        return Committer(
+            self.target, self.task, self.source.source_id, self.epoch, rules=replace(self.writing, merged=merged)
+        )
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:

@@ -38,11 +38,15 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
         for place, batch in enumerate(chain.from_iterable(map(_cut, batches))):
             yield from _deal(context, batch, first + place)
     elif pointer.write is not None:
-        table = context.structures[pointer.write.table]
-        meaning = absent if pointer.write.phase is Phase.EXTRAS else copied
+        name = pointer.write.table
+        table = context.structures[name]
+        lands = context.rules.landed(table)
+        upstream = None if lands is table else name
         for rows in staged_rows(context.staging, pointer.write):
-            for batch in meaning(table, rows):
-                yield from _deal(context, batch, Blob.COPIED)
+            # Keys that the source has not were read on the target.
+            is_absent = pointer.write.phase is Phase.EXTRAS
+            for batch in absent(lands, rows) if is_absent else copied(lands, context.rules.rows(table, rows)):
+                yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 
 def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
@@ -62,7 +66,8 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
         else:
             stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
         for batches in stretches:
-            yield list(map(keyed, batches))
+            taken = filter(None, map(context.rules.changes, batches))
+            yield list(map(keyed, taken))
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:

@@ -18,7 +18,7 @@ from pidts.apply import TargetSession
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged
 from pidts.apply.target_rows import narrowed
 from pidts.copy import read_keys
-from pidts.model import Kind, Position, Table
+from pidts.model import Kind, Position, Table, TableName
 from pidts.plan.copying import KeyValues
 from pidts.source import SourceConfig
 
@@ -42,17 +42,24 @@ class Extras:
 
 
 def read_extras(
-    config: SourceConfig, target: TargetSession, table: Table, after: KeyValues | None, limit: int
+    config: SourceConfig,
+    target: TargetSession,
+    table: Table,
+    after: KeyValues | None,
+    limit: int,
+    *,
+    landed: TableName,
 ) -> Extras:
-    """Look at up to `limit` keys of the target."""
+    """Look at up to `limit` keys of the target's table, which is called `landed` there."""
     narrow = narrowed(table, ())
+    there = narrow.renamed(landed)
     place = None if after is None else _unpacked(str(after[0]))
     # Labels are ordered by their numbers and compared as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
-    keys = target.read_rows(narrow, after=place, limit=None if at_once else limit).select(list(table.identity))
+    keys = target.read_rows(there, after=place, limit=None if at_once else limit).select(list(table.identity))
     last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
     chunk = read_keys(config, narrow, keys)
-    absent = keys.slice(0, 0) if chunk.stale else _absent(target, narrow, keys, chunk.rows.select(keys.column_names))
+    absent = keys.slice(0, 0) if chunk.stale else _absent(target, there, keys, chunk.rows.select(keys.column_names))
     return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
 
 

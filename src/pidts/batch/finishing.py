@@ -8,8 +8,9 @@ its keys, also those that were to come last, when the change speaks of them.
 
 Crash points of `finish`: each statement may be run again, and the target is asked anew which of them are needed. Where
 DDL is part of a transaction they are one, which locks a checkpoint's row last to look at the epoch: a run that was
-taken over ends with `Fenced` before it can commit. Elsewhere the lock of the table keeps a second run waiting for the
-end of the first.
+taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints first and the table behind
+them: one of the two may be told of a deadlock then, and tries again. Elsewhere the lock of the table keeps a second run
+waiting for the end of the first.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 are read behind it. So a run that begins after a crash meets it first, and starts over again. It has the schema
@@ -34,11 +35,13 @@ _log = structlog.get_logger(__name__)
 
 def finish(context: JobContext, table: Table) -> None:
     """Returns when the target has it all, for as long as that may take."""
+    table = context.rules.landed(table)
     _run(context, f"finish {table.name}", lambda session: [session.finish_statements(table)])
 
 
 def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
     """Before the schema change at `lsn`, if that is not done."""
+    table = context.rules.landed(table)
 
     def statements(session: TargetSession) -> Iterable[Rendered]:
         journal = session.read_journal(context.task, context.source.source_id, lsn)

@@ -13,6 +13,9 @@ off:
    is, the checkpoints on the target are of a later batch, and it is refused.
 4. While COMMIT is under way and the answer is lost: the next attempt finds the rows, or does not.
 
+A table without a key is loaded as a whole, by the first attempt that comes to it; all others find what that one had to
+tell, and tell the same.
+
 Rows also wait where they must not be loaded ahead: a table that is repaired has rows already, and one with a version
 column has to be asked row by row which is newer; and where the target refuses them for another reason.
 """
@@ -32,7 +35,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply import Retry, Target, TargetSession
-from pidts.apply.load import load_chunk
+from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.prepare import is_guarded
 from pidts.batch.context import JobContext
 from pidts.batch.extras import read_extras
@@ -139,9 +142,9 @@ def _chunk(context: JobContext, piece: Piece, table: Table) -> Fetched:
     fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
     if chunk.stale or not rows.num_rows:
         return fetched
-    if request.way is Way.NEW and not is_guarded(table, context.rules.version_column):
+    if request.way is Way.NEW and not is_guarded(table, context.writing.version_column):
         try:
-            is_loaded, loading = _again(lambda: _load(context, piece, table, low, [rows]))
+            is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
             fetched = replace(fetched, seconds=reading + loading)
             if is_loaded:
                 return fetched
@@ -152,23 +155,17 @@ def _chunk(context: JobContext, piece: Piece, table: Table) -> Fetched:
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 
 
-def _load(
-    context: JobContext,
-    piece: Piece,
-    table: Table,
-    low: Lsn,
-    batches: Iterable[pa.Table],
-    *,
-    clear: bool = False,
-) -> tuple[bool, float]:
+def _load(context: JobContext, piece: Piece, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
     """Whether they are on the target now, and the seconds without those for connecting."""
-    task, source = context.task, context.source.source_id
-    with _session(context, table) as session:
+    rules = context.rules
+    with _session(context, rules.landed(table)) as session:
         began = time.monotonic()
-        is_loaded = load_chunk(
-            session, task, source, context.epoch, low, table, batches, batch=piece.batch, clear=clear
-        )
+        is_loaded = load_chunk(session, _asked(context, piece, low), rules.landed(table), [rules.rows(table, rows)])
         return is_loaded, time.monotonic() - began
+
+
+def _asked(context: JobContext, piece: Piece, low: Lsn) -> Asked:
+    return Asked(context.task, context.source.source_id, context.epoch, piece.batch, low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,44 +204,48 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
 
 
 def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
-    """A table without a key, in the one transaction that first removes what an earlier attempt has left."""
-    with read_snapshot(context.source, table) as snapshot:
+    """A table without a key, in the one transaction that first removes what an earlier request has left."""
+    rules, landed = context.rules, context.rules.landed(table)
+    with read_snapshot(context.source, table) as snapshot, _session(context, landed) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
         if snapshot.stale:
             return Fetched(low, high, stale=True)
-        counted = _Counted(snapshot.batches, context.copy_rate)
-        is_loaded, _ = _load(context, piece, table, low, counted, clear=True)
-        if not is_loaded:
-            raise Halted(
-                "copied-rows-collide",
-                "two rows of the source have the same unique value on the target, or somebody else writes there",
-                where=Where(source=context.source.source_id, table=str(table.name)),
-                todo="Compare the unique keys and collations of both tables, then restart the task",
-            )
-    return Fetched(low, high, counted.rows, bytes=counted.most_bytes)
+        counted = _Counted(snapshot.batches)
+
+        def told() -> str:
+            return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
+
+        rows = (rules.rows(table, batch) for batch in counted)
+        answer = load_whole(session, _asked(context, piece, low), landed, rows, told)
+    if answer is None:
+        raise Halted(
+            "copied-rows-collide",
+            "two rows of the source have the same unique value on the target, or somebody else writes there",
+            where=Where(source=context.source.source_id, table=str(table.name)),
+            todo="Compare the unique keys and collations of both tables, then restart the task",
+        )
+    return Fetched.from_json(answer)
 
 
 class _Counted:
-    """Rows on their way, no faster than they may be read."""
+    """Rows on their way, as fast as both sides are: all other tables wait for them, and both servers for us."""
 
-    def __init__(self, batches: Iterable[pa.Table], rate: int) -> None:
-        self._batches, self._rate = batches, rate
+    def __init__(self, batches: Iterable[pa.Table]) -> None:
+        self._batches = batches
         self.rows = self.most_bytes = 0
 
     def __iter__(self) -> Iterator[pa.Table]:
-        began = time.monotonic()
         for batch in self._batches:
             self.rows += batch.num_rows
             self.most_bytes = max(self.most_bytes, batch.nbytes)
             yield batch
-            if self._rate:
-                time.sleep(max(0.0, began + self.rows / self._rate - time.monotonic()))
 
 
 def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
     request = piece.request
     with closing(context.target.connect()) as session:
-        found = read_extras(context.source, session, table, request.after, piece.limit)
+        landed = context.rules.landed_name(table.name)
+        found = read_extras(context.source, session, table, request.after, piece.limit, landed=landed)
     low, high = at(context, found.server, found.low, found.high)
     absent = found.absent
     name = keep(context.staging, request, absent) if absent.num_rows else ""

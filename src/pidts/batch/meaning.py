@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pidts.batch.online import online_of
 from pidts.model import LogEntry, TableName
 from pidts.plan import Work, WorkKind
 from pidts.rules import AllowList
@@ -65,7 +66,28 @@ class Meaning:
         return statement
 
     def of_statement(self, statement: Statement) -> Work:
-        """A statement that cannot be understood counts as DDL: the batch that meets it stops and says so."""
+        """A statement that cannot be understood counts as DDL: the batch that meets it stops and says so.
+
+        What is done to the shadow of a table has its place among what is done to the table. When the shadow takes the
+        table's name it is not known here what altered it, so its key may be another one.
+        """
+        parts = online_of(self.allow).parted(statement)
+        work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
+        if not parts.shadows or (work.kind is WorkKind.DDL and work.tables is None):
+            return work
+        swapped = tuple(name for _, name in parts.swapped if self.allow(name))
+        names = {*swapped, *(work.tables or ())}
+        for shadow in parts.shadows:
+            reals = online_of(self.allow).reals(shadow)
+            if reals is None and self.allow.takes_schema(shadow.schema):
+                return replace(work, kind=WorkKind.DDL, tables=None, recopied=swapped)
+            names.update(filter(self.allow, reals or ()))
+        if not names:
+            return work
+        recopied = (*work.recopied, *swapped)
+        return replace(work, kind=WorkKind.DDL, tables=frozenset(names), recopied=recopied)
+
+    def _of_real(self, statement: Statement) -> Work:
         match statement:
             case Ignored():
                 return _NOTHING

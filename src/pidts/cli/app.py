@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pidts.cli.ddl import binlog_commands, ddl_commands
 from pidts.cli.errors import as_unexpected, show_error
+from pidts.cli.grants import grants
+from pidts.cli.init import init
 from pidts.cli.logs import set_up_logs
 from pidts.cli.relay import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.run_tables import RESYNC, resynced, with_tables
+from pidts.cli.schema import schema
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
-from pidts.model import ConfigError, PidtsError
+from pidts.model import ConfigError, Halted, PidtsError
 
 if TYPE_CHECKING:
     from pidts.task.config import TaskConfig
@@ -35,6 +39,11 @@ app = typer.Typer(
 )
 
 app.add_typer(relay_commands)
+app.add_typer(ddl_commands)
+app.add_typer(binlog_commands)
+app.command("init")(init)
+app.command("grants")(grants)
+app.command("schema")(schema)
 app.command("verify")(verify)
 app.command("repair")(repair)
 
@@ -84,7 +93,9 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _help_for(arguments: Sequence[str]) -> str:
-    known = {command.name for command in app.registered_commands} | {relay_commands.info.name}
+    known = {command.name for command in app.registered_commands} | {
+        group.info.name for group in (relay_commands, ddl_commands, binlog_commands)
+    }
     named = [word for word in arguments[:1] if word in known]
     return f"See: {' '.join(['pidts', *named, '--help'])}"
 
@@ -123,6 +134,7 @@ def run(
     """Run a task in the foreground, with live progress."""
     config = _opened(task, debug=debug, live=True)
     tables = resynced(resync)
+    from pidts.cli.ddl_view import show_halt
     from pidts.cli.view import progress_view
     from pidts.task.progress import Summary
     from pidts.task.run import run_task
@@ -132,12 +144,16 @@ def run(
             return run_task(config, until_synced=until_synced, stop=stop, on_progress=view, resync=tables)
 
     summary = run_until_stopped(work)
+    for halt in summary.halted:
+        show_halt(halt, config.path)
     if as_json:
         print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
     else:
         rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
         place = summary.position or "-"
         print(f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {place}")
+    if summary.stage == "halted":
+        return Halted.exit_code
     ends = until_synced or config.mode == "full"
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from pidts.apply import TargetSession
 from pidts.cli.flight import TaskFlight
 from pidts.copy import highest, ranges, read_snapshot
 from pidts.model import Kind, Table, TableName
-from pidts.rules import AllowList
+from pidts.rules import AllowList, Rules, mapping_of
 from pidts.source.checksums import row_sum
 from pidts.source.connection import Session, SourceConfig, connect, query, server_info
 from pidts.source.position import row_lock
@@ -21,6 +21,7 @@ from pidts.source.sizes import table_sizes
 from pidts.source.structures import quoted_table, read_structure, read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
+from pidts.task.fit import lands_beside
 from pidts.verify import (
     EXACT,
     POSTGRES,
@@ -57,11 +58,12 @@ def compare_task(
     outside = outside or Outside()
     with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
         there = SourceRows(config, source, takes or (lambda _: True))
-        here = target_rows(config, target)
+        here = target_rows(config, target, there.merged())
         flight = TaskFlight(config, source, target, stop=outside.stop, say=say)
-        return compare(
+        report = compare(
             there, here, flight, normals=normals_of(config), examples=examples, memory=memory, outside=outside
         )
+    return replace(report, tables=tuple(replace(one, filtered=config.rules.drops(one.table)) for one in report.tables))
 
 
 def normals_of(config: TaskConfig) -> Normals:
@@ -86,6 +88,14 @@ class SourceRows:
         """In the order of their names."""
         found = read_structures(self._session, lambda name: self._config.allow(name) and self._takes(name))
         return list(found.values())
+
+    def merged(self) -> frozenset[TableName]:
+        """Those of the task that land where others of it do, whether they are compared or not."""
+        rules = self._config.rules
+        if not rules.routes.rules:
+            return frozenset()
+        names = read_structures(self._session, rules.allow)
+        return frozenset(name for name in names if lands_beside(name, names, rules))
 
     def structure(self, name: TableName) -> Table | None:
         """From information_schema."""
@@ -138,10 +148,19 @@ class SourceRows:
 
 
 class TargetRows:
-    """The target, on one connection."""
+    """The target, on one connection; tables are the source's, whose columns are compared where their rows land."""
 
-    def __init__(self, session: TargetSession, row_sum: RowSum, *, is_postgres: bool) -> None:
+    def __init__(
+        self,
+        session: TargetSession,
+        row_sum: RowSum,
+        rules: Rules,
+        merged: Collection[TableName] = (),
+        *,
+        is_postgres: bool,
+    ) -> None:
         self._session, self._row_sum, self._is_postgres = session, row_sum, is_postgres
+        self._rules, self._merged = rules, merged
 
     def order(self, table: Table) -> Order:
         """Text is ordered by collations, which PostgreSQL has of its own."""
@@ -152,21 +171,28 @@ class TargetRows:
         return Order.LIKELY if texts and not self._is_postgres else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
-        """From the catalogue."""
-        return self._session.misfits(table)
+        """From the catalogue; values that a rule changes on their way cannot be compared by the servers."""
+        if table.name in self._merged:
+            return ["other tables land where it does, whose rows cannot be told from its own"]
+        found = self._session.misfits(self._rules.landed(table))
+        mapping = mapping_of(self._rules.mappings, table.name)
+        if found is None or mapping is None:
+            return found
+        return [*found, f"column {mapping.target_column} is mapped on its way, and is not compared with the source's"]
 
     def sum(self, table: Table, span: Span) -> Sum | None:
         """As the server has the rows just now."""
         after, upto = (self._values(table, key) for key in (span.after, span.upto))
-        found = self._row_sum(table, after, upto)
+        found = self._row_sum(self._landed(table), after, upto)
         return None if found is None else Sum(*found)
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """By lists of keys."""
-        return self._session.read_rows(table, keys=keys)
+        return self._session.read_rows(self._landed(table), keys=keys)
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Labels are ordered by number and compared by text: such keys are read all at once."""
+        table = self._landed(table)
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
@@ -175,7 +201,10 @@ class TargetRows:
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """At once."""
-        yield self._session.read_rows(table)
+        yield self._session.read_rows(self._landed(table))
+
+    def _landed(self, table: Table) -> Table:
+        return table.renamed(self._rules.landed_name(table.name))
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
         """As a statement is given them; PostgreSQL takes its bits one by one."""
@@ -188,7 +217,7 @@ class TargetRows:
         ]
 
 
-def target_rows(config: TaskConfig, session: TargetSession) -> TargetRows:
+def target_rows(config: TaskConfig, session: TargetSession, merged: Collection[TableName] = ()) -> TargetRows:
     """With the sums of its kind of server."""
     from functools import partial
 
@@ -197,12 +226,12 @@ def target_rows(config: TaskConfig, session: TargetSession) -> TargetRows:
         from pidts.target.postgres.checksums import row_sum as postgres_sum
 
         if isinstance(session, PostgresSession):
-            return TargetRows(session, partial(postgres_sum, session), is_postgres=True)
+            return TargetRows(session, partial(postgres_sum, session), config.rules, merged, is_postgres=True)
     from pidts.target.mysql import MySqlSession
     from pidts.target.mysql.checksums import row_sum as mysql_sum
 
     if isinstance(session, MySqlSession):
-        return TargetRows(session, partial(mysql_sum, session), is_postgres=False)
+        return TargetRows(session, partial(mysql_sum, session), config.rules, merged, is_postgres=False)
     raise TypeError(session)
 
 

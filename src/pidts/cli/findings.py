@@ -46,7 +46,8 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     for one in report.tables:
         counts = ((one.missing, "missing"), (one.extra, "extra"), (one.different, "different"))
         found = [f"{count:,} {name}" for count, name in (*counts, (one.unsettled, "unsettled")) if count]
-        said = "; ".join(filter(None, (one.problem, ", ".join(found)))) or "equal"
+        meant = "filters leave out some of its changes, so that may be meant" if found and one.filtered else ""
+        said = "; ".join(filter(None, (one.problem, ", ".join(found), meant))) or "equal"
         numbers = f"  {one.rows:>13,} rows  "
         console.print(Text.assemble((str(one.table).ljust(width), "bold"), numbers, (said, _colour(one))))
     for example in report.examples:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from pidts.apply import TargetSession
 from pidts.batch.meaning import Meaning
@@ -49,8 +50,25 @@ class TaskFlight:
         self._moved: tuple[list[Lsn], float] = ([], time.monotonic())
         self.is_known = bool(self._states())
         """Whether the task has ever run."""
-        self.change_no = self._asked_change_no()
-        """Of all places that are told here."""
+
+    @property
+    def change_no(self) -> int:
+        """How often the source was replaced, as the checkpoints count: of all places that are told here.
+
+        Until the task follows the server that answers, no checkpoint has any place of its log.
+        """
+        known = max((state.lsn.change_no for state in self._states()), default=0)
+        if not self._relay.is_dir():
+            return known
+        with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
+            origin = relay.origin
+        if origin is None or origin.server == self._server.identity:
+            return known if origin is None else origin.change_no
+        return max(known, origin.change_no) + 1
+
+    @property
+    def _relay(self) -> Path:
+        return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
         """On MariaDB the rows that are read from now on are those of this very place, until `place` is asked."""
@@ -97,7 +115,7 @@ class TaskFlight:
         """By the relay's index, as far as the relay has it by now or in a moment."""
         if after >= upto:
             return True
-        if not (self._config.relay / self._config.source.source_id).is_dir():
+        if not self._relay.is_dir():
             return False
         try:
             with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
@@ -141,10 +159,6 @@ class TaskFlight:
     def _leave_snapshot(self) -> None:
         if self._server.is_mariadb:
             query(self._source, "ROLLBACK")
-
-    def _asked_change_no(self) -> int:
-        """How often the source was replaced, as the checkpoints count."""
-        return max((state.lsn.change_no for state in self._states()), default=0)
 
 
 def _state(checkpoint: Checkpoint) -> PlanState:

@@ -69,7 +69,14 @@ def repaired(
     from pidts.task.compose import source_config, target_of
     from pidts.verify import Memory, Outside
 
-    takes = chosen(tables)
+    named = chosen(tables)
+    filtered: set[TableName] = set()
+
+    def takes(name: TableName) -> bool:
+        if named(name) and config.rules.drops(name):
+            filtered.add(name)
+        return named(name) and name not in filtered
+
     memory = [Memory()]
 
     def save(reached: Memory) -> None:
@@ -86,6 +93,11 @@ def repaired(
             lambda: compare_task(config, takes=takes, memory=memory[0], outside=outside, say=line.say), outside
         )
         work.report = report
+    for name in sorted(filtered):
+        print(
+            f"-- {name} is left alone: filters leave out some of its changes, so rows may differ on purpose",
+            file=sys.stderr,
+        )
     return work
 
 
@@ -109,7 +121,11 @@ class Repairs:
 
     def differ(self, table: Table, settled: Settled) -> bool:
         """A few keys at a time; true where they are to be looked at again."""
+        from pidts.verify import Stopped
+
         for begin in range(0, len(settled.keys), _KEYS):
+            if self.stop.is_set():
+                raise Stopped
             keys = settled.keys.slice(begin, _KEYS)
             if self.apply:
                 self._write(table, keys)
@@ -120,6 +136,7 @@ class Repairs:
     def _write(self, table: Table, keys: pa.Table) -> None:
         """Where changes of the table are on their way, a better moment may come."""
         from pidts.apply.repair import Crowded, repair
+        from pidts.verify import Stopped
 
         deadline = time.monotonic() + (0.0 if table.name in self._never_quiet else _CROWDED_SECONDS)
         while True:
@@ -128,22 +145,24 @@ class Repairs:
                     self.target,
                     self.config.name,
                     self.config.source.source_id,
-                    table,
+                    self.config.rules.landed(table),
                     keys,
                     lambda wanted: self._read(table, wanted),
                     lambda held, high: self.flight.caught_up(table.name, held, high),
-                    insist=table.name in self._never_quiet or self.stop.is_set(),
+                    insist=table.name in self._never_quiet,
                 )
             except Crowded:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(table.name)
-                self.stop.wait(_CROWDED_PAUSE)
+                if self.stop.wait(_CROWDED_PAUSE):
+                    raise Stopped from None
                 continue
             self.written += done.written
             self.removed += done.removed
             return
 
     def _read(self, table: Table, keys: pa.Table) -> tuple[pa.Table, Lsn]:
+        """Rows of the source as the target is to have them."""
         from pidts.copy import read_keys
         from pidts.source.failures import StructureChanged
         from pidts.task.compose import source_config
@@ -153,7 +172,7 @@ class Repairs:
             raise StructureChanged(
                 "structure-changed", "the table was changed meanwhile", where=Where(table=str(table.name))
             )
-        return chunk.rows, Lsn.at(chunk.high, self.flight.change_no)
+        return self.config.rules.rows(table, chunk.rows), Lsn.at(chunk.high, self.flight.change_no)
 
     def _print(self, table: Table, keys: pa.Table, found: tuple[tuple[Finding, tuple[str, ...]], ...]) -> None:
         from pidts.apply.repair import as_change
@@ -168,7 +187,8 @@ class Repairs:
         self.print_sql(f"-- {table.name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
         if columns:
             self.print_sql(f"-- {Finding.DIFFERENT.value} in {', '.join(columns)}")
-        for statement in statements(as_change(table, keys, self._read(table, keys)[0])):
+        rows, _ = self._read(table, keys)
+        for statement in statements(as_change(self.config.rules.landed(table), keys, rows)):
             self.print_sql(statement)
 
     @property

@@ -66,7 +66,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Print, if it is time to."""
         now = time.monotonic()
-        news = (progress.stage, progress.message)
+        news = (progress.stage, f"{progress.message}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
         self._shown, self._due = news, now + LINE_SECONDS
@@ -88,6 +88,7 @@ def line(progress: Progress) -> str:
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
+    parts += [f"halted {halt}" for halt in progress.halted]
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
@@ -113,6 +114,7 @@ def picture(progress: Progress) -> RenderableType:
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
+    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in progress.halted]
     return Group(*parts)
 
 

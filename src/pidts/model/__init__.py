@@ -23,8 +23,10 @@ from pidts.model.gtid import (
     parse_gtid,
     parse_gtid_set,
 )
+from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn
 from pidts.model.position import Position
+from pidts.model.shadow import Shadow, Spoken
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.tombstone import Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
@@ -41,12 +43,14 @@ __all__ = [
     "ConfigError",
     "DataChange",
     "DdlJournal",
+    "DdlOrder",
     "DdlState",
     "DecodeError",
     "Extent",
     "Fenced",
     "Gtid",
     "GtidSet",
+    "Halt",
     "Halted",
     "Key",
     "Kind",
@@ -57,12 +61,15 @@ __all__ = [
     "MySqlGtid",
     "MySqlGtidSet",
     "Op",
+    "OrderKind",
     "PidtsError",
     "Position",
     "PrecheckFailed",
     "PreparedExtent",
     "Rendered",
     "SchemaEvent",
+    "Shadow",
+    "Spoken",
     "Table",
     "TableName",
     "Tombstone",

@@ -40,7 +40,7 @@ class ChangeBatch:
     table: Table
     rows: pa.RecordBatch
     upstream: TableName | None = None
-    """The source's table, where several are merged into `table`; else it is left out."""
+    """The source's table, where it lands in one of another name or structure; else it is left out."""
 
     def __post_init__(self) -> None:
         if self.rows.schema.names != list(CHANGE_FIELDS):
@@ -64,6 +64,11 @@ class ChangeBatch:
             partial = pa.nulls(len(ops), pa.binary())
         arrays = [lsns, ops, before, after, partial]
         return cls(table, pa.RecordBatch.from_arrays(arrays, schema=change_schema(table)))
+
+    @property
+    def origin(self) -> TableName:
+        """The source's table."""
+        return self.upstream or self.table.name
 
     @property
     def is_partial(self) -> bool:

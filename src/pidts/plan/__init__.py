@@ -3,8 +3,9 @@
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copying import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
 from pidts.plan.limits import Limits
-from pidts.plan.planner import Log, Work, WorkKind, next_state
+from pidts.plan.planner import next_state
 from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
+from pidts.plan.work import Log, Work, WorkKind
 
 __all__ = [
     "BatchPlan",

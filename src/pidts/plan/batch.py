@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copying import ChunkRequest
-from pidts.plan.planner import Begun, Log, WorkKind, WorkOf
 from pidts.plan.state import PlanState
+from pidts.plan.work import Begun, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10

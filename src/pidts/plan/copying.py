@@ -55,6 +55,8 @@ class Way(StrEnum):
     """Nothing."""
     REPAIR = "repair"
     """Rows, of which nobody knows whether they are right."""
+    MERGE = "merge"
+    """Rows of other tables of the source, which land there, too: all of this table's wait, and none is removed."""
 
 
 class Phase(StrEnum):

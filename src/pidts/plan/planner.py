@@ -14,9 +14,13 @@ in the target. The driver waits for it for a short while. If it is done by then,
 were nothing, and no reader of the target saw more than a pause. If it is not, and there is other work, its tables are
 held where they are and everything else goes on, until the schema change is done and they have caught up.
 
-One that speaks of tables of two groups, or of held tables and others, waits until the groups have caught up; and so
-does one of which nobody can say which tables it touches, for which everything waits, too. One that speaks of tables of
-a single group only is met again when the group gets there, in the same way.
+One that speaks of held tables and others waits until they have caught up; and so does one of which nobody can say
+which tables it touches, for which everything waits, too. One that speaks of held tables only is met again when they get
+there, in the same way: of several groups, whoever comes first waits there for the others, and they go on as one.
+
+A table *halts* where an operator has to do something: a schema change of it fails for good (`halted`), or the target
+refuses rows of it (`Held.halted`). Nobody knows how long that takes, so others do not wait for it to catch up. A
+statement that speaks of halted tables and others holds those others, too, and waits for the halted ones.
 
 What is copied is read when the batch leaves little of the log behind: a reading that begins with a backlog has the
 backlog in its window. A source that writes without pause does not starve the copy: as long as batches keep up with it,
@@ -27,46 +31,18 @@ read again in smaller pieces, until the window is short enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
 from pidts.plan.asking import ask
 from pidts.plan.copying import CopyState, Phase, StagedChunk
+from pidts.plan.groups import Groups
 from pidts.plan.limits import Limits
 from pidts.plan.settling import Settling
 from pidts.plan.state import Held, PlanState
-
-Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""What the relay holds behind a place, in order: up to another place, which is the end of an entry then, or all."""
-
-
-class WorkKind(Enum):
-    """What a transaction means for the task."""
-
-    NOTHING = "nothing"
-    ROWS = "rows"
-    DDL = "ddl"
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a transaction means, and what a DDL does to the tables that are being copied."""
-
-    kind: WorkKind
-    tables: frozenset[TableName] | None = None
-    """Of a DDL: the task's tables that it speaks of, by all of their names; None: it may be any."""
-    gone: tuple[TableName, ...] = ()
-    gone_schemas: tuple[str, ...] = ()
-    renamed: tuple[tuple[TableName, TableName], ...] = ()
-    """Name before and name after the whole statement."""
-    recopied: tuple[TableName, ...] = ()
-    """Tables whose key may be another one now: how far a copy had come by the old key says nothing any more."""
-
-
-WorkOf = Callable[[LogEntry], Work]
+from pidts.plan.work import Begun, Log, Size, Work, WorkKind, WorkOf, after_ddl
 
 
 def next_state(
@@ -77,27 +53,25 @@ def next_state(
     work_of: WorkOf,
     goal: Lsn | None = None,
     done: Collection[Lsn] = (),
+    halted: Collection[Lsn] = (),
 ) -> PlanState | None:
     """The state after the next batch, or None where there is nothing to do yet.
 
-    `staged` holds the chunks named by `state.reading`, `done` the schema changes of `state.dues` that have been run. Up
-    to `goal` the position is moved even if nothing needs applying, so that a caller who waits for it sees it reached.
+    `staged` holds the chunks named by `state.reading`, `done` the schema changes of `state.dues` that have been run,
+    `halted` those that have failed and wait for an operator. Up to `goal` the position is moved even if nothing needs
+    applying, so that a caller who waits for it sees it reached.
     """
     copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
-    main = _Main(state, copy, limits, work_of, done, _windows(staged))
+    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged))
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
     # Where a schema change stands before the end of a chunk's window, or its file is gone, it is read again.
     has_work = main.has_work or bool(state.reading)
-    copy, held, size = main.copy, [], main.size.bytes
-    for group in main.held:
-        step = _Group(group, limits, work_of, done, copy)
-        after = group if group in main.overtaken else step.walk(log, main.lsn)
-        has_work |= after != group
-        copy, size = step.copy, size + step.size.bytes
-        if after is not None:
-            held.append(after)
+    walks = Groups(main.copy, limits, work_of, done)
+    walks.walk(main.held, main.overtaken, log, main.lsn)
+    has_work |= walks.has_moved
+    copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
     names = {name for group in held for name in group.tables}
     settling = Settling(copy, main.lsn, size, names, limits)
     settling.settle(staged, partial(_touched, log))
@@ -143,27 +117,6 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
     return True
 
 
-class _Size:
-    """How much of the log a walk has taken."""
-
-    __slots__ = ("_limits", "bytes", "count", "rows")
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.count = self.rows = self.bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        limits = self._limits
-        return self.count >= limits.transactions or self.rows >= limits.row_events or self.bytes >= limits.bytes
-
-    def take(self, entry: LogEntry, *, rows: bool) -> None:
-        self.count += entry.count
-        if rows:
-            self.rows += entry.transaction.row_events
-            self.bytes += (entry.prepared or entry.extent).size
-
-
 class _Main:
     """The walk of all tables that are not held."""
 
@@ -174,15 +127,17 @@ class _Main:
         limits: Limits,
         work_of: WorkOf,
         done: Collection[Lsn],
+        halted: Collection[Lsn],
         windows: tuple[Lsn | None, Lsn | None],
     ) -> None:
         self._was_due, self._work_of, self._done = state.due, work_of, done
+        self._halted = halted
         self._window, self._waiting_window = windows
         self._copy_bytes = limits.copy_bytes
         self.lsn, self.held = state.lsn, list(state.held)
         self.due: Lsn | None = None
         self.copy = copy
-        self.size = _Size(limits)
+        self.size = Size(limits)
         self.overtaken: list[Held] = []
         self.has_work = self.at_end = self.is_full = False
         self._look_at(copy)
@@ -224,12 +179,16 @@ class _Main:
 
     def _passes(self, lsn: Lsn, work: Work) -> bool:
         names = work.tables
-        if names is not None and any(names <= group.tables for group in self.held):
+        held = {name for group in self.held for name in group.tables}
+        if names is not None and names <= held:
             return True
-        if self.held and (names is None or any(names & group.tables for group in self.held)):
+        if held and (names is None or names & held):
+            if names is not None and any(group.halted or group.due in self._halted for group in self.held):
+                self.held.append(Held(names - held, self.lsn))
+                return True
             return False
         if lsn in self._done:
-            self._look_at(_after_ddl(self.copy, work, lsn))
+            self._look_at(after_ddl(self.copy, work, lsn))
             self.has_work = True
             return True
         if lsn == self._was_due and names is not None:
@@ -248,83 +207,3 @@ class _Main:
         if not self.held and not left_out:
             return True
         return any(name not in left_out and not any(name in group.tables for group in self.held) for name in names)
-
-
-class _Group:
-    """The walk of held tables, up to where all others will be."""
-
-    def __init__(
-        self,
-        group: Held,
-        limits: Limits,
-        work_of: WorkOf,
-        done: Collection[Lsn],
-        copy: dict[TableName, CopyState],
-    ) -> None:
-        self._group, self._work_of, self._done = group, work_of, done
-        self.size = _Size(limits)
-        self.copy = copy
-
-    def walk(self, log: Log, goal: Lsn) -> Held | None:
-        """Where the group is after the batch; None where it has caught up."""
-        tables, lsn = self._group.tables, self._group.lsn
-        if self._group.due is not None and self._group.due not in self._done:
-            return self._group
-        for entry in log(lsn, goal):
-            transaction = entry.transaction
-            if transaction.lsn > goal:
-                return None
-            work = Begun(self.copy).work(self._work_of(entry), transaction.lsn)
-            if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
-                if transaction.lsn not in self._done:
-                    return Held(tables, lsn, transaction.lsn)
-                self.copy = _after_ddl(self.copy, work, transaction.lsn)
-            if self.size.is_full:
-                return Held(tables, lsn)
-            rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
-            self.size.take(entry, rows=rows)
-            lsn = transaction.lsn
-        return None if lsn >= goal else Held(tables, lsn)
-
-
-class Begun:
-    """Leaves out of what is to be done what comes before a table has joined the task."""
-
-    def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
-        self._since = {name: state.since for name, state in copy.items() if state.since is not None}
-        self._latest = max(self._since.values(), default=None)
-
-    def work(self, work: Work, lsn: Lsn) -> Work:
-        """Of the tables that have joined."""
-        if self._latest is None or lsn > self._latest or work.tables is None:
-            return work
-        tables = frozenset(name for name in work.tables if self.has(name, lsn))
-        if not tables:
-            return Work(WorkKind.NOTHING)
-        return work if len(tables) == len(work.tables) else replace(work, tables=tables)
-
-    def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Tables of which a change at this place is none."""
-        if self._latest is None or lsn > self._latest:
-            return frozenset()
-        return frozenset(name for name, since in self._since.items() if lsn <= since)
-
-    def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change at this place is one of the table."""
-        since = self._since.get(table)
-        return since is None or lsn > since
-
-
-def _after_ddl(copy: Mapping[TableName, CopyState], work: Work, lsn: Lsn) -> dict[TableName, CopyState]:
-    renamed = dict(work.renamed)
-    after: dict[TableName, CopyState] = {}
-    for name, state in copy.items():
-        if state.since is not None and lsn <= state.since:
-            after[name] = state
-        elif name not in work.gone and name.schema not in work.gone_schemas:
-            after[renamed.get(name, name)] = _anew(state) if name in work.recopied else state
-    return after
-
-
-def _anew(state: CopyState) -> CopyState:
-    return replace(state, after=None, upto=None, rows=0, phase=Phase.ROWS)

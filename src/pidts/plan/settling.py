@@ -44,6 +44,9 @@ class Settling:
                 continue
             if chunk.request.phase is Phase.FINISH:
                 self._done(name, replace(before, done=True), chunk)
+            elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
+                # Also where the batch ends before the window does: in the same time as much would come again.
+                self.copy[name] = slower(before, chunk.request, self.limits)
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
         for name, state in self.copy.items():
@@ -66,8 +69,6 @@ class Settling:
                 self._done(name, after, chunk)
                 if chunk.high < self.end:
                     self.behind.append(Held(frozenset({name}), chunk.high))
-        elif chunk.waiting and self.size > self.limits.copy_bytes:
-            self.copy[name] = slower(before, request, self.limits)
         else:
             if chunk.waiting:
                 self.written.append(request)
@@ -95,7 +96,7 @@ class Settling:
         self._names.add(name)
 
     def _is_ahead(self, name: TableName, state: CopyState) -> bool:
-        if state.done or state.keyless or state.way is Way.REPAIR:
+        if state.done or state.keyless or state.way is not Way.NEW:
             return False
         if state.reads > state.settled:
             return state.phase is Phase.ROWS

@@ -10,7 +10,7 @@ the task was broken off leaves out what lies before its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,8 @@ class Held:
     """All of their rows and schema changes up to here are in the target, and nothing behind it."""
     due: Lsn | None = None
     """The schema change that they wait for; None where they only have to catch up."""
+    halted: bool = False
+    """What comes next of them was refused in this run: they stay where they are until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,19 @@ class PlanState:
         held = (replace(group, tables=group.tables - copy.keys()) for group in self.held)
         return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
+    def halting(self, names: Collection[TableName]) -> PlanState:
+        """With tables that stay where they are, each by itself."""
+        others = (replace(group, tables=group.tables - set(names)) for group in self.held)
+        alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
+        return replace(self, held=(*(group for group in others if group.tables), *alone))
+
     def durable(self) -> PlanState:
         """What a restart begins with.
 
         Chunks that were read but not written do not count, and which schema change comes next is in the log.
         """
         copy = {name: replace(state, reading=None) for name, state in self.copy.items() if not state.done}
-        return PlanState(self.lsn, copy, tuple(replace(group, due=None) for group in self.held))
+        return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "") -> str:
         """What the target's checkpoint keeps besides the Lsn; empty where nothing is copied and no table is held.
@@ -191,12 +199,13 @@ def furthest(end: PlanState, other: PlanState) -> PlanState:
 
 def _held_to_json(group: Held) -> list[Any]:
     names = [[name.schema, name.name] for name in sorted(group.tables)]
-    return [names, str(group.lsn), str(group.due) if group.due else None]
+    return [names, str(group.lsn), str(group.due) if group.due else None, group.halted]
 
 
 def _held_from_json(data: list[Any]) -> Held:
-    names, lsn, due = data
-    return Held(frozenset(TableName(*name) for name in names), Lsn.parse(lsn), Lsn.parse(due) if due else None)
+    names, lsn, due, halted = data
+    tables = frozenset(TableName(*name) for name in names)
+    return Held(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted)
 
 
 def _copy_to_json(copy: Mapping[TableName, CopyState]) -> list[Any]:

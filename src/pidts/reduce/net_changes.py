@@ -28,7 +28,8 @@ there, in either order:
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
 effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote. A
 batch ends where a transaction does; that the merged tables hold a row twice between two transactions is not foreseen:
-the later DELETE wins where a batch ends in between.
+the later DELETE wins where a batch ends in between. A table that has one source only is none of these, under whatever
+name it lands: a row that came and went is removed, since a chunk of its copy may have brought it.
 """
 
 from __future__ import annotations
@@ -56,29 +57,34 @@ def net_changes(
     batches: Sequence[ChangeBatch],
     watched: Mapping[TableName, Collection[str]] | None = None,
     ahead: Collection[TableName] = (),
+    merged: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Reduce batches to one `NetChange` per table that has changes.
 
     Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
     table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
-    tables of which the target may hold rows as they are only later in the log.
+    tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
+    of the source's, which `upstream` tells apart.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
             by_table.setdefault(batch.table.name, []).append(batch)
-    return [_net_change(parts, (watched or {}).get(name, ()), ahead=name in ahead) for name, parts in by_table.items()]
+    return [
+        _net_change(parts, (watched or {}).get(name, ()), ahead=name in ahead, merged=name in merged)
+        for name, parts in by_table.items()
+    ]
 
 
-def _net_change(parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool) -> NetChange:
+def _net_change(parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool, merged: bool) -> NetChange:
     table = parts[0].table
     for part in parts:
         _check(part, table)
-    upstreams = list(dict.fromkeys(part.upstream for part in parts))
     rows = parts[0].rows if len(parts) == 1 else pa.concat_batches([part.rows for part in parts])
     owner = None
-    if upstreams != [None]:
+    if merged:
+        upstreams = list(dict.fromkeys(part.upstream for part in parts))
         numbers = [pa.repeat(pa.scalar(upstreams.index(part.upstream), pa.int32()), len(part)) for part in parts]
         order = pc.sort_indices(rows.column("lsn"))
         rows, owner = rows.take(order), pa.concat_arrays(numbers).take(order)

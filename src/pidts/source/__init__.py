@@ -13,7 +13,7 @@ from pidts.source.log_proof import event_at, gtids_before
 from pidts.source.position import binary_logs, log_end, position, settled
 from pidts.source.prechecks import check_source
 from pidts.source.replica import replica_id
-from pidts.source.rows import highest_key, last_key, select_rows
+from pidts.source.rows import highest_key, last_key, select_range
 from pidts.source.structures import (
     clock_is_utc,
     is_system,
@@ -54,7 +54,7 @@ __all__ = [
     "read_structures",
     "replica_id",
     "schema_charsets",
-    "select_rows",
+    "select_range",
     "server_info",
     "settled",
     "source_dialect",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pidts.model import Halted, Position, TableName
+from pidts.model import Halted, Position, Table, TableName
 from pidts.schema import Dialect
 from pidts.schema.history import History
 from pidts.source.connection import Session, server_info
@@ -40,17 +40,7 @@ def look_at_tables(
     began = log_end(session) if info.is_mariadb else settled(session, info)
     if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):
         pause(_SETTLE_SECONDS)
-    unreadable: dict[TableName, str] = {}
-    while True:
-        try:
-            tables = read_structures(session, lambda name: wanted(name) and name not in unreadable)
-            break
-        except Halted as error:
-            schema, _, name = error.where.table.partition(".")
-            table = TableName(schema, name)
-            if not name or table in unreadable:
-                raise
-            unreadable[table] = str(error)
+    tables, unreadable = readable_structures(session, wanted)
     history = History(
         tables=tables,
         charsets=schema_charsets(session),
@@ -58,3 +48,19 @@ def look_at_tables(
         complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
     )
     return Look(history, source_dialect(session), began, log_end(session))
+
+
+def readable_structures(
+    session: Session, wanted: Callable[[TableName], bool]
+) -> tuple[dict[TableName, Table], dict[TableName, str]]:
+    """The tables that we can read, and why the others cannot be."""
+    unreadable: dict[TableName, str] = {}
+    while True:
+        try:
+            return read_structures(session, lambda name: wanted(name) and name not in unreadable), unreadable
+        except Halted as error:
+            schema, _, name = error.where.table.partition(".")
+            table = TableName(schema, name)
+            if not name or table in unreadable:
+                raise
+            unreadable[table] = str(error)

@@ -1,4 +1,4 @@
-"""Rows of a source's table: page by page in the order of its identity, by their keys, or all of them as they come."""
+"""Rows of a source's table: range by range of its identity, by their keys, or all of them as they come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.source.structures import quoted, quoted_table
 from pidts.source.text_result import AT_ONCE, read_result
 from pidts.source.text_values import expression
 
-__all__ = ["boundary", "find_rows", "highest_key", "last_key", "select_range", "select_rows", "stream_rows"]
+__all__ = ["boundary", "find_rows", "highest_key", "last_key", "select_range", "stream_rows"]
 
 _PRIMARY = "PRIMARY"
 _WHOLE = 256 << 20
@@ -33,20 +33,6 @@ def boundary(
     """The key of the row number `size` behind a key; None where there are not so many up to `highest`."""
     where = _where(table, where_after, highest)
     return _key(connection, table, f"{where}{_order(table)} LIMIT 1 OFFSET {size - 1}")
-
-
-def select_rows(
-    connection: Session,
-    table: Table,
-    where_after: Sequence[Any] | None,
-    limit: int,
-    *,
-    upto: Sequence[Any] | None = None,
-    lock: str = "",
-) -> pa.Table:
-    """Up to `limit` rows behind the key `where_after` and not behind `upto`, exactly as they are stored."""
-    where = _where(table, where_after, upto)
-    return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} LIMIT {limit} {lock}")
 
 
 def select_range(
@@ -75,9 +61,9 @@ def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool,
     return pa.concat_tables([wanted.arrow.empty_table(), *found])
 
 
-def stream_rows(connection: Session, table: Table, *, lock: str = "", at_once: int = AT_ONCE) -> Iterator[pa.Table]:
-    """All rows in no order, about `at_once` bytes at a time; whoever does not want the rest closes the connection."""
-    return _stream(connection, table, lock, at_once)
+def stream_rows(connection: Session, table: Table) -> Iterator[pa.Table]:
+    """All rows in no order, some megabytes at a time; whoever does not want the rest closes the connection."""
+    return _stream(connection, table, "", AT_ONCE)
 
 
 def _key(connection: Session, table: Table, clauses: str) -> list[Any] | None:

@@ -31,8 +31,8 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
-_MOST_PAUSE = 0.25
-"""So long the log waits for a copy that is to go slowly."""
+_MOST_PAUSE = 2.5
+"""So long the log waits for a copy that is to go slowly, and no longer than it would for one that is not."""
 
 
 class _StoppedError(Exception):
@@ -47,8 +47,8 @@ class CopyLane:
         self._cutter, self._pace = Cutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
 
-    def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> bool:
-        """All that a batch asks for; False where it was broken off, or shall not go on yet: it is asked for again.
+    def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> None:
+        """All that a batch asks for; of what is broken off, or shall not go on yet, nothing is told: it is asked again.
 
         `batch` is the batch's number, which the target has by now.
         """
@@ -56,9 +56,10 @@ class CopyLane:
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
         for request in ending:
             if not self._finished(context, request):
-                return False
+                return
             stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
-        return not reading or self._read(spark, context, reading, batch)
+        if reading:
+            self._read(spark, context, reading, batch)
 
     def prepare(self, spark: SparkSession) -> None:
         """In a thread, while the first batch is planned: Spark's processes begin, and load what they will need."""
@@ -81,13 +82,10 @@ class CopyLane:
         """The run ends."""
         self._cutter.close()
 
-    def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> bool:
+    def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> None:
         rate = context.copy_rate
-        wait = self._pace.wait()
-        if wait:
-            time.sleep(min(wait, _MOST_PAUSE))
-            if wait > _MOST_PAUSE:
-                return False
+        if not self._may_read():
+            return
         began = self._pace.now()
         cuts = self._cutter.cut(context, requests, batch, self._pace.most(rate))
         self._cutter.look_ahead(context, cuts)
@@ -97,7 +95,7 @@ class CopyLane:
             fetched = self._job(spark, context, pieces) if pieces else []
         except Exception:
             if self._stop():
-                return False
+                return
             raise
         rows = sum(one.rows for one in fetched)
         self._pace.took(rows, rate, began)
@@ -106,7 +104,13 @@ class CopyLane:
         seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in fetched), "chunks": sum(one.seconds for one in fetched)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds)
-        return True
+
+    def _may_read(self) -> bool:
+        """Waits until more may be read; False where that takes too long, or the run is to end."""
+        until = self._pace.now() + _MOST_PAUSE
+        while (wait := self._pace.wait()) and not self._stop() and self._pace.now() < until:
+            time.sleep(min(wait, _LOOK_SECONDS))
+        return not wait and not self._stop()
 
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
         tables = {piece.request.table for piece in pieces}

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pidts.batch.ddl_lane import done_of
+from pidts.batch.ddl_lane import done_of, halted_of
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import staged_chunk
@@ -129,7 +129,8 @@ class SliceReader(DataSourceStreamReader):
             read.append(UpToBreak(self._open().entries(at, to, joined=True)))
             return read[-1]
 
-        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done)
+        halted = halted_of(options.staging, state.dues)
+        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done, halted)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None and broken is not None:
             raise broken

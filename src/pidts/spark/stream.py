@@ -8,7 +8,8 @@ it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, 
 
 A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
 wait for it: so that with one worker whoever reads the target sees what the source was between two transactions, also
-where tables change. Only one that takes longer holds its tables back from the others.
+where tables change. Only one that takes longer holds its tables back from the others; so does one that fails for good,
+until an operator has decided about it.
 
 Spark's checkpoint directory is bookkeeping of one run. The truth is the target's checkpoint: every start, also the one
 after a failed batch, claims the task there with a new epoch and begins a new directory. So it does not matter what
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,8 +40,8 @@ from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import forget, staged_chunk
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Halted, Lsn, Transient, Where, parse_gtid_set
-from pidts.plan import BatchPlan, Limits, Phase, PlanState, plan_between
+from pidts.model import Checkpoint, Halt, Halted, Lsn, Transient, Where, parse_gtid_set
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.spark.copy_job import CopyLane
@@ -87,12 +88,17 @@ class TaskStream:
         goal: Lsn | None,
         scratch: Path,
         on_batch: Callable[[BatchDone], None],
+        halted: Sequence[Halt] = (),
+        halts_alone: Callable[[Halted], bool] = lambda _: True,
     ) -> None:
         self._spark, self._meaning, self._limits = spark, meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
         self._workers, self._state, self._gtids = Workers.claimed(checkpoints, context.dealing)
-        self._ddl = DdlLane(meaning.allow)
+        self._halted = halted
+        refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
+        self._state = self._state.halting(refused) if refused else self._state
+        self._ddl = DdlLane(meaning, halts_alone)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
@@ -105,6 +111,24 @@ class TaskStream:
     def state(self) -> PlanState:
         """The last state that is durable in the target."""
         return self._state
+
+    @property
+    def halts(self) -> tuple[Halt, ...]:
+        """What waits for an operator; everything else goes on."""
+        return (*self._halted, *self._ddl.halts.values())
+
+    @property
+    def rows_failed(self) -> bool:
+        """Whether what has failed, if anything has, was no schema change."""
+        return self._ddl.failure is None
+
+    def rests(self, relay: RelayReader) -> bool:
+        """Whether all that the relay holds is in the target, but for what waits for an operator."""
+        state, halted = self._state, self._ddl.halts
+        if state.reading or not halted.keys() >= set(state.dues):
+            return False
+        log = partial(relay.entries, joined=True)
+        return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted) is None
 
     def start(self) -> None:
         """Begin the query."""

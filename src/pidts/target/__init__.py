@@ -2,6 +2,7 @@
 
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-from pidts.target.values import Store, ValuesTarget
+from pidts.target.values import ValuesTarget
+from pidts.target.values_store import Store
 
 __all__ = ["MySqlTarget", "PostgresTarget", "Store", "ValuesTarget"]

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -35,35 +34,11 @@ from pidts.reduce import NetChange, UniqueKey, watched_columns
 from pidts.schema import Statement
 from pidts.target.meta import claimed_rows, no_checkpoint
 from pidts.target.values_ddl import run_step, steps
-from pidts.target.values_locks import Lock, Locks
-from pidts.target.values_rows import OpenTable, Row, StoredTable, plain, tuples
-
-Hook = Callable[[str], None]
-
-_Worker = tuple[str, str, int]
-
-
-@dataclass(slots=True)
-class Store:
-    """What a server would keep."""
-
-    tables: dict[TableName, StoredTable] = field(default_factory=dict)
-    checkpoints: dict[_Worker, Checkpoint] = field(default_factory=dict)
-    structures: dict[tuple[str, str, TableName], Table] = field(default_factory=dict)
-    journals: dict[tuple[str, str, Lsn], DdlJournal] = field(default_factory=dict)
-    tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
-    safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
-    locks: Locks = field(default_factory=Locks)
-    hook: Hook | None = None
-    folds: bool = False
-    commits: int = 0
-
-    def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
-        """A table's committed rows, by identity and column name; times are the numbers that Arrow holds."""
-        stored = self.tables[name]
-        names = [column.name for column in stored.table.columns]
-        return {key: dict(zip(names, row, strict=True)) for key, row in stored.rows.items()}
-
+from pidts.target.values_halts import ValuesHalts
+from pidts.target.values_locks import Lock
+from pidts.target.values_rows import OpenTable, plain, tuples
+from pidts.target.values_shadows import ValuesShadows
+from pidts.target.values_store import Store, Worker
 
 _stores: dict[str, Store] = {}
 
@@ -104,8 +79,10 @@ class ValuesSession:
         self._open = False
         self._tables: dict[TableName, OpenTable] = {}
         self._buried: dict[tuple[TableName, str], Tombstone] = {}
-        self._checkpoints: dict[_Worker, Checkpoint] = {}
+        self._checkpoints: dict[Worker, Checkpoint] = {}
         self._later: list[Callable[[], None]] = []
+        self.halts = ValuesHalts(store.halts, self._at_commit)
+        self.shadows = ValuesShadows(store.shadows, self._at_commit)
 
     def at(self, point: str) -> None:
         """Let the test break off here; a session that breaks is lost, and with it its transaction and its locks."""
@@ -213,6 +190,15 @@ class ValuesSession:
         """Visible at COMMIT."""
         self._demand_open()
         self._opened(name).clear()
+
+    def loaded(self, task: str, source: str, name: TableName) -> str:
+        """Committed."""
+        return self._store.loaded.get((task, source, name), "")
+
+    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+        """Visible at COMMIT."""
+        self._demand_open()
+        self._later.append(lambda: self._store.loaded.update({(task, source, name): text}))
 
     def structure(self, name: TableName) -> Table | None:
         """As it was created."""
@@ -362,6 +348,12 @@ class ValuesSession:
     def count(self, name: TableName) -> int:
         """Committed rows."""
         return len(self._store.tables[name].rows)
+
+    def _at_commit(self, step: Callable[[], None]) -> None:
+        if self._open:
+            self._later.append(step)
+        else:
+            step()
 
     def _demand_open(self) -> None:
         if not self._open:

@@ -5,6 +5,7 @@ What ends an attempt and begins another:
 - a break in the relay, which is being filled again (`relay_cure`);
 - a table that the log speaks of and the task does not know: the next attempt lets it join (`membership`);
 - a change of the task file that can be taken over (`takeover`);
+- rows of one table that the target refuses: the next attempt leaves that table where it is (`halting`);
 - a log that is lost, where the user has asked to have all tables copied once more.
 """
 
@@ -25,7 +26,7 @@ from pidts.batch.context import JobContext, watched_by
 from pidts.batch.meaning import Meaning
 from pidts.batch.workers import Workers
 from pidts.model import Halted, Lsn, PidtsError, Transient
-from pidts.plan import Limits
+from pidts.plan import Limits, PlanState
 from pidts.relay import RelayReader
 from pidts.relay.needs import TaskMark
 from pidts.relay.retention import PurgeLimits, release
@@ -37,7 +38,8 @@ from pidts.spark.stream import BatchDone, TaskStream
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns
-from pidts.task.lost import as_loss, explained, last_moved
+from pidts.task.halting import Halting
+from pidts.task.lost import as_loss, explained, last_moved, loses_log
 from pidts.task.membership import Wanted
 from pidts.task.progress import Stage
 from pidts.task.reading import wait_for_relay
@@ -84,6 +86,7 @@ class Attempts:
         self._asked: Halted | None = None
         """What the next attempt shall put an end to by having tables join."""
         self._answered: set[tuple[str, str, str]] = set()
+        self._halting = Halting(config.name, config.source.source_id)
         self.reached_goal = False
 
     def is_over(self, *, until_synced: bool) -> bool:
@@ -98,10 +101,10 @@ class Attempts:
 
     def _answer(self, error: Halted) -> None:
         """See to it that the next attempt fares better; raise what a person has to decide."""
-        place = error.code, error.where.table, error.where.position
-        if error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental":
-            if place in self._answered:
-                raise error
+        place = _place(error)
+        if self._halting.takes(error):
+            return
+        if not self._is_final(error):
             self._answered.add(place)
             self._asked = error
             if error.code == "structure-unknown":
@@ -109,15 +112,21 @@ class Attempts:
             self._wanted = replace(self._wanted, looks=True)
             _log.info("the log speaks of a table that the task does not know", code=error.code, table=place[1])
             return
+        if error.code in _UNKNOWN and place in self._answered:
+            raise error
         try:
             self._tracker.refetching(self._cure(error, self._applied), self._cure.refetches)
         except Halted as final:
-            loss = as_loss(final)
-            if loss is None or not self._starts_over:
+            if not (self._starts_over and loses_log(final)):
                 raise explained(self._config, final, self._moved_at) from error
             self._starts_over = False
-            self._wanted = replace(self._wanted, resync=(), lost=loss)
+            self._wanted = replace(self._wanted, resync=(), lost=as_loss(final))
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
+
+    def _is_final(self, error: Halted) -> bool:
+        """Whether it is of no use to look for tables that may join the task."""
+        may_join = error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental"
+        return not may_join or _place(error) in self._answered
 
     def _attempt_once(self, *, until_synced: bool) -> None:
         """From the claim to the goal, a stop or a failure."""
@@ -129,6 +138,7 @@ class Attempts:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             begun = self._begin(source, target, mark)
             self._told(begun)
+            self._halting.begins(target, begun.structures, config.rules)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 _, state, _ = Workers.claimed(begun.checkpoints)
                 slowest = self._applied = state.needs
@@ -160,26 +170,35 @@ class Attempts:
                         clock_is_utc=begun.clock_is_utc,
                         charsets=begun.charsets,
                         split_rows=config.split_transactions,
-                        rules=ApplyRules(
+                        rules=config.rules,
+                        writing=ApplyRules(
                             source=config.source.source_id,
                             version_column=config.version_column,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
+                            filters=config.rules,
                         ),
-                        watched=watched_by(target, begun.structures.values(), config.workers),
+                        watched=watched_by(target, map(config.rules.landed, begun.structures.values()), config.workers),
                         copy_threads=config.copy_threads,
                         copy_rate=config.copy_rate,
                     ),
                     checkpoints=begun.checkpoints,
                     meaning=Meaning(config.allow, begun.dialect),
                     limits=Limits(
-                        chunk_rows=config.chunk_rows, threads=config.copy_threads, rate=config.copy_rate or None
+                        row_events=config.batch_rows,
+                        bytes=config.batch_bytes,
+                        chunk_rows=config.chunk_rows,
+                        threads=config.copy_threads,
+                        rate=config.copy_rate or None,
                     ),
                     direct_rows=config.direct_rows,
                     goal=self._goal,
                     scratch=scratch,
                     on_batch=self._committed,
+                    halted=self._halting.rows,
+                    halts_alone=self._is_final,
                 )
+                self._halting.runs(stream)
                 with self._losing_spark_is_transient(), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
@@ -205,7 +224,7 @@ class Attempts:
             _log.info(note)
         if begun.notes:
             self._tracker.note("; ".join(begun.notes))
-        if asked is not None and not begun.joined:
+        if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
             raise asked
 
     def _committed(self, done: BatchDone) -> None:
@@ -223,8 +242,10 @@ class Attempts:
             state = stream.state
             received = relay.received
             stage: Stage = "copy" if state.copying else "sync"
-            self._tracker.tell(stage, caught_up=received is not None and state.needs >= received)
-            if self._goal is not None and not state.copying and state.needs >= self._goal:
+            self._tracker.halted(stream.halts)
+            rests = self._halting.rests(stream, relay)
+            self._tracker.tell(stage, caught_up=rests or (received is not None and state.needs >= received))
+            if self._is_goal(state, received, rests=rests):
                 self.reached_goal = True
                 return
             if time.monotonic() >= purge_at:
@@ -233,9 +254,18 @@ class Attempts:
             changed = self._takeover.look(self._config)
             if changed is not None:
                 self._config = changed
+                self._halting.forget()
                 return
             if self._stop.wait(_TELL_SECONDS):
                 return
+
+    def _is_goal(self, state: PlanState, received: Lsn | None, *, rests: bool) -> bool:
+        """What waits for an operator keeps nobody waiting who waits for all the rest."""
+        if self._goal is None:
+            return False
+        if rests and received is not None and received >= self._goal:
+            return True
+        return not state.copying and state.needs >= self._goal
 
     def _purge(self, mark: TaskMark, applied: Lsn) -> None:
         """Behind all tasks that share the relay. A disk that has no room for the mark is no reason not to make some."""
@@ -277,3 +307,7 @@ class Attempts:
         if self._spark is not None:
             with suppress(Exception):  # a JVM that was killed cannot be asked to end
                 self._spark.stop()
+
+
+def _place(error: Halted) -> tuple[str, str, str]:
+    return error.code, error.where.table, error.where.position

@@ -7,14 +7,20 @@ under way; it is said, and nothing of it happens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from pidts.model import Table
+from pidts.rules import Landing, Rules
+from pidts.rules.column_mapping import mapping_of
 from pidts.task.config import TaskConfig
 
 _SAFE: Mapping[str, str] = {
-    "allow": "block-allow-list",
+    "batch_bytes": "syncers.queue-size",
+    "batch_rows": "syncers.batch",
+    "rules": "rules",
     "chunk_rows": "pidts.chunk-rows",
     "copy_threads": "mydumpers.threads",
     "copy_rate": "pidts.copy-rate",
@@ -23,7 +29,17 @@ _SAFE: Mapping[str, str] = {
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }
+_RULES: Mapping[str, str] = {
+    "allow": "block-allow-list",
+    "events": "filters",
+    "expressions": "expression-filter",
+    "mappings": "column-mappings",
+    "routes": "routes",
+}
+"""The parts of `rules`. Whether a route or a mapping can be taken over depends on the tables: see `moved`."""
 _WAITS: Mapping[str, str] = {
+    "online": "online-ddl",
+    "safe_start": "syncers.safe-mode-duration",
     "name": "name",
     "mode": "task-mode",
     "source": "mysql-instances",
@@ -35,7 +51,7 @@ _WAITS: Mapping[str, str] = {
     "spark_master": "pidts.spark.master",
     "spark_conf": "pidts.spark.conf",
 }
-_NOTHING = frozenset({"ignored_checks", "notes", "path"})
+_NOTHING = frozenset({"ignored_checks", "notes", "path", "rule_names"})
 """What a task that runs does not ask for."""
 
 
@@ -57,9 +73,44 @@ def difference(running: TaskConfig, file: TaskConfig) -> Difference:
         for field in fields(TaskConfig)
         if field.name not in _NOTHING and getattr(running, field.name) != getattr(file, field.name)
     ]
-    taken = {name: getattr(file, name) for name in changed if name in _SAFE}
+    taken: dict[str, Any] = {name: getattr(file, name) for name in changed if name in _SAFE}
+    if "rules" in taken:
+        taken["rules"] = _with_tools(file.rules, running.rules)
     waiting = tuple(_WAITS[name] for name in changed if name not in _SAFE)
-    return Difference(replace(running, **taken), tuple(_SAFE[name] for name in taken), waiting)
+    names = [
+        key for name in taken for key in (_parts(running.rules, taken["rules"]) if name == "rules" else [_SAFE[name]])
+    ]
+    return Difference(replace(running, **taken), tuple(names), waiting)
+
+
+def _with_tools(rules: Rules, other: Rules) -> Rules:
+    """Which tables belong to tools for online schema changes does not change under way: one may be half done."""
+    return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
+
+
+def _parts(before: Rules, after: Rules) -> list[str]:
+    return [key for part, key in _RULES.items() if getattr(before, part) != getattr(after, part)]
+
+
+def moved(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
+    """Why rows of these tables, which are on the target, are not where and what new rules say; empty where they are.
+
+    The counterexample: with another route, new changes of a table would go to another table of the target, and those
+    of rows that were copied before would find nothing there.
+    """
+    for table in tables:
+        old, new = before.routes.landing(table.name), after.routes.landing(table.name)
+        if (old.name, old.extracted) != (new.name, new.extracted):
+            was, becomes = _landing(old), _landing(new)
+            return f"{table.name} has rows on the target by another route: {was}, and would have to land in {becomes}"
+        if mapping_of(before.mappings, table.name) != mapping_of(after.mappings, table.name):
+            return f"{table.name} has rows on the target with values of another column mapping"
+    return ""
+
+
+def _landing(landing: Landing) -> str:
+    extracted = ", ".join(f"{column} = {value!r}" for column, value in landing.extracted)
+    return f"{landing.name} with {extracted}" if extracted else str(landing.name)
 
 
 class FileWatch:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
 from pidts.model import PidtsError, Position, Table, TableName
+from pidts.rules import Rules
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding, demand
 from pidts.source.prechecks import check_source
@@ -18,7 +19,9 @@ from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, is_meant
-from pidts.task.fit import Fit, fit_of
+from pidts.task.fit import Fit, fit_of, lands_beside
+from pidts.task.online import online_findings
+from pidts.task.privileges import source_findings, target_findings
 
 
 def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
@@ -41,6 +44,7 @@ def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
         findings += _source(config, tables, resumed=resumed)
         if target is not None:
             findings += _fit(config, target, tables, resync, resumed=resumed)
+            findings += target_findings(config, target, tables)
     return [_ignored(finding, config.ignored_checks) for finding in findings]
 
 
@@ -62,12 +66,37 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
             # A table that came while the task ran is not copied, and may be without a key.
             copies = config.mode != "incremental" and not resumed
             findings += check_source(session, source, tables.values(), start, copies=copies)
+            findings += _counted_alike(config.rules, tables.values())
+            findings += source_findings(config, session, tables.values())
+            findings += online_findings(config, session)
             if config.version_column:
                 image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
                 findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
             return findings
     except PidtsError as error:
         return [_unreachable("source", error)]
+
+
+def _counted_alike(rules: Rules, tables: Iterable[Table]) -> list[Finding]:
+    """Tables that become one and number their rows each for itself: rows with equal numbers would be one row."""
+    counting: dict[TableName, list[TableName]] = {}
+    for table in tables:
+        if any(table.column(name).auto_increment for name in table.identity) and rules.keeps_keys(table):
+            counting.setdefault(rules.landed_name(table.name), []).append(table.name)
+    fix = (
+        "Make the numbers differ (column-mappings: partition id), or pass this check over with "
+        "ignore-checking-items: [auto_increment_ID] where they never meet"
+    )
+    return [
+        Finding(
+            "auto_increment_ID",
+            ok=False,
+            message=f"{', '.join(map(str, sources))} number their rows each for itself, and all land in {there}",
+            fix=fix,
+        )
+        for there, sources in sorted(counting.items())
+        if len(sources) > 1
+    ]
 
 
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
@@ -123,18 +152,27 @@ def _fit(
     """All tables before the first start; later those that would join, since the source may be ahead of the others."""
     copies = config.mode != "incremental"
     new = list(tables.values())
+    known: Mapping[TableName, Table] = {}
     if resumed:
         known = target.load_structures(config.name, config.source.source_id)
         new = [table for table in new if copies and table.name not in known]
     findings, missing = [], 0
     for table in new:
         try:
-            fit = fit_of(target, table, copies=copies, may_have_rows=resumed and is_meant(resync, table.name))
+            fit = fit_of(
+                target,
+                table,
+                config.rules,
+                copies=copies,
+                may_have_rows=(resumed and is_meant(resync, table.name))
+                or lands_beside(table.name, known, config.rules),
+                beside=tables.values(),
+            )
         except PidtsError as error:
-            fit = Fit(table, problem=error.what, fix=error.todo)
+            fit = Fit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
         if fit.problem:
-            message = f"{fit.name}: {fit.problem}"
+            message = f"{fit}: {fit.problem}"
             findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
     return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
 

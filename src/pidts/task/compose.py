@@ -27,7 +27,24 @@ def target_of(config: TaskConfig) -> Target:
     if target.type == "postgresql":
         from pidts.target.postgres import PostgresTarget
 
-        return PostgresTarget(target.host, target.port, target.user, target.password, target.database, tls=target.tls)
+        return PostgresTarget(
+            target.host,
+            target.port,
+            target.user,
+            target.password,
+            target.database,
+            tls=target.tls,
+            meta_schema=target.meta_schema,
+        )
     from pidts.target.mysql import MySqlTarget
 
-    return MySqlTarget(target.host, target.port, target.user, target.password, tls=target.tls)
+    return MySqlTarget(
+        target.host,
+        target.port,
+        target.user,
+        target.password,
+        tls=target.tls,
+        meta_schema=target.meta_schema,
+        variables=target.variables,
+        max_packet=target.max_packet,
+    )

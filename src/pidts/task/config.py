@@ -7,16 +7,20 @@ keys that nothing here reads. Secrets come from `${NAME}` or a `password-file` a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from pidts.model import ConfigError, Where
-from pidts.rules import AllowList
+from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
+from pidts.schema.online_ddl import OnlineDdl
 from pidts.task import config_dm
+from pidts.task.config_rules import RuleName, read_online, read_rules
 from pidts.task.config_section import Document, Section, meant
 from pidts.task.config_servers import SourceSpec, TargetSpec, directory_name, read_source, read_target
+from pidts.task.config_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.duration import parse_duration
 from pidts.task.yaml_lines import read_yaml
 
@@ -24,11 +28,11 @@ __all__ = ["Mode", "SourceSpec", "TargetSpec", "TaskConfig", "load_task"]
 
 Mode = Literal["full", "incremental", "all"]
 
+USUAL_META_SCHEMA = "pidts_meta"
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+
 SPARK_MASTER = "local[*,4]"
 """All cores, and a failed Spark task gets four attempts (`local[*]` gives it one)."""
-
-
-_COPY_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +43,21 @@ class TaskConfig:
     mode: Mode
     source: SourceSpec
     target: TargetSpec
-    allow: AllowList
+    rules: Rules
+    rule_names: tuple[RuleName, ...]
+    """What the task file calls the rules that are in force."""
+    online: OnlineDdl | None
+    """None: tables of gh-ost and pt-online-schema-change are tables like any other."""
     workers: int
     """Target connections that apply in parallel; with one, every state of the target is one that the source had."""
+    batch_rows: int
+    """Row events that one transaction of the target has at most, unless one of the source has more."""
+    batch_bytes: int
+    """Of the source's log; likewise."""
     safe_mode: bool
     """Rows give way to what is written, also where they hold its unique values under another key."""
+    safe_start: bool
+    """So they do in the range that may have been applied before the first start, whatever `safe_mode` says."""
     version_column: str
     """Name of the column by which an older event is told from a newer row; empty where there is none."""
     split_transactions: int | None
@@ -69,9 +83,19 @@ class TaskConfig:
     """Keys that were accepted without the effect that DM gives them, each with its file and line."""
     path: Path
 
+    @property
+    def allow(self) -> AllowList:
+        """Which tables the task takes."""
+        return self.rules.allow
+
 
 def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfig:
     """Read a task file, and the source file and password files that it refers to."""
+    return read_task(path, os.environ if environ is None else environ)[0]
+
+
+def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Sequence[Section]]:
+    """The same with what was asked of each file, beginning with the task file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -80,21 +104,30 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
             "unreadable-file", f"the task file cannot be read: {reason}", where=Where(file=str(path))
         ) from None
     notes: list[str] = []
-    task = Section(read_yaml(text, path), Document(path, os.environ if environ is None else environ, notes))
+    task = Section(read_yaml(text, path), Document(path, environ, notes))
+    task.document.roots.append(task)
     name = directory_name(task, "name")
     mode = task.choice("task-mode", get_args(Mode), later=("dump", "load", "load&sync"))
-    target = read_target(task.required_section("target-database"))
+    target = read_target(task.required_section("target-database"), _meta_schema(task))
     instance = _only_instance(task)
-    source, source_is_case_sensitive = read_source(instance)
+    source, source_is_case_sensitive, filters = read_source(instance)
     if source.start is not None and mode != "incremental":
         instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
     case_sensitive = task.flag("case-sensitive", default=False) or source_is_case_sensitive
-    allow = _allow_list(task, instance, case_sensitive=case_sensitive)
-    workers, safe_mode = _syncer(task, instance)
-    copy_threads = _copy_threads(task, instance)
-    for section in _blocks(task, instance, "validator"):
-        section.finish(config_dm.VALIDATOR)
-    instance.finish(config_dm.INSTANCE)
+    online = read_online(task, case_sensitive=case_sensitive)
+    rules, rule_names = read_rules(
+        task,
+        instance,
+        filters,
+        source_id=source.source_id,
+        case_sensitive=case_sensitive,
+        online=online,
+        own_schema="" if target.meta_schema == USUAL_META_SCHEMA else target.meta_schema,
+    )
+    syncing = read_syncing(task, instance)
+    copy_threads = read_copy_threads(task, instance)
+    read_validators(task, instance)
+    instance.finish()
     ours = task.section("pidts")
     spark = ours.section("spark")
     config = TaskConfig(
@@ -102,9 +135,14 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
         source=source,
         target=target,
-        allow=allow,
-        workers=workers,
-        safe_mode=safe_mode,
+        rules=rules,
+        rule_names=rule_names,
+        online=online,
+        workers=syncing.workers,
+        batch_rows=syncing.batch_rows,
+        batch_bytes=syncing.batch_bytes,
+        safe_mode=syncing.safe_mode,
+        safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         zone=ours.integer("zone", 1, maximum=2**31 - 1),
@@ -124,7 +162,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
     spark.finish()
     ours.finish()
     task.finish(config_dm.TASK)
-    return replace(config, notes=tuple(notes))
+    return replace(config, notes=tuple(notes)), task.document.roots
 
 
 def _only_instance(task: Section) -> Section:
@@ -141,105 +179,14 @@ def _only_instance(task: Section) -> Section:
     return instances[0]
 
 
-def _allow_list(task: Section, instance: Section, *, case_sensitive: bool) -> AllowList:
-    lists = _either(task, "block-allow-list", "black-white-list")
-    chosen = _either(instance, "block-allow-list", "black-white-list")
-    name = instance.text(chosen, "")
-    named = task.section(lists)
-    if name and not named.has(name):
-        raise instance.error(chosen, "unknown-name", f"there is no {name!r} in {lists}", meant(name, named.names))
-    allow = AllowList(case_sensitive=case_sensitive)
-    for known in named.names:
-        section = named.section(known)
-        read = AllowList(
-            do_dbs=_patterns(section, "do-dbs"),
-            ignore_dbs=_patterns(section, "ignore-dbs"),
-            do_tables=_table_patterns(section, "do-tables"),
-            ignore_tables=_table_patterns(section, "ignore-tables"),
-            case_sensitive=case_sensitive,
-        )
-        section.finish()
-        if known == name:
-            allow = read
-        else:
-            named.note(known, "no effect: no instance uses it")
-    return allow
-
-
-def _either(section: Section, key: str, old: str) -> str:
-    """Of a key with an old name, the one that is given."""
-    if not section.has(old):
-        return key
-    if section.has(key):
-        raise section.error(
-            old, "duplicate-key", f"this is the old name of {key}, which is given too", "Keep one of them."
-        )
-    return old
-
-
-def _patterns(section: Section, key: str) -> tuple[str, ...]:
-    return tuple(_pattern(section, text, line) for text, line in section.texts(key))
-
-
-def _table_patterns(section: Section, key: str) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for entry in section.sections(key):
-        names = [_pattern(entry, entry.literal(name), entry.line_of(name)) for name in ("db-name", "tbl-name")]
-        entry.finish()
-        pairs.append((names[0], names[1]))
-    return tuple(pairs)
-
-
-def _pattern(section: Section, text: str, line: int) -> str:
-    try:
-        AllowList(do_dbs=(text,))
-    except ConfigError as error:
-        raise section.document.error(line, error.code, f"{section.path}: {error.what}", error.todo) from None
-    return text
-
-
-def _syncer(task: Section, instance: Section) -> tuple[int, bool]:
-    """How many workers there are, and whether they write in safe mode."""
-    workers, safe_mode = 1, False
-    for section in _blocks(task, instance, "syncer"):
-        workers = section.integer("worker-count", workers, minimum=1, maximum=256)
-        for key in ("compact", "multiple-rows"):
-            if not section.flag(key, default=True):
-                section.note(key, "no effect: changes of a row are always compacted, and rows written many at a time")
-        safe_mode = section.flag("safe-mode", default=safe_mode)
-        section.finish(config_dm.SYNCER)
-    return instance.integer("syncer-thread", 0, maximum=256) or workers, safe_mode
-
-
-def _copy_threads(task: Section, instance: Section) -> int:
-    """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
-    given: list[int] = []
-    for block, key, own, keys in (
-        ("mydumper", "threads", "mydumper-thread", config_dm.DUMPER),
-        ("loader", "pool-size", "loader-thread", config_dm.LOADER),
-    ):
-        threads = 0
-        for section in _blocks(task, instance, block):
-            threads = section.integer(key, threads, minimum=1, maximum=256)
-            section.finish(keys)
-        given.append(instance.integer(own, 0, maximum=256) or threads)
-    return min(filter(None, given), default=_COPY_THREADS)
-
-
-def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:
-    """An instance's settings of one of DM's units: those it names in the file's map, and those written in place."""
-    named = task.section(f"{block}s")
-    key = f"{block}-config-name"
-    name = instance.text(key, "")
-    if name and not named.has(name):
-        raise instance.error(key, "unknown-name", f"there is no {name!r} in {block}s", meant(name, named.names))
-    for known in named.names:
-        if known == name:
-            yield named.section(known)
-        else:
-            named.note(known, "no effect: no instance uses it")
-    if instance.has(block):
-        yield instance.section(block)
+def _meta_schema(task: Section) -> str:
+    """Where checkpoints and structures are kept on the target."""
+    key = "meta-schema"
+    name = task.text(key, "") or USUAL_META_SCHEMA
+    if not _SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:
+        what = f"expected the name of a schema in letters, digits and '_', at most 63 of them, not {name!r}"
+        raise task.error(key, "bad-value", what)
+    return name
 
 
 def _relay(ours: Section, directory: Path, name: str) -> Path:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from pidts.task.config_section import OtherKey
 
-_FIXED = "no effect: the product chooses it by what the machine and the batch allow"
-_TOGETHER = "no effect: rows and their checkpoint commit in one transaction"
+TOGETHER = "no effect: rows and their checkpoint commit in one transaction, so none is ever older than its rows"
+SAFE_RANGE = (
+    "no length of time: safe mode ends where the source's log ended when the task first started, which is all that may "
+    "have been applied before; later starts need none"
+)
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
 _GONE = "no effect: it has none in DM either"
-_RULES = "rows would arrive elsewhere, or ones you meant to leave out"
 _OFF: object = False
 _ON: object = True
-_ONE = "several sources or tables cannot be merged into one table"
+_ONE = (
+    "schema changes of tables that are one on the target do not wait for each other; without it their rows are merged, "
+    "and a schema change of one of them halts it"
+)
 
 
 def _note(text: str, *as_is: object) -> OtherKey:
@@ -29,37 +34,20 @@ TASK = {
     "is-sharding": _refuse(_ONE, _OFF),
     "shard-mode": _refuse(_ONE),
     "strict-optimistic-shard-mode": _refuse(_ONE, _OFF),
-    "routes": _refuse(_RULES),
-    "filters": _refuse(_RULES),
-    "expression-filter": _refuse(_RULES),
-    "column-mappings": _refuse(_RULES),
-    "meta-schema": _note(
-        "no effect: checkpoints and structures are kept in the target's schema pidts_meta", "pidts_meta"
-    ),
-    "timezone": _note(
-        "no effect: every session runs in UTC, so a TIMESTAMP stays the same moment", "+00:00", "UTC", "+0:00"
-    ),
     "collation_compatible": _refuse("collations are always translated loosely", "loose"),
-    "online-ddl": _note("no effect yet: shadow tables of gh-ost and pt-osc are tables like any other", _OFF),
-    "online-ddl-scheme": _note("no effect yet: shadow tables of gh-ost and pt-osc are tables like any other"),
-    "shadow-table-rules": _refuse("shadow tables of gh-ost and pt-osc are tables like any other"),
-    "trash-table-rules": _refuse("shadow tables of gh-ost and pt-osc are tables like any other"),
     "clean-dump-file": _note(_NO_DUMP),
     "remove-meta": _refuse("a task's checkpoint is never removed by a start", _OFF),
     "ansi-quotes": _note(_GONE),
     "enable-heartbeat": _note(_GONE, _OFF),
     "heartbeat-update-interval": _note(_GONE),
     "heartbeat-report-interval": _note(_GONE),
-    "experimental": _note(_TOGETHER),
+    "experimental": _note(TOGETHER),
 }
 """Besides those that `config` reads."""
 
-INSTANCE = {
-    "route-rules": _refuse(_RULES),
-    "filter-rules": _refuse(_RULES),
-    "expression-filters": _refuse(_RULES),
-    "column-mapping-rules": _refuse(_RULES),
-}
+
+COLUMN_MAPPING = {"create-table-query": _note(_GONE)}
+"""One of `column-mappings`."""
 
 SERVER = {
     "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
@@ -78,10 +66,8 @@ SECURITY = {
 """Their block for TLS."""
 
 SYNCER = {
-    "batch": _note(_FIXED),
-    "queue-size": _note(_FIXED),
-    "checkpoint-flush-interval": _note(_TOGETHER),
-    "safe-mode-duration": _note(_TOGETHER),
+    "meta-file": _note("no effect: a task begins at its checkpoint on the target, or where meta says"),
+    "enable-gtid": _note("no effect: the source file's enable-gtid says it"),
     "max-retry": _note(_GONE),
     "disable-detect": _note(_GONE),
     "auto-fix-gtid": _note(_GONE),
@@ -93,6 +79,7 @@ DUMPER = {
     "chunk-filesize": _note(_NO_DUMP),
     "statement-size": _note(_NO_DUMP),
     "rows": _note(_NO_DUMP),
+    "where": _refuse("a condition of the dump chooses rows, and changes of the rows that it leaves out would arrive"),
     "skip-tz-utc": _note(_NO_DUMP),
     "extra-args": _refuse(
         "options of the dump may choose rows",
@@ -147,8 +134,9 @@ SOURCE = {
     "relay-binlog-gtid": _refuse("the relay starts where the task does"),
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
-    "filters": _refuse(_RULES),
     "flavor": _note("no effect: the server is asked what it is"),
+    "enable": _refuse("it switches the source off", _ON),
+    "auto-fix-gtid": _note(_GONE),
     "tracer": _note(_GONE),
     "meta-dir": _note(_GONE),
     "charset": _note(_GONE),
@@ -157,6 +145,12 @@ SOURCE = {
 
 CHECKS = (
     "all",
+    "downstream_mutex_features",
+    "downstream_table_empty",
+    "downstream_version",
+    "empty_region",
+    "free_space",
+    "region_distribution",
     "auth_plugin",
     "auto_increment_ID",
     "binlog_db",

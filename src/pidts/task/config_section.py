@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,10 +39,27 @@ class Document:
     file: Path
     environ: Mapping[str, str] = field(repr=False)
     notes: list[str]
+    roots: list[Section] = field(default_factory=list, repr=False)
+    """The outermost section of each file that has been read."""
 
     def error(self, line: int, code: str, what: str, todo: str = "") -> ConfigError:
         """An error at one line of this file."""
         return ConfigError(code, what, where=Where(file=str(self.file), line=line), todo=todo)
+
+
+@dataclass(slots=True)
+class Asked:
+    """How a key was asked for: what a schema for editors is made of."""
+
+    kind: str = ""
+    """The method of `Section`; empty where it was only asked whether the key is there."""
+    least: int | None = None
+    most: int | None = None
+    words: tuple[str, ...] = ()
+    sections: list[Section] = field(default_factory=list)
+    """Those that were found below it."""
+    needed: bool = False
+    """It has to be given."""
 
 
 class Section:
@@ -55,19 +73,23 @@ class Section:
                 item.line, "wrong-type", f"{path or 'the file'}: expected keys and values, not {_described(item)}"
             )
         self._items: dict[str, Item] = item.value
-        self._asked: dict[str, None] = {}
+        self.asked: dict[str, Asked] = {}
+        self.others: Mapping[str, OtherKey] = {}
+        self.has_names = False
+        """Its keys are names that its writer chose."""
         self.line = item.line
         self.path = path
         self.document = document
 
     def has(self, key: str) -> bool:
         """True where the key is given and not null."""
-        self._asked[key] = None
+        self._ask(key)
         return key in self._items and self._items[key].value is not None
 
     @property
     def names(self) -> tuple[str, ...]:
         """All keys: of a section whose keys are names that its writer chose."""
+        self.has_names = True
         return tuple(self._items)
 
     def line_of(self, key: str) -> int:
@@ -84,6 +106,7 @@ class Section:
 
     def text(self, key: str, default: str | None = None) -> str:
         """A word or number as it was written, `${NAME}` replaced; without a default the key has to be there."""
+        self._ask(key, "text").needed |= default is None
         if not self.has(key):
             if default is None:
                 raise self.error(key, "missing-key", "this key has to be given")
@@ -92,6 +115,8 @@ class Section:
 
     def integer(self, key: str, default: int, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
         """A whole number within limits."""
+        asked = self._ask(key, "integer")
+        asked.least, asked.most = minimum, maximum
         if not self.has(key):
             return default
         item = self._items[key]
@@ -108,6 +133,7 @@ class Section:
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
+        self._ask(key, "flag")
         if not self.has(key):
             return default
         item = self._items[key]
@@ -118,7 +144,7 @@ class Section:
     def choice(self, key: str, allowed: Iterable[str], default: str | None = None, later: Iterable[str] = ()) -> str:
         """One of some words; `later` are those that are known but cannot be had yet."""
         word = self.text(key, default)
-        allowed = tuple(allowed)
+        self._ask(key, "choice").words = allowed = tuple(allowed)
         if word in later:
             raise self.error(
                 key, "not-supported", f"{word!r} is not supported yet", f"Use one of: {', '.join(allowed)}."
@@ -132,44 +158,64 @@ class Section:
     def section(self, key: str) -> Section:
         """A mapping below this one; empty where it is not given."""
         item = self._items[key] if self.has(key) else Item({}, self.line)
-        return Section(item, self.document, self._name(key))
+        section = Section(item, self.document, self._name(key))
+        self._ask(key, "section").sections.append(section)
+        return section
 
     def required_section(self, key: str) -> Section:
         """A mapping that has to be there."""
+        self._ask(key).needed = True
         if not self.has(key):
             raise self.error(key, "missing-key", "this key has to be given")
         return self.section(key)
 
     def sections(self, key: str) -> list[Section]:
         """A list of mappings."""
-        return [Section(item, self.document, f"{self._name(key)}[{at}]") for at, item in enumerate(self._list(key))]
+        found = [Section(item, self.document, f"{self._name(key)}[{at}]") for at, item in enumerate(self._list(key))]
+        self._ask(key, "sections").sections += found
+        return found
 
     def texts(self, key: str) -> list[tuple[str, int]]:
         """A list of words, taken literally, each with its line."""
+        self._ask(key, "texts")
         for at, item in enumerate(self._list(key)):
             if isinstance(item.value, dict | list) or item.value is None:
                 what = f"{self._name(key)}[{at}]: expected text, not {_described(item)}"
                 raise self.document.error(item.line, "wrong-type", what)
         return [(item.text, item.line) for item in self._list(key)]
 
-    def literal(self, key: str) -> str:
+    def literal(self, key: str, default: str | None = None) -> str:
         """Text in which `$` means itself: a pattern."""
+        self._ask(key, "text").needed |= default is None
         if not self.has(key):
-            raise self.error(key, "missing-key", "this key has to be given")
+            if default is None:
+                raise self.error(key, "missing-key", "this key has to be given")
+            return default
         return self._scalar(key, self._items[key])
+
+    @contextmanager
+    def telling(self, key: str, line: int | None = None) -> Iterator[None]:
+        """Errors of whoever understands a value better are told with the value's place."""
+        try:
+            yield
+        except ConfigError as error:
+            if error.where.line:
+                raise
+            what = f"{self._name(key)}: {error.what}"
+            raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
 
     def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
         """Account for the keys that nobody asked for."""
-        others = others or {}
+        others = self.others = others or {}
         for key, item in self._items.items():
-            if key in self._asked:
+            if key in self.asked:
                 continue
             if key not in others:
                 raise self.document.error(
                     item.line,
                     "unknown-key",
                     f"{key!r} is not a key of {self.path or 'a task file'}",
-                    meant(key, [*self._asked, *others]),
+                    meant(key, [*self.asked, *others]),
                 )
             other = others[key]
             value = _plain(item)
@@ -183,6 +229,11 @@ class Section:
                     "Remove it, or set it to its default.",
                 )
             self.note(key, other.note)
+
+    def _ask(self, key: str, kind: str = "") -> Asked:
+        asked = self.asked.setdefault(key, Asked())
+        asked.kind = kind if kind == "choice" else asked.kind or kind
+        return asked
 
     def _name(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, parse_gtid_set
 from pidts.task import config_dm
-from pidts.task.config_section import Document, Section
+from pidts.task.config_section import Section
+from pidts.task.config_session import read_variables
 from pidts.task.yaml_lines import Item, read_yaml
 
 TargetType = Literal["mysql", "postgresql"]
@@ -20,6 +21,8 @@ TargetType = Literal["mysql", "postgresql"]
 _PORTS = {"mysql": 3306, "postgresql": 5432}
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _ENCRYPTED_AT = 16
+_LEAST_PACKET = 64 << 10
+"""With less, hardly a row would fit into a statement."""
 _FIRST_EVENT = 4
 """Where a log file's first event begins, behind its magic number."""
 
@@ -54,9 +57,15 @@ class TargetSpec:
     tls: Tls
     database: str
     """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
+    meta_schema: str
+    """Where the product's own tables are."""
+    variables: tuple[tuple[str, str], ...]
+    """Set in each session of a MySQL."""
+    max_packet: int
+    """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
 
 
-def read_target(section: Section) -> TargetSpec:
+def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """`target-database`."""
     kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"))
     database = section.text("database", "")
@@ -70,6 +79,12 @@ def read_target(section: Section) -> TargetSpec:
     if kind == "postgresql" and tls.mode is Mode.VERIFY_CA and tls.ca is None:
         what = "verify_ca needs ssl-ca with PostgreSQL"
         raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
+    variables = read_variables(section, mysql=kind == "mysql")
+    max_packet = 0
+    if kind == "mysql":
+        max_packet = section.integer("max-allowed-packet", 0)
+        if 0 < max_packet < _LEAST_PACKET:
+            raise section.error("max-allowed-packet", "bad-value", f"expected at least {_LEAST_PACKET}, or 0")
     section.finish(config_dm.SERVER)
     return TargetSpec(
         type="postgresql" if kind == "postgresql" else "mysql",
@@ -79,17 +94,21 @@ def read_target(section: Section) -> TargetSpec:
         password=password,
         tls=tls,
         database=database,
+        meta_schema=meta_schema,
+        variables=variables,
+        max_packet=max_packet,
     )
 
 
-def read_source(instance: Section) -> tuple[SourceSpec, bool]:
-    """The source of an instance, and whether names are compared with case there."""
+def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
+    """The source of an instance, whether names are compared with case there, and its own event filters."""
     source_id = directory_name(instance, "source-id", longest=32)
     inline = instance.has("from")
     server = instance if inline else _source_file(instance, source_id)
     use_gtid = server.flag("enable-gtid", default=False)
     server_id = server.integer("server-id", 0, maximum=2**32 - 1)
     case_sensitive = server.flag("case-sensitive", default=False)
+    filters = server.sections("filters")
     login = server.required_section("from")
     host, port, user, password, tls = _login(login, _PORTS["mysql"])
     login.finish(config_dm.SERVER)
@@ -106,7 +125,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool]:
         use_gtid=use_gtid,
         server_id=server_id or None,
     )
-    return spec, case_sensitive
+    return spec, case_sensitive, filters
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:
@@ -236,6 +255,7 @@ def _source_file(instance: Section, source_id: str) -> Section:
             "Put DM's source file beside the task file, or write 'from: {host, port, user, password}' here.",
         )
     path, root = found[0]
-    section = Section(root, Document(path, document.environ, document.notes), f"source {source_id}")
+    section = Section(root, replace(document, file=path), f"source {source_id}")
+    document.roots.append(section)
     section.text("source-id")
     return section

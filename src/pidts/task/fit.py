@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, Table, TableName
+from pidts.model import Halted, PidtsError, PrecheckFailed, Table, TableName
 from pidts.plan import Way
+from pidts.rules import Rules
 from pidts.source import Session
 from pidts.source.structures import system_versioned
 
@@ -19,14 +20,18 @@ _CHANGE = "Change or drop the table on the target, or leave it out by block-allo
 _CREATE = "Create it, or use task-mode: all"
 _VERSIONED = "it is system-versioned on the source: the log tells old versions of its rows as new rows"
 _LEAVE_OUT = "Leave the table out by block-allow-list"
+_ALIKE = "Make the tables alike on the source, or write routes that keep them apart"
 _EMPTY = "Empty the table (TRUNCATE), or follow changes only with task-mode: incremental"
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One table, as it is on the target."""
+    """One table of the source, and what there is of it on the target."""
 
-    table: Table
+    name: TableName
+    """The source's."""
+    landed: Table
+    """What the target needs."""
     way: Way = Way.NEW
     missing: bool = False
     """It has to be created."""
@@ -34,41 +39,82 @@ class Fit:
     """Why it cannot be used; empty where it can."""
     fix: str = ""
 
-    @property
-    def name(self) -> TableName:
-        """The table's."""
-        return self.table.name
+    def __str__(self) -> str:
+        return str(self.name) if self.landed.name == self.name else f"{self.name} -> {self.landed.name}"
 
 
-def fit_of(target: TargetSession, table: Table, *, copies: bool, may_have_rows: bool = False) -> Fit:
+def fit_of(
+    target: TargetSession,
+    table: Table,
+    rules: Rules,
+    *,
+    copies: bool,
+    may_have_rows: bool = False,
+    beside: Iterable[Table] = (),
+) -> Fit:
     """`copies`: existing rows are going to be copied; with `may_have_rows` those that are there are put right.
 
     Without that they are refused: a row that the source does not have would stay for ever, and may hold a unique value
-    that another needs.
+    that another needs. `beside` are the task's tables, of which others may land in the same table.
     """
-    misfits = target.misfits(table)
+    try:
+        rules.check(table)
+    except PidtsError as error:
+        return Fit(table.name, table, problem=error.what, fix=error.todo)
+    landed = rules.landed(table)
+    others = [other for other in beside if other.name != table.name and rules.landed_name(other.name) == landed.name]
+    fit = Fit(table.name, landed, Way.MERGE if others else Way.NEW)
+    unlike = _unlike(landed, [rules.landed(other) for other in others])
+    if unlike:
+        return replace(fit, problem=unlike, fix=_ALIKE)
+    misfits = target.misfits(landed)
     if misfits:
-        return Fit(table, problem="; ".join(misfits), fix=_CHANGE)
+        return replace(fit, problem="; ".join(misfits), fix=_CHANGE)
     if misfits is None:
         if copies:
-            return Fit(table, missing=True)
-        return Fit(table, problem="it does not exist, and task-mode incremental creates no tables", fix=_CREATE)
-    if copies and target.read_rows(table, limit=1).num_rows:
+            return replace(fit, missing=True)
+        return replace(fit, problem="it does not exist, and task-mode incremental creates no tables", fix=_CREATE)
+    if copies and target.read_rows(landed, limit=1).num_rows:
         if may_have_rows:
-            return Fit(table, Way.REPAIR)
-        return Fit(table, problem="it has rows on the target already", fix=_EMPTY)
-    return Fit(table)
+            # What a filter has kept on the target is not looked for on the source, nor what has another key there.
+            is_alike = rules.keeps_keys(table) and not rules.drops(table.name)
+            return replace(fit, way=Way.REPAIR if is_alike and not others else Way.MERGE)
+        return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
+    return fit
 
 
 def fits_of(
     target: TargetSession,
     tables: Iterable[Table],
+    rules: Rules,
     *,
     copies: bool,
     may_have_rows: Callable[[TableName], bool] = lambda _: False,
+    beside: Iterable[Table] = (),
 ) -> list[Fit]:
-    """Each of these tables."""
-    return [fit_of(target, table, copies=copies, may_have_rows=may_have_rows(table.name)) for table in tables]
+    """Each of these tables, which stand beside one another, too."""
+    tables = list(tables)
+    there = [*beside, *tables]
+    return [
+        fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows(table.name), beside=there)
+        for table in tables
+    ]
+
+
+def lands_beside(name: TableName, tables: Iterable[TableName], rules: Rules) -> bool:
+    """Whether one of these lands in the same table of the target."""
+    there = rules.landed_name(name)
+    return any(other != name and rules.landed_name(other) == there for other in tables)
+
+
+def _unlike(table: Table, others: Iterable[Table]) -> str:
+    """Why these tables cannot be one; empty where they can."""
+    for other in others:
+        if not table.identity:
+            return "it lands where others do, and has no key by which their rows are told apart"
+        if other.arrow != table.arrow or other.identity != table.identity:
+            return "it lands where others do, and has other columns, types or another key than they"
+    return ""
 
 
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
@@ -82,28 +128,31 @@ def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
 
 def create_missing(target: TargetSession, fits: Iterable[Fit], *, before_copy: bool) -> None:
     """Those that are not there; `before_copy` leaves to the end of the copy what is better made then."""
+    made: set[TableName] = set()
     for fit in fits:
-        if not fit.missing:
+        if not fit.missing or fit.landed.name in made:
             continue
-        rendered = target.create_statements(fit.table, before_copy=before_copy)
+        made.add(fit.landed.name)
+        rendered = target.create_statements(fit.landed, before_copy=before_copy)
         for note in rendered.notes:
-            _log.info("note on a created table", table=str(fit.name), note=note)
+            _log.info("note on a created table", table=str(fit), note=note)
         if target.transactional_ddl:
             target.begin()
         for statement in rendered.statements:
             target.execute(statement)
         if before_copy:
-            target.leave_unfinished(fit.name)
+            target.leave_unfinished(fit.landed.name)
         if target.transactional_ddl:
             target.commit()
 
 
-def demand_fit(fits: Iterable[Fit]) -> None:
-    """Raise for all that cannot be used, at once."""
+def demand_fit(fits: Iterable[Fit], *, is_first: bool = False) -> None:
+    """Raise for all that cannot be used, at once; at a first start nothing was written yet."""
     unfit = [fit for fit in fits if fit.problem]
-    if unfit:
-        raise Halted(
-            "target-shape",
-            "tables on the target do not fit: " + "; ".join(f"{fit.name}: {fit.problem}" for fit in unfit),
-            todo="\n".join(dict.fromkeys(fit.fix for fit in unfit)),
-        )
+    if not unfit:
+        return
+    what = "tables on the target do not fit: " + "; ".join(f"{fit}: {fit.problem}" for fit in unfit)
+    todo = "\n".join(dict.fromkeys(fit.fix for fit in unfit))
+    if is_first:
+        raise PrecheckFailed("target-shape", what, todo=todo)
+    raise Halted("target-shape", what, todo=todo)

@@ -168,6 +168,11 @@ def last_moved(config: TaskConfig) -> float:
     return next((need.written_at for need in read_needs(_folder(config)) if need.task == config.name), 0.0)
 
 
+def loses_log(error: Halted) -> bool:
+    """Whether nothing can go on from the target's checkpoint after an attempt that failed so."""
+    return error.code in _PURGED | _ELSEWHERE | _BROKEN
+
+
 def as_loss(error: Halted) -> Loss | None:
-    """What an attempt that failed so says about the log."""
-    return Loss(error.what) if error.code in _PURGED | _ELSEWHERE | _BROKEN else None
+    """What it says about the log; None where the next start sees that for itself, and whether others need the relay."""
+    return None if error.code == "relay-purged" else Loss(error.what)

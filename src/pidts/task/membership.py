@@ -9,11 +9,12 @@ behind the checkpoint makes it, from nothing or from a table of the task: then i
 read at a place `since` (see `reading`), and nothing up to there concerns it. Everything behind `since` does, and its
 rows are copied like those of any table. A table whose name was taken over by one that is not on record joins anew.
 
-**A table leaves** that the rules do not let pass any more. Its structure is forgotten: when it comes back, what
-happened meanwhile was not followed, so it has to be copied.
+**A table leaves** that the rules do not let pass any more. Its structure is forgotten, and what happens from then on is
+not followed. So when it comes back it is copied; its rows on the target are refused unless it is named by `resync`.
 
 **A table is copied once more** (`resync`) as it stands: its changes and schema changes flow on, its rows are read and
-put right. Where the log is lost, all tables are, and the task takes a new position.
+put right. Where the log is lost, all tables are, and the task takes a new position. One that halts since the target
+refuses rows of it joins anew: the log that it is refused for is behind it then.
 
 Crash points:
 
@@ -34,9 +35,10 @@ from dataclasses import dataclass, field, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
+from pidts.batch.online import online_of
 from pidts.batch.workers import Workers, resume_point
-from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Table, TableName, Where
-from pidts.plan import CopyState, Phase, PlanState, dealing_of, run_of
+from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
+from pidts.plan import CopyState, Phase, PlanState, Way, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.emptying import empty_relay
@@ -46,7 +48,7 @@ from pidts.schema.concerns import understood
 from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, copy_states, is_meant
-from pidts.task.fit import create_missing, demand_fit, fits_of, followable
+from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable, lands_beside
 from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
@@ -70,6 +72,8 @@ class _Change:
     """What is going to be written at once; None is gone."""
 
     structures: dict[TableName, Table | None] = field(default_factory=dict)
+    shadows: dict[TableName, Shadow] = field(default_factory=dict)
+    """Of tables that join in the middle of an online schema change."""
     copy: dict[TableName, CopyState | None] = field(default_factory=dict)
     moved: set[TableName] = field(default_factory=set)
     """Tables that are not held any more."""
@@ -112,7 +116,8 @@ class Membership:
                 where=Where(source=self._config.source.source_id),
                 todo=f"pidts run {self._config.path} --resync",
             )
-        demand_fit(fits_of(self._target, tables.values(), copies=True, may_have_rows=lambda _: True))
+        rules = self._config.rules
+        demand_fit(fits_of(self._target, tables.values(), rules, copies=True, may_have_rows=lambda _: True))
         self._loss = loss
 
     def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
@@ -124,7 +129,8 @@ class Membership:
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
-        known = {name: table for name, table in known.items() if name not in change.structures}
+        left = {*change.structures, *self._begun_anew()}
+        known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
         self._resync(change, {name: table for name, table in known.items() if name not in change.copy})
         if not change.copy and not change.structures:
@@ -154,7 +160,14 @@ class Membership:
         new = newcomers(known, pending, config.allow, since, read.structures)
         tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
         fits = fits_of(
-            self._target, tables.values(), copies=True, may_have_rows=lambda name: name in known or self._is_meant(name)
+            self._target,
+            tables.values(),
+            self._config.rules,
+            copies=True,
+            may_have_rows=lambda name: (
+                name in known or self._is_meant(name) or lands_beside(name, known, self._config.rules)
+            ),
+            beside=known.values(),
         )
         demand_fit(followable(self._source, fits))
         create_missing(self._target, fits, before_copy=True)
@@ -164,6 +177,12 @@ class Membership:
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
         change.moved |= {*tables, *gone}
+        online = online_of(config.allow)
+        change.shadows |= {
+            name: shadow
+            for name, shadow in read.shadows.items()
+            if not tables.keys().isdisjoint(online.reals(name) or ())
+        }
         self.joined = (*sorted(tables), *sorted(gone))
         self.notes += [f"{name} joins the task, its rows are copied" for name in sorted(tables)]
         return read.end
@@ -171,22 +190,42 @@ class Membership:
     def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
         """The schema changes that the structures on record do not have yet."""
         dialect, task, source_id = source_dialect(self._source), self._config.name, self._config.source.source_id
+        online = online_of(self._config.allow)
         for transaction in relay.schema_changes(after, to):
             journal = self._target.read_journal(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    yield transaction.lsn, statement
+                    # A table whose shadow takes its name goes on; by their names alone, another one had come.
+                    if (rest := online.parted(statement).rest) is not None:
+                        yield transaction.lsn, rest
+
+    def _begun_anew(self) -> set[TableName]:
+        """Tables to be copied once more of which the target refuses rows of the log: they join anew, behind those."""
+        if self._wanted.resync is None or self._config.mode == "incremental":
+            return set()
+        halts = self._target.halts.halts(self._config.name, self._config.source.source_id)
+        refused = {name for halt in halts if not halt.statement for name in halt.tables}
+        return set(filter(self._is_meant, refused))
 
     def _is_meant(self, name: TableName) -> bool:
         return is_meant(self._wanted.resync, name)
 
     def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
         meant = {name: table for name, table in known.items() if self._is_meant(name)}
-        fits = fits_of(self._target, meant.values(), copies=True, may_have_rows=lambda _: True)
+        rules = self._config.rules
+        fits = fits_of(
+            self._target, meant.values(), rules, copies=True, may_have_rows=lambda _: True, beside=known.values()
+        )
         demand_fit(fits)
         create_missing(self._target, fits, before_copy=True)
         change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
         self.notes += [f"{name} is copied once more" for name in sorted(meant)]
+        self._tell_merged(fits)
+
+    def _tell_merged(self, fits: Iterable[Fit]) -> None:
+        merged = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.MERGE})
+        if merged:
+            self.notes.append(f"rows that no table of the source has are not removed from {', '.join(merged)}")
 
     def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: Loss) -> tuple[Checkpoint, ...]:
         config, replicator = self._config, self._reader.replicator
@@ -201,13 +240,14 @@ class Membership:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)
             read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
-        fits = fits_of(self._target, read.structures.values(), copies=True, may_have_rows=lambda _: True)
+        fits = fits_of(self._target, read.structures.values(), config.rules, copies=True, may_have_rows=lambda _: True)
         demand_fit(fits)
         create_missing(self._target, fits, before_copy=True)
         known = self._target.load_structures(config.name, config.source.source_id)
         left = sorted(name for name in known if name not in read.structures)
         self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
         self.notes.append(f"{loss.reason}; {len(fits)} tables are copied once more, from {read.position} on")
+        self._tell_merged(fits)
         copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
         text = PlanState(read.lsn, copy).copy_json()
 
@@ -215,12 +255,18 @@ class Membership:
             return replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), copy=text)
 
         structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
-        begun = self._write(claimed, structures, read.lsn, moved)
+        begun = self._write(claimed, structures, read.lsn, moved, read.shadows)
         replicator.resume_at = resume_point(begun)
         return begun
 
     def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
-        return self._write(claimed, change.structures, lsn, lambda row: _changed(row, change.copy, change.moved))
+        shadows = None
+        if change.shadows:
+            known = self._target.shadows.load(self._config.name, self._config.source.source_id)
+            shadows = {**change.shadows, **known}
+        return self._write(
+            claimed, change.structures, lsn, lambda row: _changed(row, change.copy, change.moved), shadows
+        )
 
     def _write(
         self,
@@ -228,12 +274,15 @@ class Membership:
         structures: Mapping[TableName, Table | None],
         lsn: Lsn,
         changed: Callable[[Checkpoint], Checkpoint],
+        shadows: Mapping[TableName, Shadow] | None = None,
     ) -> tuple[Checkpoint, ...]:
         target, task, source_id = self._target, self._config.name, self._config.source.source_id
         target.begin()
         try:
             rows = [changed(self._locked(one)) for one in claimed]
             target.save_structures(task, source_id, lsn, structures)
+            if shadows is not None:
+                target.shadows.begin(task, source_id, shadows)
             for row in rows:
                 target.save_checkpoint(row)
             target.commit()

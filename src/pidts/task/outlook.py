@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.model import PidtsError, Rendered, Table, TableName
+from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import connect
 from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
+from pidts.task.fit import Fit, fit_of
 
 
 class Way(StrEnum):
@@ -33,7 +34,19 @@ class ColumnOutlook:
 
     name: str
     source_type: str
+    """Empty where the source has no such column."""
     target_type: str
+    value: str | None = None
+    """What a route puts into all rows of a column that it adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOutlook:
+    """A rule of the task file that speaks of a table."""
+
+    map: str
+    name: str
+    says: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,9 @@ class TableOutlook:
 
     source: TableName
     target: TableName
+    beside: tuple[TableName, ...]
+    """All tables of the source that land there; none where it is not clear where this one does."""
+    rules: tuple[RuleOutlook, ...]
     way: Way
     key: tuple[str, ...]
     """The columns that rows are found by; empty where whole rows are compared."""
@@ -62,6 +78,8 @@ class TableOutlook:
         return {
             "source": str(self.source),
             "target": str(self.target),
+            "beside": list(map(str, self.beside)),
+            "rules": [asdict(rule) for rule in self.rules],
             "way": self.way.value,
             "key": self.key,
             "columns": [asdict(column) for column in self.columns],
@@ -79,43 +97,80 @@ def outlook(config: TaskConfig) -> list[TableOutlook]:
     with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
         tables = read_structures(source, config.allow)
         sizes = table_sizes(source, tables)
-        creates = config.mode != "incremental"
-        return [_of(target, table, sizes.get(name), creates=creates) for name, table in sorted(tables.items())]
+        look = _Look(config, target, tables)
+        return [look.of(table, sizes.get(name)) for name, table in sorted(tables.items())]
 
 
-def _of(target: TargetSession, table: Table, size: Size | None, *, creates: bool) -> TableOutlook:
-    rendered, types = Rendered(()), ("",) * len(table.columns)
-    finish: tuple[str, ...] = ()
-    problems: Iterable[str]
-    try:
-        misfits = target.misfits(table)
-        types = target.column_types(table)
-        if misfits is None and creates:
-            rendered, problems = target.create_statements(table, before_copy=True), ()
-            finish = _later(target.create_statements(table), rendered)
-        elif misfits is None:
-            problems = ["it does not exist on the target, and task-mode incremental creates no tables"]
-        else:
-            problems = misfits
-    except PidtsError as error:
-        misfits, problems = [], [error.what]
-    return TableOutlook(
-        source=table.name,
-        target=table.name,
-        way=Way.REFUSED if problems else Way.CREATE if misfits is None else Way.USE,
-        key=table.identity,
-        columns=tuple(
-            ColumnOutlook(column.name, type_text(column.type), there)
-            for column, there in zip(table.columns, types, strict=True)
-        ),
-        statements=rendered.statements,
-        finish=finish,
-        notes=rendered.notes,
-        problems=tuple(problems),
-        size=size,
-    )
+class _Look:
+    """At one table after the other."""
 
+    def __init__(self, config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table]) -> None:
+        self._config, self._target = config, target
+        self._lands: dict[TableName, TableName] = {}
+        for name in tables:
+            with suppress(ConfigError):  # told where the table itself is looked at
+                self._lands[name] = config.rules.landed_name(name)
+        self._tables = [tables[name] for name in self._lands]
 
-def _later(whole: Rendered, before: Rendered) -> tuple[str, ...]:
-    """What is left to the end of the copy."""
-    return tuple(statement for statement in whole.statements if statement not in before.statements)
+    def of(self, table: Table, size: Size | None) -> TableOutlook:
+        """What becomes of it."""
+        name = table.name
+        columns: tuple[ColumnOutlook, ...] = ()
+        rendered = Rendered(())
+        finish: tuple[str, ...] = ()
+        try:
+            fit = fit_of(
+                self._target,
+                table,
+                self._config.rules,
+                copies=self._config.mode != "incremental",
+                may_have_rows=True,
+                beside=self._tables,
+            )
+            columns = self._columns(table, fit.landed)
+            if fit.missing:
+                rendered, finish = self._created(fit.landed)
+        except PidtsError as error:
+            fit = Fit(name, table, problem=error.what)
+        return TableOutlook(
+            source=name,
+            target=self._lands.get(name, name),
+            beside=self._beside(name),
+            rules=self._rules_of(name),
+            way=Way.REFUSED if fit.problem else Way.CREATE if fit.missing else Way.USE,
+            key=table.identity,
+            columns=columns,
+            statements=rendered.statements,
+            finish=finish,
+            notes=rendered.notes,
+            problems=tuple(filter(None, fit.problem.split("; "))),
+            size=size,
+        )
+
+    def _beside(self, name: TableName) -> tuple[TableName, ...]:
+        there = self._lands.get(name)
+        return tuple(sorted(other for other, lands in self._lands.items() if lands == there)) if there else ()
+
+    def _columns(self, table: Table, landed: Table) -> tuple[ColumnOutlook, ...]:
+        before = {column.name: type_text(column.type) for column in table.columns}
+        added = dict(self._config.rules.routes.landing(table.name).extracted)
+        types = self._target.column_types(landed)
+        return tuple(
+            ColumnOutlook(column.name, before.get(column.name, ""), there, added.get(column.name))
+            for column, there in zip(landed.columns, types, strict=True)
+        )
+
+    def _created(self, landed: Table) -> tuple[Rendered, tuple[str, ...]]:
+        """How it would be made, and what of that is left to the end of the copy."""
+        before, whole = self._target.create_statements(landed, before_copy=True), self._target.create_statements(landed)
+        return before, tuple(statement for statement in whole.statements if statement not in before.statements)
+
+    def _rules_of(self, name: TableName) -> tuple[RuleOutlook, ...]:
+        """Of routes only the one that is in force: one for tables goes before one for schemas."""
+        rules, sensitive = self._config.rules, self._config.allow.case_sensitive
+        routed = str(rules.routes.landing(name).rule or "") if name in self._lands else None
+        return tuple(
+            RuleOutlook(rule.map, rule.name, rule.says)
+            for rule in self._config.rule_names
+            if rule.fits(name, case_sensitive=sensitive) and (rule.map != "routes" or routed in (None, rule.says))
+        )

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pidts.model import Lsn, PidtsError, Position
+from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
 
-Stage = Literal["starting", "copy", "sync", "paused", "synced", "stopped"]
+Stage = Literal["starting", "copy", "sync", "paused", "synced", "halted", "stopped"]
 """`copy` also carries log changes; `sync` means that every existing row has been copied; `paused` waits for what the
 message names, and goes on by itself.
 
-A run ends as `synced` where it was to end by itself and did, as `paused` where it was stopped while it waited, else as
-`stopped`."""
+A run ends as `synced` where it was to end by itself and did, as `halted` where it did but for tables that wait for an
+operator, as `paused` where it was stopped while it waited, else as `stopped`."""
 
 
 def no_rows() -> dict[str, int]:
@@ -75,6 +75,8 @@ class Progress:
     message: str = ""
     cause: PidtsError | None = None
     """What a paused run waits for the end of."""
+    halted: tuple[Halt, ...] = ()
+    """Tables that wait for an operator, while all others go on."""
     refetched: int = 0
     """Stretches of the relay that were broken and fetched again from the source, in this run."""
 
@@ -111,6 +113,7 @@ class Progress:
             "seconds": round(self.seconds, 3),
             "locked_rows": 0,
             "refetched": self.refetched,
+            "halted": [halt.to_json() for halt in self.halted],
             "cause": self.cause.to_json() if self.cause else None,
         }
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import structlog
 
 from pidts.batch.meaning import Meaning
-from pidts.model import Lsn, PidtsError, Position, Table, TableName, Where
+from pidts.batch.online import online_of
+from pidts.model import Lsn, PidtsError, Position, Shadow, Table, TableName, Where
 from pidts.plan import WorkKind
 from pidts.relay import RelayReader
+from pidts.schema.online_ddl import Role
 from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.replicator_process import ReplicatorProcess
@@ -39,6 +41,8 @@ class Reading:
     gtids: str
     position: Position
     structures: Mapping[TableName, Table]
+    shadows: Mapping[TableName, Shadow]
+    """Online schema changes that were under way: what was done to these tables before is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,9 @@ class Reader:
 
         `on_change` hears of a schema change in between, and may refuse it; `only` says of which tables one counts.
         """
+        allow = self.config.allow
         while True:
-            structures = read_structures(self.source, self.config.allow)
+            found = read_structures(self.source, lambda name: allow(name) or self._is_shadow(name))
             after, gtids_after = position(self.source)
             end = Lsn.at(after, lsn.change_no)
             wait_for_relay(self.config, self.replicator, end, self.stop, relay)
@@ -73,10 +78,18 @@ class Reader:
             if changed is None:
                 start = relay.position(lsn) or place
                 # A busy server's own answer may lack the last few transactions; the log's lacks none.
-                return Reading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures)
+                structures = {name: table for name, table in found.items() if allow(name)}
+                shadows = {
+                    name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
+                }
+                return Reading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
             on_change(changed)
             _log.info("a table changed while structures were read, reading again", at=str(changed))
             lsn, place, gtids = end, after, gtids_after
+
+    def _is_shadow(self, name: TableName) -> bool:
+        online = online_of(self.config.allow)
+        return online.role(name) is Role.SHADOW and any(map(self.config.allow, online.reals(name) or ()))
 
     def _schema_changes(
         self, relay: RelayReader, after: Lsn, to: Lsn, only: Collection[TableName] | None

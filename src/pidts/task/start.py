@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from pidts.apply import TargetSession
 from pidts.batch.workers import resume_point
-from pidts.model import Checkpoint, Halted, Lsn, Position, PrecheckFailed, Table, TableName, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, Position, Table, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.schema import Dialect
 from pidts.source import Session, clock_is_utc, position, schema_charsets, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import copy_states
-from pidts.task.fit import create_missing, fits_of
+from pidts.task.fit import create_missing, demand_fit, fits_of
 from pidts.task.membership import Membership, Wanted
 from pidts.task.reading import Reader, Reading, change_no, wait_for_relay
 from pidts.task.replicator_process import ReplicatorProcess
@@ -95,22 +95,18 @@ def _first_start(config: TaskConfig, source: Session, target: TargetSession, rea
             read = reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
     copies = config.mode != "incremental"
     # Rows that are there already would be removed where the source has not got them, so they are refused here, too.
-    fits = fits_of(target, read.structures.values(), copies=copies)
-    problems = [f"{fit.name}: {fit.problem}" for fit in fits if fit.problem]
-    if problems:
-        raise PrecheckFailed(
-            "target-shape",
-            "tables on the target do not fit: " + "; ".join(problems),
-            todo="Change or drop them on the target, or leave them out by block-allow-list",
-        )
+    fits = fits_of(target, read.structures.values(), config.rules, copies=copies)
+    demand_fit(fits, is_first=True)
     create_missing(target, fits, before_copy=copies)
     target.begin()
     if target.checkpoints(config.name, config.source.source_id):
         target.rollback()
         raise Transient("task-taken", "another run of this task has made the first start meanwhile")
     target.save_structures(config.name, config.source.source_id, read.lsn, read.structures)
+    target.shadows.begin(config.name, config.source.source_id, read.shadows)
     # What lies between a start that was given and now may be on the target already, by whatever way.
-    target.save_safe_until(config.name, config.source.source_id, read.end if given is not None else None)
+    safe_until = read.end if given is not None and config.safe_start else None
+    target.save_safe_until(config.name, config.source.source_id, safe_until)
     target.commit()
     copy = copy_states(source, read.structures, {fit.name: fit.way for fit in fits}) if copies else {}
     return _checkpoint(config, read, PlanState(read.lsn, copy))

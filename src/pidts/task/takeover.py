@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 
 import structlog
 
 from pidts.model import PidtsError, Transient
 from pidts.source import connect, read_structures
-from pidts.task.changes import Difference, FileWatch, difference
+from pidts.task.changes import Difference, FileWatch, difference, moved
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig, load_task
-from pidts.task.fit import fits_of, followable
+from pidts.task.fit import fits_of, followable, lands_beside
 from pidts.task.tracker import Tracker
 
 _log = structlog.get_logger(__name__)
@@ -61,17 +62,26 @@ class Takeover:
 
 
 def _refusal(running: TaskConfig, found: Difference) -> str:
-    """Why the tables that would be new cannot join; empty where they can."""
+    """Why the new rules cannot be in force; empty where they can."""
     config = found.config
-    if config.allow == running.allow:
+    if config.rules == running.rules:
         return ""
     with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
         tables = read_structures(source, config.allow)
         known = target.load_structures(config.name, config.source.source_id)
         if not tables:
             return "block-allow-list would let no table of the source pass"
+        kept = [table for name, table in known.items() if config.allow(name)]
+        refused = moved(running.rules, config.rules, kept)
+        if refused:
+            return f"{refused}. Only a new task, or one that copies it again, can do that"
+        for table in kept:
+            config.rules.check(table)
+        joins_others = partial(lands_beside, tables=known, rules=config.rules)
         new = [table for name, table in tables.items() if name not in known and not running.allow(name)]
         if new and config.mode == "incremental":
             return f"{new[0].name} cannot join, since task-mode incremental copies no rows"
-        fits = followable(source, fits_of(target, new, copies=True))
-    return "; ".join(f"{fit.name}: {fit.problem}. {fit.fix}" for fit in fits if fit.problem)
+        fits = followable(
+            source, fits_of(target, new, config.rules, copies=True, beside=kept, may_have_rows=joins_others)
+        )
+    return "; ".join(f"{fit}: {fit.problem}. {fit.fix}" for fit in fits if fit.problem)

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pidts.model import Lsn, PidtsError, Position, TableName
+from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.spark.stream import BatchDone
@@ -43,6 +43,7 @@ class Tracker:
         """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
         self._waiting_for = ""
         self._refetched = 0
+        self._halts: tuple[Halt, ...] = ()
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """A run or another attempt of it begins here; of these tables those that the state does not name are done."""
@@ -91,6 +92,10 @@ class Tracker:
         self._cause, self._waiting_for = cause, f"{cause}. Trying again by itself, next at {again} UTC"
         self.tell("paused")
 
+    def halted(self, halts: tuple[Halt, ...]) -> None:
+        """What waits for an operator now."""
+        self._halts = halts
+
     def refetching(self, message: str, count: int) -> None:
         """The relay is mended, for the so-manieth time."""
         self._refetched = count
@@ -98,7 +103,9 @@ class Tracker:
 
     def summary(self, *, synced: bool) -> Summary:
         """The last picture."""
-        stage: Stage = "synced" if synced else "paused" if self._cause is not None else "stopped"
+        stage: Stage = "paused" if self._cause is not None else "stopped"
+        if synced:
+            stage = "halted" if self._halts else "synced"
         return Summary(**self._picture(stage, caught_up=False, message=""))
 
     def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> dict[str, Any]:
@@ -122,6 +129,7 @@ class Tracker:
             "message": message,
             "cause": self._cause,
             "refetched": self._refetched,
+            "halted": self._halts,
         }
 
     def _tables(self, now: float) -> tuple[TableProgress, ...]:

@@ -3,6 +3,8 @@
 Each side is first summed up by its server. Where the sums differ, both sides are read, and for each distinct row the
 copies are counted. What is on its way differs now and is equal later, so rows count as different only if they have the
 same two unequal numbers in several readings; between the source's and the target's reading, the target has caught up.
+Rows that were equal in the first reading and are not later were written meanwhile. They count where the log is known to
+have had nothing about the table during a reading: then all that differs does.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ def compare_multisets(
         here = _counted(matcher, target.all(table))
         report = replace(report, rows=rows.total())
         now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
+        if not now or (reached and flight.untouched(table.name, low, flight.place())):
+            return _told(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
         moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
         wrong = again
@@ -52,18 +56,15 @@ def compare_multisets(
             return report
         if not reached:
             return replace(report, unsettled=_distance(wrong))
-        if flight.untouched(table.name, low, flight.place()):
-            moving = set()
-            break
         if pause(_PAUSE):
             break
     lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
-    return replace(
-        report,
-        missing=sum(max(there - here, 0) for there, here in lasting.values()),
-        extra=sum(max(here - there, 0) for there, here in lasting.values()),
-        unsettled=_distance({row: (wrong or {})[row] for row in moving}),
-    )
+    return replace(_told(report, lasting), unsettled=_distance({row: (wrong or {})[row] for row in moving}))
+
+
+def _told(report: TableReport, copies: Copies) -> TableReport:
+    missing = sum(max(there - here, 0) for there, here in copies.values())
+    return replace(report, missing=missing, extra=sum(max(here - there, 0) for there, here in copies.values()))
 
 
 def _counted(matcher: Matcher, parts: Iterator[pa.Table]) -> Counter[bytes]:

@@ -54,6 +54,8 @@ class TableReport:
     problem: str = ""
     """Why the table as a whole cannot be equal."""
     has_key: bool = True
+    filtered: bool = False
+    """The task leaves out some of its changes, so rows may differ on purpose."""
 
     @property
     def differences(self) -> int:
@@ -66,9 +68,11 @@ class TableReport:
         return not self.differences and not self.problem
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `problem` only where there is one."""
-        numbers = {name: value for name, value in asdict(self).items() if name not in {"table", "problem", "has_key"}}
-        return {"name": str(self.table), **numbers, **({"problem": self.problem} if self.problem else {})}
+        """Plain values; what is said of few tables only where it is true."""
+        told = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
+        return {"name": str(self.table)} | {
+            name: value for name, value in told.items() if value or name not in {"problem", "filtered"}
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.load import load_chunk
+from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.model import Fenced, Halted, Table, TableName, Transient
 from pidts.target import PostgresTarget, ValuesTarget
 
@@ -41,19 +40,26 @@ def chunk(structure: Table, first: int, behind: int, v: int = 1) -> pa.Table:
     return rows(structure, *((number, v) for number in range(first, behind)))
 
 
-def load(
-    session: TargetSession, task: str, structure: Table, *batches: pa.Table, low: int | None = 100, **more: Any
-) -> bool:
-    place = None if low is None else lsn(low)
-    return load_chunk(session, task, "s", more.pop("epoch", 1), place, structure, batches, **more)
+def asked(task: str, low: int = 100, *, epoch: int = 1, batch: int = 0) -> Asked:
+    return Asked(task, "s", epoch, batch, lsn(low))
 
 
-def move(target: Target, task: str, worker: int, offset: int) -> None:
+def load(session: TargetSession, task: str, structure: Table, *batches: pa.Table, **about: int) -> bool:
+    return load_chunk(session, asked(task, **about), structure, batches)
+
+
+def whole(
+    session: TargetSession, task: str, structure: Table, *batches: pa.Table, told: str = "", **about: int
+) -> str | None:
+    return load_whole(session, asked(task, **about), structure, batches, lambda: told)
+
+
+def move(target: Target, task: str, worker: int, offset: int, *, batches: int = 0) -> None:
     session = target.connect()
     try:
         session.begin()
         row = session.lock_checkpoint(task, "s", worker)
-        session.save_checkpoint(replace(row, lsn=lsn(offset)))
+        session.save_checkpoint(replace(row, lsn=lsn(offset), batch=row.batch + batches))
         session.commit()
     finally:
         session.close()
@@ -79,24 +85,77 @@ def test_a_chunk_that_comes_late_is_refused(
 
 def test_a_run_that_was_taken_over_loads_nothing(session: TargetSession, task: str, structure: Table) -> None:
     session.claim(task, "s", 2, checkpoint(0))
-    for low in (100, None):
+    for loads in (load, whole):
         with pytest.raises(Fenced, match="epoch 2"):
-            load(session, task, structure, chunk(structure, 0, 50), low=low, clear=True)
+            loads(session, task, structure, chunk(structure, 0, 50))
     with pytest.raises(Fenced, match="no workers"):
         load(session, task + "?", structure, chunk(structure, 0, 50))
     assert session.count(structure.name) == 0
     assert load(session, task, structure, chunk(structure, 0, 50), epoch=2)
 
 
+def test_a_chunk_whose_request_is_settled_is_refused_though_nothing_has_happened(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    move(target, task, 1, 100, batches=1)
+    for loads in (load, whole):
+        with pytest.raises(Transient, match="settled without them"):
+            loads(session, task, structure, chunk(structure, 0, 50), batch=0)
+    assert session.count(structure.name) == 0
+    assert load(session, task, structure, chunk(structure, 0, 50), batch=1)
+
+
 def test_a_table_that_is_read_whole_takes_the_place_of_what_was_there(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
-    move(target, task, 0, 200)
-    assert load(session, task, structure, chunk(structure, 0, 50), low=None)
-    assert not load(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 5, 6), low=None, clear=True)
+    assert load(session, task, structure, chunk(structure, 0, 50))
+    assert whole(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 5, 6)) is None
     assert session.count(structure.name) == 50
-    assert load(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 20, 30, 2), low=None, clear=True)
+    assert whole(session, task, structure, chunk(structure, 0, 20, 2), chunk(structure, 20, 30, 2)) == ""
     assert session.read_rows(structure)["v"].to_pylist() == [2] * 30
+    move(target, task, 0, 200)
+    with pytest.raises(Transient, match="chunk-too-late"):
+        whole(session, task, structure, chunk(structure, 0, 20, 3), batch=1)
+
+
+def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    """A later attempt with an older snapshot would take rows away that the log has told before the one that counts."""
+    for v, told, about in (
+        (1, "first", {"low": 120}),
+        (2, "first", {"low": 100}),
+        (3, "first", {"low": 140}),
+        (4, "other", {"low": 120, "batch": 1}),
+    ):
+        expected = v if told != "first" else 1
+        assert whole(session, task, structure, chunk(structure, 0, 5, v), told=told, **about) == told
+        assert session.read_rows(structure)["v"].to_pylist() == [expected] * 5
+
+
+def test_what_the_first_attempt_has_told_outlives_a_lost_answer_and_not_the_run(
+    session: TargetSession, target: Target, task: str, structure: Table
+) -> None:
+    assert whole(session, task, structure, chunk(structure, 0, 5), told="first") == "first"
+    move(target, task, 0, 110)
+    other = target.connect()
+    assert whole(other, task, structure, chunk(structure, 0, 9), told="second") == "first"
+    other.claim(task, "s", 2, checkpoint(0))
+    assert whole(other, task, structure, chunk(structure, 0, 9), told="third", low=110, epoch=2) == "third"
+    other.close()
+
+
+def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
+    session: TargetSession, task: str, structure: Table
+) -> None:
+    def batches() -> Iterator[pa.Table]:
+        yield chunk(structure, 0, 5)
+        raise Halted("target-refused", "the source is gone")
+
+    with pytest.raises(Halted, match="the source is gone"):
+        load_whole(session, asked(task), structure, batches(), lambda: "first")
+    assert session.loaded(task, "s", structure.name) == ""
+    assert whole(session, task, structure, chunk(structure, 0, 9), told="second") == "second"
 
 
 def test_chunks_are_loaded_side_by_side_and_no_checkpoint_moves_meanwhile(
@@ -111,7 +170,7 @@ def test_chunks_are_loaded_side_by_side_and_no_checkpoint_moves_meanwhile(
             move(target, task, 1, 200)
         yield chunk(structure, 100, 150)
 
-    assert load_chunk(session, task, "s", 1, lsn(100), structure, batches())
+    assert load_chunk(session, asked(task), structure, batches())
     move(target, task, 1, 200)
     assert session.count(structure.name) == 150
     other.close()
@@ -125,7 +184,7 @@ def test_an_error_in_the_middle_leaves_nothing_and_holds_nothing(
         raise Halted("target-refused", "the source is gone")
 
     with pytest.raises(Halted, match="the source is gone"):
-        load_chunk(session, task, "s", 1, lsn(100), structure, batches())
+        load_chunk(session, asked(task), structure, batches())
     move(target, task, 0, 200)
     assert session.count(structure.name) == 0
 
@@ -144,7 +203,7 @@ def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
         yield chunk(structure, 50, 20_000)
 
     with pytest.raises(Transient):
-        load_chunk(loading, task, "s", 1, lsn(100), structure, batches())
+        load_chunk(loading, asked(task), structure, batches())
     loading.close()
     move(target, task, 0, 200)
     assert session.count(structure.name) == 0

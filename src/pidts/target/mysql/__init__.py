@@ -10,6 +10,7 @@ from pymysql.constants import CLIENT
 from pidts.login import Tls
 from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
+from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.driver import force_close, watch
 from pidts.target.mysql.errors import translate_connect
 from pidts.target.mysql.session import MySqlSession
@@ -25,6 +26,12 @@ class MySqlTarget:
     password: str = field(default="", repr=False)
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
+    meta_schema: str = USUAL
+    """Where the product's own tables are."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Set in each session, after the product's own."""
+    max_packet: int = 0
+    """Bytes that a statement has at most, where the server takes more; 0: as many as that takes."""
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -49,7 +56,9 @@ class MySqlTarget:
             raise translate_connect(error, f"{self.host}:{self.port}") from error
         try:
             watch(connection)
-            return MySqlSession(connection)
+            return MySqlSession(
+                connection, meta_schema=self.meta_schema, variables=self.variables, max_packet=self.max_packet
+            )
         except BaseException:
             force_close(connection)
             raise

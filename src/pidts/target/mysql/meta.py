@@ -23,6 +23,23 @@ STATEMENTS = (
   task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, statement {_TEXT}, rendered {_TEXT}, step int NOT NULL,
   before_change {_TEXT}, state varchar(20) {_CODE}, epoch bigint NOT NULL, updated_at {_CLOCK},
   PRIMARY KEY (task, source, lsn)) ENGINE=InnoDB COMMENT='Schema changes begun and done on this target'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.loaded (
+  task {_NAME}, source {_NAME}, table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, told {_TEXT},
+  PRIMARY KEY (task, source, table_schema, table_name)) ENGINE=InnoDB
+  COMMENT='Tables without a key, each with the last loading of all its rows'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.halt (
+  task {_NAME}, source {_NAME}, place {_NAME}, about {_TEXT}, updated_at {_CLOCK}, PRIMARY KEY (task, source, place))
+  ENGINE=InnoDB COMMENT='Tables that wait for an operator, and why'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.ddl_order (
+  task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, kind varchar(20) {_CODE}, statements {_TEXT},
+  number int NOT NULL, taken int NOT NULL, updated_at {_CLOCK}, PRIMARY KEY (task, source, lsn)) ENGINE=InnoDB
+  COMMENT='What an operator has ordered about schema changes of the log'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.shadow (
+  task {_NAME}, source {_NAME}, table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, about {_TEXT},
+  PRIMARY KEY (task, source, table_schema, table_name)) ENGINE=InnoDB
+  COMMENT='Online schema changes under way: what has altered the table that is to be swapped in'""",
     f"""CREATE TABLE IF NOT EXISTS pidts_meta.tombstone (
   table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, row_key {_NAME},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
@@ -16,7 +17,9 @@ from pidts.model import Checkpoint, DdlJournal, Halted, Lsn, Rendered, Table, Ta
 from pidts.reduce import NetChange
 from pidts.schema import AlterTable, Dialect, Statement
 from pidts.target.difference import refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.halts import HaltRecord
 from pidts.target.meta import MetaStore
+from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql import dialect, meta
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.driver import Done, force_close
@@ -29,6 +32,7 @@ from pidts.target.mysql.server import Server
 from pidts.target.mysql.shape import MyTable, read_shape
 from pidts.target.mysql.unique import unique_keys
 from pidts.target.mysql.writer import Writer
+from pidts.target.shadows import ShadowRecord
 from pidts.target.tombstones import Tombstones
 from pidts.target.watched import WatchedColumns
 
@@ -36,6 +40,7 @@ _NO_SUCH_TABLE = (1146, 1049)
 _LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """By the second, a Galera cluster of old commits in the middle of LOAD DATA."""
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -58,10 +63,20 @@ class MySqlSession:
 
     transactional_ddl = False
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(
+        self,
+        connection: Connection[Any],
+        *,
+        meta_schema: str = USUAL,
+        variables: Iterable[tuple[str, str]] = (),
+        max_packet: int = 0,
+    ) -> None:
         self._connection = connection
+        self.meta_schema, self._named = meta_schema, in_schema(meta_schema, "`")
         self.exchange = Exchange(connection)
         self._meta = MetaStore(self._run)
+        self.halts = HaltRecord(self._run)
+        self.shadows = ShadowRecord(self._run)
         self._later_meta = MetaStore(self._run_later)
         self._tombstones = Tombstones(self._run)
         for sql in _SETTINGS:
@@ -69,6 +84,9 @@ class MySqlSession:
         self._server = self._asked_server()
         if not self._server.dialect.mariadb and self._server.dialect.version >= (5, 7, 9) and not self._server.tidb:
             self._run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
+        self._set(variables)
+        if max_packet:
+            self._server = replace(self._server, max_packet=min(max_packet, self._server.max_packet))
         if self._server.tidb:
             self._run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
         self._plans = Plans(self._server, self._shape)
@@ -77,6 +95,14 @@ class MySqlSession:
         self._watched = WatchedColumns(lambda name: unique_keys(lambda sql, values: self._run(sql, values)[0], name))
         self._open = False
         self._locked: set[tuple[str, str, int]] = set()
+
+    def _set(self, variables: Iterable[tuple[str, str]]) -> None:
+        """What a task asks of its sessions; TiDB's own variables are nothing to others."""
+        for name, value in variables:
+            if self._server.tidb or not name.startswith("tidb_"):
+                bare = value.strip("'\" ")
+                is_number = _NUMBER.fullmatch(bare)
+                self._run(f"SET SESSION {name} = {bare if is_number else '%s'}", () if is_number else (bare,))
 
     def begin(self) -> None:
         """The server would commit an open transaction without a word."""
@@ -157,6 +183,14 @@ class MySqlSession:
         """TRUNCATE would commit."""
         self._demand_open()
         self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
+
+    def loaded(self, task: str, source: str, name: TableName) -> str:
+        """From `pidts_meta`."""
+        return self._meta.loaded(task, source, name)
+
+    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+        """In the open transaction."""
+        self._meta.note_loaded(task, source, name, text)
 
     def structure(self, name: TableName) -> Table | None:
         """From information_schema."""
@@ -317,12 +351,12 @@ class MySqlSession:
         self._locked.clear()
 
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        done = self.exchange.now(self.exchange.text(sql, values))
+        done = self.exchange.now(self.exchange.text(self._named(sql), values))
         return list(done.rows), done.count
 
     def _run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """The one row that must be found is there; should it ever not be, the task stops rather than go on."""
-        self.exchange.later(self.exchange.text(sql, values), check=_demand_one)
+        self.exchange.later(self.exchange.text(self._named(sql), values), check=_demand_one)
         return [], 1
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:

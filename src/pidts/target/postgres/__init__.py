@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from pidts.login import Tls
+from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
 from pidts.target.postgres.session import PostgresSession
 
@@ -22,6 +23,8 @@ class PostgresTarget:
     database: str = "postgres"
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
+    meta_schema: str = USUAL
+    """Where the product's own tables are."""
 
     def connect(self) -> PostgresSession:
         """A new session; a peer that is silent for half a minute counts as lost."""
@@ -44,7 +47,7 @@ class PostgresTarget:
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            return PostgresSession(connection)
+            return PostgresSession(connection, meta_schema=self.meta_schema)
         except BaseException:
             connection.close()
             raise

@@ -214,10 +214,11 @@ def _uuids(data: pa.Array) -> _Fixed | None:
 
 def _addresses(data: pa.Array, kind: Kind) -> _Fixed:
     family, number, size = _FAMILY[kind]
-    nothing = bytes(size)
-    packed = b"".join(nothing if each is None else socket.inet_pton(family, each) for each in data.to_pylist())
+    parts = [("" if each is None else each).partition("/") for each in data.to_pylist()]
+    packed = b"".join(socket.inet_pton(family, address) if address else bytes(size) for address, _, _ in parts)
     made = np.empty(len(data), [("head", "u1", (4,)), ("address", f"V{size}")])
     made["head"] = (number, 8 * size, 0, size)
+    made["head"][:, 1] = [int(mask or 8 * size) for _, _, mask in parts]
     made["address"] = np.frombuffer(packed, f"V{size}")
     return made
 

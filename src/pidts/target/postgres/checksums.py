@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from pidts.model import Column, Kind, Table
 from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.postgres.reader import inet_text, set_text
 from pidts.target.postgres.session import PostgresSession
 from pidts.target.postgres.shape import PgColumn, PgTable, read_shape
 from pidts.target.postgres.statements import found_column
 
 _DIGITS, _BITS = 15, 60
 _FRACTIONS = 6
+_SECONDS = len("2024-02-29 12:34:56.")
 _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
 """PostgreSQL writes floating point numbers in another way."""
 
@@ -47,15 +49,19 @@ def _text(column: Column, found: PgColumn, name: str) -> str:
         case Kind.BIT:
             return f"{name}::integer::text" if found.base == "boolean" else f"{name}::bigint::text"
         case Kind.DATE:
-            return f"to_char({name}, 'YYYY-MM-DD')"
+            return (
+                f"{name}::text"
+                if found.base == "date"
+                else f"regexp_replace({name}::timestamp::text, ' 00:00:00$', '')"
+            )
         case Kind.DATETIME | Kind.TIMESTAMP:
-            return f"to_char({name}, 'YYYY-MM-DD HH24:MI:SS')" + _fraction(name, kind.fsp)
+            return _moment(f"{name}::timestamp::text", kind.fsp)
         case Kind.TIME:
             return _clock(name, kind.fsp)
         case Kind.SET if found.type == "text[]":
-            return _hash(f"array_to_string({name}, ',')")
+            return _hash(set_text(name))
         case Kind.INET4 | Kind.INET6 if found.base == "inet":
-            return _hash(f"host({name})")
+            return _hash(inet_text(name))
         case _ if found.base == "bytea":
             return f"encode(sha256({name}), 'hex')"
         case _:
@@ -66,12 +72,17 @@ def _hash(text: str) -> str:
     return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')"
 
 
-def _fraction(name: str, digits: int) -> str:
-    return f" || '.' || left(to_char({name}, 'US'), {min(digits, _FRACTIONS)})" if digits else ""
+def _moment(text: str, digits: int) -> str:
+    """With as many digits as the source shows; those that the target has besides stay, and so does an era."""
+    if not digits:
+        return text
+    zeros = "0" * digits
+    padded = f"rpad({text}, greatest({_SECONDS + digits}, length({text})), '0')"
+    return f"CASE WHEN strpos({text}, '.') = 0 THEN {text} || '.{zeros}' ELSE {padded} END"
 
 
 def _clock(name: str, digits: int) -> str:
-    """`-838:59:59.000000`."""
+    """`-838:59:59.000000`; digits that only the target has stay."""
     micros = f"abs(extract(epoch from {name}) * 1000000)::bigint"
     hours = f"({micros} / 3600000000)::text"
     parts = (
@@ -82,8 +93,10 @@ def _clock(name: str, digits: int) -> str:
         "':'",
         f"lpad(({micros} / 1000000 % 60)::text, 2, '0')",
     )
-    fraction = f" || '.' || left(lpad(({micros} % 1000000)::text, 6, '0'), {digits})" if digits else ""
-    return f"({' || '.join(parts)}{fraction})"
+    fraction = f"lpad(({micros} % 1000000)::text, {_FRACTIONS}, '0')"
+    known = f"'.' || left({fraction}, {digits})" if digits else "''"
+    unknown = f"CASE WHEN {micros} % {10 ** (_FRACTIONS - digits)} = 0 THEN {known} ELSE '.' || {fraction} END"
+    return f"({' || '.join(parts)} || {unknown})"
 
 
 def _bounded(table: Table, shape: PgTable, key: Sequence[object], sign: str) -> str:

@@ -18,7 +18,9 @@ Sequences = Callable[[str, str], str | None]
 """Gives the name of the sequence that a column of a table counts by."""
 
 
-def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: bool) -> Rendered:
+def finish_table(
+    table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
+) -> Rendered:
     """Only what is missing is made, so that it may be asked for again at any time; `keys` only where they were left."""
     name = qualified(table.name)
     statements: list[str] = []
@@ -31,7 +33,7 @@ def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: boo
         if column.auto_increment and (counter := sequence(name, column.name)) is not None:
             statements.append(_counted(name, identifier(column.name), counter))
     if keys:
-        statements.append(f"DELETE FROM pidts_meta.unfinished WHERE relation = {literal(name)}::regclass")
+        statements.append(f"DELETE FROM {meta}.unfinished WHERE relation = {literal(name)}::regclass")
     return Rendered((*statements, f"ANALYZE {name}"))
 
 

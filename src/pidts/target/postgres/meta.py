@@ -52,6 +52,23 @@ STATEMENTS = (
   rendered text NOT NULL, step integer NOT NULL, before_change text NOT NULL, state varchar(20) NOT NULL,
   epoch bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
     "COMMENT ON TABLE pidts_meta.ddl_journal IS 'Schema changes begun and done on this target'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.loaded (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
+  table_name varchar(190) NOT NULL, told text NOT NULL, PRIMARY KEY (task, source, table_schema, table_name))""",
+    "COMMENT ON TABLE pidts_meta.loaded IS 'Tables without a key, each with the last loading of all its rows'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.halt (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, place varchar(190) NOT NULL, about text NOT NULL,
+  updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, place))""",
+    "COMMENT ON TABLE pidts_meta.halt IS 'Tables that wait for an operator, and why'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.ddl_order (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, kind varchar(20) NOT NULL,
+  statements text NOT NULL, number integer NOT NULL, taken integer NOT NULL,
+  updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
+    "COMMENT ON TABLE pidts_meta.ddl_order IS 'What an operator has ordered about schema changes of the log'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.shadow (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
+  table_name varchar(190) NOT NULL, about text NOT NULL, PRIMARY KEY (task, source, table_schema, table_name))""",
+    "COMMENT ON TABLE pidts_meta.shadow IS 'Online schema changes under way: what has altered the table to swap in'",
     """CREATE TABLE IF NOT EXISTS pidts_meta.tombstone (
   table_schema varchar(190) NOT NULL, table_name varchar(190) NOT NULL, row_key varchar(190) NOT NULL,
   version_value varchar(90), source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, buried_at bigint NOT NULL,

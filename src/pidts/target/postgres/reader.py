@@ -71,6 +71,17 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
     return f" JOIN unnest({given}) AS s({', '.join(names)}) ON {' AND '.join(matches)}"
 
 
+def set_text(name: str) -> str:
+    """As MySQL shows it; a list that is no set of labels, with NULL or a comma inside one, as PostgreSQL does."""
+    text = f"array_to_string({name}, ',')"
+    return f"CASE WHEN string_to_array({text}, ',') = {name} THEN {text} ELSE {name}::text END"
+
+
+def inet_text(name: str) -> str:
+    """With the mask of an address that has one, which no address of the source has."""
+    return f"abbrev({name})"
+
+
 def _selected(column: Column, shape: PgTable) -> str:
     name, found = f"t.{identifier(column.name)}", found_column(shape, column.name)
     match column.type.kind:
@@ -83,9 +94,9 @@ def _selected(column: Column, shape: PgTable) -> str:
         case Kind.BIT if found.type.startswith("bit"):
             return f"{name}::bigint"
         case Kind.SET if found.type == "text[]":
-            return f"array_to_string({name}, ',')"
+            return set_text(name)
         case Kind.INET4 | Kind.INET6 if found.type == "inet":
-            return f"host({name})"
+            return inet_text(name)
         case Kind.VECTOR if found.type != "bytea":
             return f"{name}::text"
         case Kind.TINYINT if found.type == "boolean":

@@ -25,7 +25,9 @@ from pidts.model import (
 )
 from pidts.reduce import NetChange
 from pidts.schema import AlterTable, Statement
+from pidts.target.halts import HaltRecord
 from pidts.target.meta import MetaStore
+from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.postgres import alter, meta
 from pidts.target.postgres.arrays import register
 from pidts.target.postgres.create import create_table
@@ -40,6 +42,7 @@ from pidts.target.postgres.shape import PgTable, read_shape
 from pidts.target.postgres.tombstones import PostgresTombstones
 from pidts.target.postgres.unique import unique_keys
 from pidts.target.postgres.writer import Writer
+from pidts.target.shadows import ShadowRecord
 from pidts.target.watched import WatchedColumns
 
 _log = structlog.get_logger(__name__)
@@ -80,12 +83,15 @@ class PostgresSession:
 
     transactional_ddl = True
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:
         self._connection = connection
+        self.meta_schema, self._named = meta_schema, in_schema(meta_schema, '"')
         register(connection)
         connection.prepared_max = _PREPARED
         self.exchange = Exchange(connection)
         self._meta = MetaStore(self._run)
+        self.halts = HaltRecord(self._run)
+        self.shadows = ShadowRecord(self._run)
         self._tombstones = PostgresTombstones(self._run)
         self._writer = Writer(self.exchange, self._shape, self._note_unreal)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
@@ -158,7 +164,9 @@ class PostgresSession:
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """In the open transaction; that the row is there and of this epoch is asked by the statement itself."""
         values = meta.saved_values(checkpoint)
-        self.exchange.later(meta.SAVE_CHECKPOINT, values, explain=lambda error: meta.not_saved(error, checkpoint))
+        self.exchange.later(
+            self._named(meta.SAVE_CHECKPOINT), values, explain=lambda error: meta.not_saved(error, checkpoint)
+        )
 
     def write(self, change: NetChange) -> None:
         """In the open transaction."""
@@ -171,6 +179,14 @@ class PostgresSession:
     def clear(self, name: TableName) -> None:
         """TRUNCATE would keep readers out."""
         self.exchange.later(f"DELETE FROM {qualified(name)}", table=str(name))
+
+    def loaded(self, task: str, source: str, name: TableName) -> str:
+        """From `pidts_meta`."""
+        return self._meta.loaded(task, source, name)
+
+    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+        """In the open transaction."""
+        self._meta.note_loaded(task, source, name, text)
 
     def structure(self, name: TableName) -> Table | None:
         """From the catalog."""
@@ -214,7 +230,7 @@ class PostgresSession:
         unfinished = self._run(
             "SELECT 1 FROM pidts_meta.unfinished WHERE relation = %s::regclass", (qualified(table.name),)
         )[0]
-        return finish_table(table, shape, self._sequence, keys=bool(unfinished))
+        return finish_table(table, shape, self._sequence, keys=bool(unfinished), meta=self._named(USUAL))
 
     def ddl_statements(
         self,
@@ -327,7 +343,7 @@ class PostgresSession:
         return read_shape(lambda sql, values: self._run(sql, values)[0], name)
 
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        answer = self.exchange.now(sql, values)
+        answer = self.exchange.now(self._named(sql), values)
         return answer.rows, answer.count
 
     def _sequence(self, table: str, column: str) -> str | None:

@@ -1,0 +1,117 @@
+"""What do a task's rules cost beside decoding? `python bench/rules/run.py`: the logs of bench/decode, on one core.
+
+Rules that drop nothing cost next to nothing; those that drop some of many rows cost the copy of what stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.binlog import MAGIC, LogWalker, decode_slice, iter_raw
+from pidts.binlog.table_map import TableMap
+from pidts.model import ChangeBatch
+from pidts.rules import (
+    ColumnMapping,
+    EventFilter,
+    ExpressionFilter,
+    ExpressionRule,
+    Extract,
+    FilterRule,
+    RouteRule,
+    Routes,
+    Rules,
+)
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "decode"))
+
+from logs import Log, write  # noqa: E402 - of the bench beside this one
+
+RENAME = Routes((RouteRule("ben*", "~^[a-z]+$", "other", "t"),))
+EXTRACT = Routes((RouteRule("ben*", "", "other", "", *(Extract("(.*)", f"of_{at}") for at in range(3))),), "mysql-01")
+
+
+def ignoring(event: str) -> EventFilter:
+    return EventFilter((FilterRule("bench", "*", (event,), (), "Ignore"),))
+
+
+EXPRESSIONS = {"sb": "k > 5000", "tiny": "k > 5000", "zoo": "de > 500.5 AND da < '2010-01-01'"}
+MAPPING = (ColumnMapping("bench", "", "id", "partition id", ("1", "", "")),)
+
+
+def cases(log: Log) -> dict[str, Rules]:
+    text = EXPRESSIONS[log.name]
+    expressions = ExpressionFilter((ExpressionRule(schema="bench", table=log.name, insert=text),))
+    return {
+        "no rules": Rules(),
+        "another name": Rules(routes=RENAME),
+        "three columns extracted": Rules(routes=EXTRACT),
+        "an event filter that keeps all": Rules(events=EventFilter((FilterRule("bench", "*", ("all",)),))),
+        "deletes ignored: what stays is one piece": Rules(events=ignoring("delete")),
+        "updates ignored: it is not": Rules(events=ignoring("update")),
+        f"expression: {text}": Rules(expressions=expressions),
+        "partition id": Rules(mappings=MAPPING),
+        "all of these": Rules(events=ignoring("update"), expressions=expressions, mappings=MAPPING, routes=EXTRACT),
+    }
+
+
+def best(work: Callable[[], Any], times: int) -> float:
+    """Of some runs, in seconds of the processor: the machine has other things to do."""
+    spent = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        spent.append(time.process_time() - start)
+    return min(spent)
+
+
+def measured(log: Log, times: int) -> dict[str, Any]:
+    raw = log.path.read_bytes()[len(MAGIC) :]
+    walker = LogWalker(log.path.name)
+    walker.feed(next(iter_raw(raw)))
+    structure: Callable[[TableMap], Any] = lambda found: found.to_table()  # noqa: E731
+    told: Any = {"format": walker.format, "log_file": log.path.name, "change_no": 0, "structures": structure}
+    batches: list[ChangeBatch] = decode_slice(raw, **told)
+    decoding = best(lambda: decode_slice(raw, **told), times)
+    found: dict[str, Any] = {"changes": log.changes, "decode_seconds": round(decoding, 4), "rules": {}}
+    for name, rules in cases(log).items():
+        kept = sum(len(batch) for batch in map(rules.changes, batches) if batch is not None)
+        seconds = best(lambda rules=rules: list(map(rules.changes, batches)), times)  # type: ignore[misc]
+        found["rules"][name] = {
+            "seconds": round(seconds, 5),
+            "share_of_decoding": round(seconds / decoding, 4),
+            "kept": kept,
+        }
+        print(f"{log.name:5} {name:40} {seconds * 1000:9.2f} ms {seconds / decoding:8.2%} of decoding, {kept:,} kept")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000, help="of the sysbench table; a fifth in the others")
+    parser.add_argument("--times", type=int, default=5)
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    machine = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0], "system": platform.platform()}
+    machine |= {"python": platform.python_version(), "pyarrow": pa.__version__}
+    with tempfile.TemporaryDirectory() as scratch:
+        logs = {log.name: measured(log, options.times) for log in write(Path(scratch), options.rows)}
+    result = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine, "logs": logs}
+    (HERE.parent / "results" / "rules.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""`pidts grants`: the statements that give a task's accounts what they need, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.logs import set_up_logs
+from pidts.model import ConfigError
+
+if TYPE_CHECKING:
+    from pidts.apply import Target
+    from pidts.cli.server_urls import Address
+    from pidts.task.config import TaskConfig
+    from pidts.task.grants import Side
+
+_SIDES: tuple[Side, ...] = ("source", "target")
+
+
+def grants(
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")],
+    only: Annotated[
+        str, typer.Option(metavar="source|target", help="One server's, ready for its client.", show_default=False)
+    ] = "",
+    source: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Look at the source as this account; the task's need not be there yet."),
+    ] = "",
+    target: Annotated[str, typer.Option(metavar="URL", help="The same for the target.")] = "",
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where MySQL's accounts log in from, e.g. 10.0.0.% or localhost.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")] = False,
+) -> int:
+    """Print the least that the task's accounts must be allowed, as SQL for each server; change nothing."""
+    if only not in {"", *_SIDES}:
+        raise ConfigError("usage", f"--only is source or target, not {only!r}")
+    from pidts.cli.server_urls import source_address, target_address
+    from pidts.task.config import load_task
+    from pidts.task.grants import Looks, grants_of
+
+    config = load_task(task)
+    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+    looks = Looks(
+        source=source_address(source, os.environ).source if source else None,
+        target=_looked_at(config, target_address(target, os.environ)) if target else None,
+        host=host,
+    )
+    found = list(grants_of(config, looks, tuple(side for side in _SIDES if only in {"", side})))
+    if as_json:
+        print(json.dumps({"task": config.name, "servers": [one.to_json() for one in found]}, ensure_ascii=False))
+    else:
+        print("\n\n".join(one.text() for one in found))
+    return 0
+
+
+def _looked_at(config: TaskConfig, address: Address) -> Target:
+    """Privileges are of one database in PostgreSQL: another one would show another picture."""
+    if address.type != config.target.type or address.database != config.target.database:
+        kind = config.target.type
+        what = f"the task's target is a {kind}" + (f", database {config.target.database}" if address.database else "")
+        raise ConfigError("bad-target-url", what, todo="Give the URL of that one, with another account")
+    return address.target()

@@ -1,0 +1,93 @@
+"""`pidts init`: a first task file, written from what the two servers say."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pidts.cli.logs import set_up_logs
+from pidts.model import ConfigError, PrecheckFailed, Where
+
+
+def init(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE_URL", help="mysql://user@host:port/; mariadb:// is the same.")
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET_URL", help="mysql://user@host:port/ or postgresql://user@host:port/database."),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; default NAME.yaml, - is stdout.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The task's; default: the schema's.", show_default=False)
+    ] = "",
+    tables: Annotated[str, typer.Option(help="Only these: shop.orders,crm.*", show_default=False)] = "",
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")] = False,
+) -> int:
+    """Look at both servers and write a commented task file; passwords stay out of it."""
+    from pidts.cli.server_urls import source_address, target_address
+    from pidts.rules import AllowList
+    from pidts.task.draft import Draft, Login, security_of, source_id_of, task_name_of
+    from pidts.task.first_look import look_at
+
+    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+    if output not in {"", "-"}:
+        _demand_free(Path(output))
+    upstream, downstream = source_address(source, os.environ), target_address(target, os.environ)
+    if upstream.source is None:
+        raise AssertionError(source)
+    allow = AllowList.parse(tables)
+    look = look_at(upstream.source, downstream.target(), allow)
+    if not look.taken:
+        what = f"the source has no table that {upstream.user} can see" + (
+            f" and that is one of {tables}" if tables else ""
+        )
+        raise PrecheckFailed("nothing-to-take", what, todo="GRANT SELECT on the tables, or look at --tables")
+    task = name or task_name_of(look.taken)
+    logins = [
+        Login(one.host, one.port, one.user, one.variable, security_of(one.tls), type=one.type, database=one.database)
+        for one in (upstream, downstream)
+    ]
+    path = Path(output or f"{task}.yaml")
+    draft = Draft(task, source_id_of(upstream.host, upstream.port), logins[0], logins[1], look, allow.do_tables)
+    text = draft.text(shlex.quote(str(path)) if output != "-" else "TASK")
+    if output == "-":
+        print(text, end="")
+        return 0
+    _write(path, text)
+    for finding in look.findings:
+        if not finding.ok:
+            print(f"to be mended: {finding.item}: {finding.message}\n  fix: {finding.fix}", file=sys.stderr)
+    print(f"{path}: {len(look.taken)} tables; next: pidts check {shlex.quote(str(path))}")
+    return 0
+
+
+def _demand_free(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise _taken(path)
+
+
+def _taken(path: Path) -> ConfigError:
+    todo = "Remove it, or choose another one with --output"
+    return ConfigError(
+        "file-exists", "the file is there already, and is left as it is", where=Where(file=str(path)), todo=todo
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing, and never over another file."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise _taken(path) from None
+    except OSError as error:
+        what = f"the task file cannot be written: {error.strerror}"
+        raise ConfigError("unwritable-file", what, where=Where(file=str(path))) from None

@@ -1,0 +1,130 @@
+"""Servers given as URLs on a command line: where they are, and how a task file may speak of their passwords.
+
+A password never gets from a URL into a file: there stands the name of an environment variable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pidts.apply import Target
+from pidts.excerpt.server import server_of
+from pidts.login import Tls
+from pidts.model import ConfigError
+from pidts.source import SourceConfig
+
+_POSTGRES = frozenset({"postgresql", "postgres"})
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_TLS = ("ssl-mode", "ssl-ca", "ssl-cert", "ssl-key")
+_BAD = "bad-target-url"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One server and the account to log in with."""
+
+    type: str
+    """`mysql` or `postgresql`."""
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    variable: str
+    """The environment variable that a task file is to take the password from; empty where there is none."""
+    database: str = ""
+    """PostgreSQL's."""
+    tls: Tls = field(default_factory=Tls)
+    tls_options: tuple[tuple[str, str], ...] = ()
+    """As they were given."""
+    source: SourceConfig | None = None
+    """The same as a source."""
+
+    def target(self) -> Target:
+        """The same as a target; only its driver is loaded."""
+        if self.type == "postgresql":
+            from pidts.target.postgres import PostgresTarget
+
+            return PostgresTarget(self.host, self.port, self.user, self.password, self.database, tls=self.tls)
+        from pidts.target.mysql import MySqlTarget
+
+        return MySqlTarget(self.host, self.port, self.user, self.password, tls=self.tls)
+
+
+def source_address(url: str, environ: Mapping[str, str]) -> Address:
+    """`mysql://user@host:port/`; the password as `pidts events` takes it."""
+    config = server_of(url, environ)
+    written = SourceConfig.from_url(url).password
+    return Address(
+        type="mysql",
+        host=config.host,
+        port=config.port,
+        user=config.user,
+        password=config.password,
+        variable=_variable(written, config.password, "SOURCE_PASSWORD", "MYSQL_PWD"),
+        tls=config.tls,
+        tls_options=_tls_options(url),
+        source=config,
+    )
+
+
+def target_address(url: str, environ: Mapping[str, str]) -> Address:
+    """`mysql://user@host:port/`, or `postgresql://user@host:port/database`."""
+    if urlsplit(url).scheme not in _POSTGRES:
+        if urlsplit(url).scheme not in {"mysql", "mariadb"}:
+            todo = "Write mysql://user@host:port/ or postgresql://user@host:port/database"
+            what = f"not a URL of a server that can be a target: scheme {urlsplit(url).scheme!r}"
+            raise ConfigError(_BAD, what, todo=todo)
+        found = source_address(url, environ)
+        variable = "TARGET_PASSWORD" if found.variable == "SOURCE_PASSWORD" else found.variable
+        return replace(found, variable=variable, source=None)
+    return _postgres(url, environ)
+
+
+def _postgres(url: str, environ: Mapping[str, str]) -> Address:
+    todo = "Write postgresql://user@host:port/database; in a password, / ? # @ : % are %2F %3F %23 %40 %3A %25"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 5432
+    except ValueError:
+        # What stands there may be a part of the password, so it is not shown.
+        raise ConfigError(_BAD, "the target's URL has no usable host or port", todo=todo) from None
+    database = unquote(parts.path.lstrip("/"))
+    if not parts.hostname or not database:
+        raise ConfigError(_BAD, f"the target's URL names no {'database' if parts.hostname else 'host'}", todo=todo)
+    options = dict(parse_qsl(parts.query))
+    if unknown := sorted(options.keys() - set(_TLS)):
+        raise ConfigError(_BAD, f"unknown option {unknown[0]!r}", todo=f"Known: {', '.join(_TLS)}")
+    try:
+        tls = Tls.of(*(options.get(name, "") for name in _TLS))
+    except ValueError as error:
+        raise ConfigError(_BAD, str(error)) from None
+    written = unquote(parts.password or "")
+    password = _VARIABLE.sub(lambda found: environ.get(found[1], ""), written) or environ.get("PGPASSWORD", "")
+    return Address(
+        type="postgresql",
+        host=parts.hostname,
+        port=port,
+        user=unquote(parts.username or "postgres"),
+        password=password,
+        variable=_variable(written, password, "TARGET_PASSWORD", "PGPASSWORD"),
+        database=database,
+        tls=tls,
+        tls_options=_tls_options(url),
+    )
+
+
+def _variable(written: str, password: str, own: str, common: str) -> str:
+    """The one that the URL names, else the one that the password came from, else a name of ours."""
+    if not password:
+        return ""
+    if named := _VARIABLE.fullmatch(written):
+        return named[1]
+    return own if written else common
+
+
+def _tls_options(url: str) -> tuple[tuple[str, str], ...]:
+    given = dict(parse_qsl(urlsplit(url).query))
+    return tuple((name, given[name]) for name in _TLS if given.get(name))

@@ -1,0 +1,157 @@
+"""What a MySQL or MariaDB account may do: its privileges as SHOW GRANTS tells them, and as GRANT gives them.
+
+A schema in a GRANT is a pattern: `shop_1` would be `shopX1`, too, unless its underscore is escaped. With a table behind
+it, it is a plain name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pidts.model import PidtsError, Transient
+
+Ask = Callable[[str], Sequence[Sequence[object]]]
+"""Runs a statement and gives its rows; a refusal is one of our errors."""
+
+_QUOTED = r"`(?:[^`]|``)*`"
+_GRANT = re.compile(
+    rf"(?P<way>GRANT|REVOKE) (?P<names>.+?) ON (?P<schema>\*|{_QUOTED})\.(?P<table>\*|{_QUOTED}) (?:TO|FROM) ",
+    re.IGNORECASE | re.DOTALL,
+)
+_OF_COLUMNS = re.compile(r"[\w ]+?\s*\([^)]*\)")
+_EVERYTHING = frozenset({"ALL", "ALL PRIVILEGES"})
+_SAME = (
+    # MariaDB 10.5 renamed it; it accepts the old word and shows the new one.
+    frozenset({"REPLICATION CLIENT", "BINLOG MONITOR"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Privilege:
+    """One privilege at one place."""
+
+    name: str
+    schema: str = ""
+    """Empty: everywhere."""
+    table: str = ""
+    """Empty: on all tables of the schema."""
+
+    @property
+    def place(self) -> str:
+        """As GRANT writes it."""
+        if not self.schema:
+            return "*.*"
+        return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an account has been given, and what of it was taken away again (MySQL's partial revokes)."""
+
+    given: tuple[Privilege, ...]
+    taken: tuple[Privilege, ...] = ()
+
+    def has(self, wanted: Privilege) -> bool:
+        """Whether it is given there or for more than that."""
+        return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
+
+
+def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
+    """All grants of a session. `names_roles`: those of its roles are shown only where they are named (MySQL 8)."""
+    sql = "SHOW GRANTS"
+    if names_roles:
+        try:
+            roles = str(ask("SELECT CURRENT_ROLE()")[0][0] or "NONE")
+        except Transient:
+            raise
+        except PidtsError:
+            roles = "NONE"
+        if roles != "NONE":
+            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}"
+    return [_text(row[0]) for row in ask(sql)]
+
+
+def account_of(ask: Ask, user: str) -> str:
+    """How a GRANT names this user's account: the only one there is, as far as we may look, else that of any host."""
+    quoted = user.replace("\\", "\\\\").replace("'", "''")
+    try:
+        hosts = [_text(row[0]) for row in ask(f"SELECT Host FROM mysql.user WHERE User = '{quoted}'")]
+    except Transient:
+        raise
+    except PidtsError:
+        hosts = []
+    return account_name(user, hosts[0] if len(hosts) == 1 else "%")
+
+
+def held(grants: Iterable[str]) -> Held:
+    """Of the lines of SHOW GRANTS; grants of columns, roles and procedures say nothing here."""
+    given: list[Privilege] = []
+    taken: list[Privilege] = []
+    for line in grants:
+        if found := _GRANT.match(line):
+            schema, table = _name(found["schema"]), _name(found["table"])
+            names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
+            (given if found["way"].upper() == "GRANT" else taken).extend(
+                # Behind a name stands a pattern only where no table is named.
+                Privilege(name, _escaped(schema) if table else schema, table)
+                for name in names
+                if name
+            )
+    return Held(tuple(given), tuple(taken))
+
+
+def account_name(user: str, host: str) -> str:
+    """`'repl'@'%'`."""
+    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
+
+
+def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
+    """One statement for each place, in the order of the first privilege there."""
+    wanted = list(dict.fromkeys(privileges))
+    places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
+    for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):
+        yield f"GRANT {', '.join(one.name for one in of_place)} ON {place} TO {account};"
+
+
+def _covers(held_one: Privilege, wanted: Privilege) -> bool:
+    """`held_one.schema` is a pattern."""
+    if held_one.name not in _EVERYTHING and held_one.name not in _named(wanted.name):
+        return False
+    if not held_one.schema:
+        return True
+    if not wanted.schema or not re.fullmatch(_expression(held_one.schema), wanted.schema, re.IGNORECASE | re.DOTALL):
+        return False
+    return not held_one.table or held_one.table.lower() == wanted.table.lower()
+
+
+def _named(name: str) -> frozenset[str]:
+    return next((same for same in _SAME if name in same), frozenset({name}))
+
+
+def _expression(pattern: str) -> str:
+    return "".join(
+        {"%": ".*", "_": "."}.get(part) or re.escape(part.removeprefix("\\") or part)
+        for part in re.findall(r"\\.|.", pattern, re.DOTALL)
+    )
+
+
+def _escaped(schema: str) -> str:
+    return re.sub(r"([\\_%])", r"\\\1", schema)
+
+
+def _name(written: str) -> str:
+    return "" if written == "*" else written[1:-1].replace("``", "`")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,241 @@
+r"""Values that a task changes on their way: DM's old column mappings, for tables that are merged.
+
+- `add prefix`, `add suffix`: the argument before or behind a text.
+- `partition id`: an integer (or a text of digits) below 2**44 becomes one that is like no other in all tables merged:
+
+      bit 63   0
+      4 bits   the instance: argument 1, a number
+      7 bits   the schema: what stands in its name behind argument 2 (and argument 4, a separator)
+      8 bits   the table: what stands in its name behind argument 3 (and the separator)
+      44 bits  the value
+
+  A part whose argument is "" is left out, and the parts behind it move up. A name that is the argument itself is 0:
+  with `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is (1, 2, 10).
+
+One mapping counts for a table: that of the table level before that of the schema level; two on one level are an error.
+NULL stays NULL: DM stops at it, though a name put before NULL names nothing. A type that cannot hold the new values
+becomes one that can, in the structure that the target is to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, ColumnType, ConfigError, Halted, Kind, Table, TableName, Where
+from pidts.rules.patterns import check, matches
+
+PREFIX, SUFFIX, PARTITION_ID = "add prefix", "add suffix", "partition id"
+EXPRESSIONS = (PREFIX, SUFFIX, PARTITION_ID)
+MOST = 1 << 44
+"""Below this must be what `partition id` finds."""
+
+_BITS = (4, 7, 8)
+_DIGITS = 19
+"""How long an integer of 63 bits may be."""
+
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR})
+_LONGEST_CHAR = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMapping:
+    """One entry of `column-mappings`. `source_column` has no meaning, as in DM: a value is made of itself."""
+
+    schema_pattern: str
+    table_pattern: str
+    target_column: str
+    expression: str
+    arguments: tuple[str, ...]
+    source_column: str = ""
+    case_sensitive: bool = False
+
+    def __post_init__(self) -> None:
+        for pattern in (self.schema_pattern, *filter(None, [self.table_pattern])):
+            check(pattern)
+        if self.expression not in EXPRESSIONS:
+            raise ConfigError(
+                "bad-value",
+                f"expression {self.expression!r} of a column mapping is none of {', '.join(EXPRESSIONS)}",
+            )
+        if not self.target_column:
+            raise ConfigError("missing-key", "a column mapping names no target-column")
+        wanted = (3, 4) if self.expression == PARTITION_ID else (1,)
+        if len(self.arguments) not in wanted:
+            raise ConfigError(
+                "bad-value",
+                f"{self.expression!r} of a column mapping takes {' or '.join(map(str, wanted))} arguments, "
+                f"not {len(self.arguments)}",
+                todo="partition id: [instance, prefix of the schema, prefix of the table, separator]."
+                if self.expression == PARTITION_ID
+                else "",
+            )
+        if self.expression == PARTITION_ID and self.arguments[0]:
+            _number(self.arguments[0], _BITS[0], f"the instance of column {self.target_column}", "")
+
+    def fits(self, table: TableName) -> bool:
+        """Whether the patterns mean this table."""
+        if not matches(self.schema_pattern, table.schema, case_sensitive=self.case_sensitive):
+            return False
+        return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=self.case_sensitive)
+
+    def mapped_table(self, table: Table) -> Table:
+        """The structure that the target is to have; the same object for a table that the mapping does not mean."""
+        if not self.fits(table.name):
+            return table
+        column = self._column(table)
+        if self.expression == PARTITION_ID:
+            self.base(table.name)
+        landed = self.mapped_column(column, table.name)
+        if landed is column:
+            return table
+        return replace(table, columns=tuple(landed if item is column else item for item in table.columns))
+
+    def mapped_column(self, column: Column, table: TableName) -> Column:
+        """A column's definition in such a table, or in a statement on it, with the type that the target is to have."""
+        if not self.fits(table) or column.name != self.target_column:
+            return column
+        wanted = self._type(column, table)
+        return column if wanted == column.type else replace(column, type=wanted)
+
+    def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
+        """The rows with their new values; the same object for a table that the mapping does not mean.
+
+        Null where `rows` is null. A value that cannot be mapped halts: a row with its old key would be another's.
+        """
+        if not self.fits(table.name):
+            return rows
+        place = table.columns.index(self._column(table))
+        landed = self.mapped_table(table).columns[place]
+        fields = [rows.type.field(at) for at in range(rows.type.num_fields)]
+        fields[place] = pa.field(landed.name, landed.type.arrow)
+        if rows.null_count == len(rows):
+            return pa.nulls(len(rows), pa.struct(fields))
+        columns = [rows.field(at) for at in range(rows.type.num_fields)]
+        # Below a null struct may stand anything; a check must not stumble over it.
+        columns[place] = self._values(pc.struct_field(rows, place), table, landed)
+        mask = rows.is_null() if rows.null_count else None
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+    def base(self, name: TableName) -> int:
+        """What `partition id` adds to each value of this table."""
+        instance, schema, table, separator = (*self.arguments, "")[:4]
+        parts = (
+            _number(instance, _BITS[0], "the instance", str(name)) if instance else None,
+            self._suffix(name.schema, schema, separator, _BITS[1], name) if schema else None,
+            self._suffix(name.name, table, separator, _BITS[2], name) if table else None,
+        )
+        base, shift = 0, 63
+        for part, bits in zip(parts, _BITS, strict=True):
+            if part is not None:
+                shift -= bits
+                base |= part << shift
+        return base
+
+    def _suffix(self, text: str, prefix: str, separator: str, bits: int, name: TableName) -> int:
+        start = prefix + separator
+        same = str if self.case_sensitive else str.lower
+        if same(text) == same(prefix):
+            return 0
+        if not same(text).startswith(same(start)):
+            raise ConfigError(
+                "bad-partition-id",
+                f"the name {text} does not begin with {start}, as the arguments of 'partition id' say",
+                where=Where(table=str(name)),
+                todo="Correct the arguments, or the patterns of this column mapping.",
+            )
+        return _number(text[len(start) :], bits, f"what stands behind {start} in the name {text}", str(name))
+
+    def _column(self, table: Table) -> Column:
+        for column in table.columns:
+            if column.name == self.target_column:
+                return column
+        raise ConfigError(
+            "unknown-name",
+            f"a column mapping is for column {self.target_column}, which the table does not have",
+            where=Where(table=str(table.name)),
+            todo="Correct target-column, or the patterns of this column mapping.",
+        )
+
+    def _type(self, column: Column, table: TableName) -> ColumnType:
+        kind = column.type
+        if self.expression == PARTITION_ID and kind.is_integer:
+            return kind if kind.kind is Kind.BIGINT else replace(kind, kind=Kind.BIGINT, length=None)
+        if kind.kind not in _TEXTS:
+            raise ConfigError(
+                "bad-value",
+                f"{self.expression!r} is not possible for column {column.name}: it is {kind.kind}",
+                where=Where(table=str(table)),
+                todo="It takes a text" + (" of digits, or an integer." if self.expression == PARTITION_ID else "."),
+            )
+        if kind.kind not in _SIZED or kind.length is None:
+            return kind
+        added = self.expression != PARTITION_ID
+        length = kind.length + len(self.arguments[0]) if added else max(kind.length, _DIGITS)
+        grown = Kind.VARCHAR if length > _LONGEST_CHAR else kind.kind
+        return replace(kind, kind=grown, length=length)
+
+    def _values(self, values: pa.Array, table: Table, landed: Column) -> pa.Array:
+        if self.expression == PREFIX:
+            return pc.binary_join_element_wise(self.arguments[0], values, "")
+        if self.expression == SUFFIX:
+            return pc.binary_join_element_wise(values, self.arguments[0], "")
+        numbers = _digits(values, table, landed) if landed.type.is_text else values
+        wrong = pc.greater_equal(pc.cast(numbers, _wide(numbers.type)), pa.scalar(MOST, _wide(numbers.type)))
+        if not pa.types.is_unsigned_integer(numbers.type):
+            wrong = pc.or_(wrong, pc.less(numbers, 0))
+        if pc.any(wrong).as_py():
+            raise _unfit(values, wrong, table, landed, f"'partition id' takes values from 0 to {MOST - 1}")
+        # The parts do not touch, so that adding is the same as setting bits.
+        made = pc.add(pc.cast(numbers, pa.int64()), self.base(table.name))
+        return pc.cast(made, landed.type.arrow)
+
+
+def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapping | None:
+    """The mapping that counts for a table."""
+    fitting = [mapping for mapping in mappings if mapping.fits(name)]
+    fitting = [mapping for mapping in fitting if mapping.table_pattern] or fitting
+    if len(fitting) > 1:
+        raise ConfigError(
+            "ambiguous-mapping",
+            f"{len(fitting)} column mappings are for this table",
+            where=Where(table=str(name)),
+            todo="Make their patterns differ: a table has one mapping.",
+        )
+    return fitting[0] if fitting else None
+
+
+def _number(text: str, bits: int, what: str, table: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) < 1 << bits:
+        return int(text)
+    raise ConfigError(
+        "bad-partition-id",
+        f"{what} must be a number below {1 << bits} for 'partition id', not {text!r}",
+        where=Where(table=table),
+        todo="Correct the arguments, or the patterns of this column mapping.",
+    )
+
+
+def _digits(values: pa.Array, table: Table, landed: Column) -> pa.Array:
+    wrong = pc.invert(pc.match_substring_regex(values, r"\A[+-]?[0-9]{1,18}\z"))
+    if pc.any(wrong).as_py():
+        raise _unfit(values, wrong, table, landed, "'partition id' takes a text of digits only")
+    return pc.cast(pc.replace_substring_regex(values, r"\A\+", ""), pa.int64())
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    return pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
+
+
+def _unfit(values: pa.Array, wrong: pa.Array, table: Table, landed: Column, what: str) -> Halted:
+    value = values[pc.index(wrong, value=True).as_py()].as_py()
+    return Halted(
+        "value-not-mapped",
+        f"{what}, but column {landed.name} holds {value!r}",
+        where=Where(table=str(table.name)),
+        todo="Change the row on the source if it is wrong there; else take the column mapping out and merge otherwise.",
+    )

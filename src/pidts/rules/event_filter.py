@@ -1,0 +1,225 @@
+"""The event filter: which kinds of changes of which tables a task takes, decided as DM decides it.
+
+Every rule whose patterns match is asked, those on a whole schema first, the general before the special:
+
+1. by kind: a match drops the change (`Ignore`) or refuses it (`Error`); no match drops it where the rule says `Do`.
+2. a statement also by its text: the same with `sql-pattern`, where there is any.
+
+The first rule that drops or refuses decides; what none of them drops is taken. So two `Do` rules for one table take
+only what *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its tables.
+
+Names of kinds stand for each other as in DM: `all ddl` is every DDL, `incompatible ddl changes` those that may lose
+data or that another database may not follow. `none`, `none ddl`, `none dml` end a list: what stands behind them counts
+no more for what they name.
+
+Not repeated is that DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns)
+and goes on without it: rows that were to be dropped would arrive. Here the task does not start.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+from pidts.model import ConfigError, TableName
+from pidts.rules.patterns import check, expression, matches
+
+DML = frozenset({"insert", "update", "delete"})
+INCOMPATIBLE = frozenset(
+    {
+        "coalesce table partition",
+        "drop column",
+        "drop database",
+        "drop index",
+        "drop primary key",
+        "drop table",
+        "drop table partition",
+        "drop unique key",
+        "exchange table partition",
+        "modify charset",
+        "modify collation",
+        "modify column",
+        "modify columns order",
+        "modify constraint",
+        "modify default value",
+        "modify storage engine",
+        "precision decrease",
+        "rebuild table partition",
+        "remove auto increment",
+        "rename column",
+        "rename index",
+        "rename table",
+        "reorganize table partition",
+        "split table partition",
+        "truncate table",
+        "truncate table partition",
+        "value range decrease",
+    }
+)
+"""What `incompatible ddl changes` stands for."""
+
+DDL = INCOMPATIBLE | {
+    "add column",
+    "add foreign key",
+    "add primary key",
+    "add table partition",
+    "alter database",
+    "alter index visibility",
+    "alter table",
+    "alter table partitioning",
+    "alter ttl info",
+    "alter ttl remove",
+    "create database",
+    "create index",
+    "create table",
+    "create view",
+    "drop foreign key",
+    "drop view",
+    "modify schema charset and collate",
+    "modify table charset and collate",
+    "modify table comment",
+    "multi schema change",
+    "rebase auto id",
+    "recover table",
+    "remove table partitioning",
+    "set default value",
+}
+_ALIASES = {f"{verb} schema": f"{verb} database" for verb in ("create", "drop", "alter")}
+_GROUPS = {
+    "all": DML | DDL,
+    "all dml": DML,
+    "all ddl": DDL,
+    "incompatible ddl changes": INCOMPATIBLE,
+}
+_ENDS = {"none": DML | DDL, "none dml": DML, "none ddl": DDL}
+EVENTS = DML | DDL | set(_ALIASES) | set(_GROUPS) | set(_ENDS)
+"""Every name that `events` may hold."""
+
+ACTIONS = ("Do", "Ignore", "Error")
+
+
+class Verdict(Enum):
+    """What becomes of a change."""
+
+    TAKE = "take"
+    SKIP = "skip"
+    """A DDL still changes the structures on record: the rows behind it are in its shape."""
+    REFUSE = "refuse"
+
+
+def expand(name: str) -> frozenset[str]:
+    """The kinds that a name in `events` stands for; a `none ...` stands for no kind."""
+    key = name.lower()
+    if key in _ENDS:
+        return frozenset()
+    if key not in EVENTS:
+        close = difflib.get_close_matches(key, sorted(EVENTS), 1)
+        todo = (
+            f"Did you mean {close[0]!r}?"
+            if close
+            else "Write DM's names: 'all dml', 'insert', 'all ddl', 'drop table', ..."
+        )
+        raise ConfigError("bad-event", f"an event filter knows no event {name!r}", todo=todo)
+    return frozenset(_GROUPS.get(key, {_ALIASES.get(key, key)}))
+
+
+@lru_cache(maxsize=1024)
+def _kinds(names: tuple[str, ...]) -> frozenset[str]:
+    """The kinds that a list names, up to a `none` that ends it for them."""
+    named: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    for name in names:
+        named |= expand(name) - ended
+        ended |= _ENDS.get(name.lower(), frozenset())
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRule:
+    """One entry of `filters`: without a table pattern it is for a schema, and for all of its tables."""
+
+    schema_pattern: str
+    table_pattern: str = ""
+    events: tuple[str, ...] = ()
+    sql_patterns: tuple[str, ...] = ()
+    action: str = "Do"
+
+    def __post_init__(self) -> None:
+        for pattern in (self.schema_pattern, *filter(None, [self.table_pattern])):
+            check(pattern)
+        for pattern in self.sql_patterns:
+            expression(pattern, case_sensitive=False)
+        _kinds(self.events)
+        if self.action not in ACTIONS:
+            raise ConfigError("bad-value", f"action {self.action!r} of an event filter is none of {', '.join(ACTIONS)}")
+
+    def speaks_of(self, table: TableName, *, case_sensitive: bool) -> bool:
+        """Whether the patterns mean this table; a name of "" is matched by `*` alone."""
+        if not matches(self.schema_pattern, table.schema, case_sensitive=case_sensitive):
+            return False
+        return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
+
+    def __call__(self, events: Collection[str], sql: str) -> Verdict:
+        """What this rule makes of it: TAKE is no decision, other rules are asked."""
+        if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
+            return verdict
+        if sql and self.sql_patterns:
+            found = any(expression(pattern, case_sensitive=False).search(sql) for pattern in self.sql_patterns)
+            return self._of(found) or Verdict.TAKE
+        return Verdict.TAKE
+
+    def _of(self, is_match: bool) -> Verdict | None:  # noqa: FBT001 - one question, one answer
+        if self.action == "Do":
+            return None if is_match else Verdict.SKIP
+        if not is_match:
+            return None
+        return Verdict.SKIP if self.action == "Ignore" else Verdict.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """All rules of a source; without rules everything is taken."""
+
+    rules: tuple[FilterRule, ...] = ()
+    case_sensitive: bool = False
+    _in_order: tuple[FilterRule, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        seen: dict[tuple[str, str], FilterRule] = {}
+        for rule in self.rules:
+            patterns = (rule.schema_pattern, rule.table_pattern)
+            key = patterns if self.case_sensitive else (patterns[0].lower(), patterns[1].lower())
+            if seen.setdefault(key, rule) != rule:
+                raise ConfigError(
+                    "duplicate-filter",
+                    f"two event filters are for the same patterns, {'.'.join(filter(None, patterns))}",
+                    todo="Write one filter with the events of both.",
+                )
+        object.__setattr__(self, "_in_order", tuple(sorted(self.rules, key=_order)))
+
+    def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> Verdict:
+        """What becomes of a change of this table: rows of one kind, or a statement of these kinds with its text.
+
+        `table.name` is "" for a statement on a schema; both names are "" for one that cannot be understood, which has
+        no kind either. Several kinds are several names of one thing, not several things.
+        """
+        text = sql.strip()
+        for rule in self._in_order:
+            if rule.speaks_of(table, case_sensitive=self.case_sensitive):
+                verdict = rule(events, text)
+                if verdict is not Verdict.TAKE:
+                    return verdict
+        return Verdict.TAKE
+
+
+def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    """As DM asks them: matters only where one of two rules refuses what the other drops."""
+    return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
+
+
+def _generality(pattern: str) -> tuple[int, ...]:
+    """Symbol by symbol, the general first: `*`, `?`, a set, a letter."""
+    return tuple({"*": 0, "?": 1, "[": 2}.get(char, 3) for char in pattern)

@@ -1,0 +1,133 @@
+"""How servers compare text: by the weights of its characters, and with or without the spaces at its end.
+
+A collation is exact here or it is refused. Those of code points (`_bin`) need no table. The others have the weights
+that the servers themselves tell (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.rules.expressions.tree import NotSupportedError
+from pidts.rules.expressions.values import is_true
+from pidts.rules.expressions.weights import Weights, has_weights, load
+
+_EQUALITY = {"equal", "not_equal"}
+_IN_CODE_POINT_ORDER = frozenset({"utf8mb3", "utf8mb4", "ascii"})
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """One collation's way to compare."""
+
+    name: str
+    pads: bool
+    """Texts that differ by spaces at the end are equal."""
+    weights: Weights | None
+    """None: by the characters' code points."""
+    ordered: bool = True
+    """False: we know which texts are equal, and not which is less."""
+
+    def compare(self, operation: str, left: Any, right: Any) -> Any:
+        """One of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
+        if operation not in _EQUALITY and not self.ordered:
+            raise NotSupportedError(f"the order of texts in the collation {self.name}")
+        if operation in _EQUALITY:
+            return pc.call_function(operation, [self._equal_keys(left), self._equal_keys(right)])
+        keys = self._keys(left), self._keys(right)
+        return pc.call_function(operation, list(_equally_long(*keys, self._space) if self.pads else keys))
+
+    def among(self, values: Any, wanted: pa.StringArray) -> Any:
+        """Whether each text is equal to one of some; NULL is not known to be."""
+        found = pc.is_in(self._equal_keys(values), value_set=self._equal_keys(wanted))
+        return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+
+    def folded(self, values: Any) -> Any:
+        """Each character replaced by the first one that is equal to it: what LIKE compares."""
+        return values if self.weights is None else _each(values, self.weights.folded)
+
+    @property
+    def _space(self) -> bytes:
+        return b" " if self.weights is None else self.weights.space
+
+    def _equal_keys(self, values: Any) -> Any:
+        """The same for texts that are equal."""
+        keys = self._keys(values)
+        return _without_end(keys, self._space) if self.pads else keys
+
+    def _keys(self, values: Any) -> Any:
+        return values.cast(pa.binary()) if self.weights is None else _each(values, self.weights.keys)
+
+
+def _each(values: Any, change: Any) -> Any:
+    return change(pa.array([values.as_py()], pa.string()))[0] if isinstance(values, pa.Scalar) else change(values)
+
+
+def _without_end(keys: Any, space: bytes) -> Any:
+    """Without the weights of spaces at the end."""
+    if len(space) == 1:
+        return _each_binary(keys, lambda found: pc.ascii_rtrim(found.cast(pa.string()), characters=" "))
+    return _each_binary(keys, lambda found: _units_stripped(found, space))
+
+
+def _each_binary(keys: Any, change: Any) -> Any:
+    return change(pa.array([keys.as_py()], pa.binary()))[0] if isinstance(keys, pa.Scalar) else change(keys)
+
+
+def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
+    """By turns, for as long as some key ends in a space: mostly not even once."""
+    while True:
+        size = pc.binary_length(keys)
+        ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))
+        ends = pc.and_(is_true(ends), is_true(pc.greater_equal(size, len(space))))
+        if not pc.any(ends).as_py():
+            return keys
+        keys = pc.if_else(ends, pc.binary_slice(keys, 0, -len(space)), keys)
+
+
+def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
+    """The shorter one filled with spaces, as servers compare: an `a` with a tab behind it is less than `a`."""
+    sizes = pc.binary_length(left), pc.binary_length(right)
+    longest = pc.max_element_wise(*sizes, skip_nulls=False)
+    return tuple(
+        pc.binary_join_element_wise(
+            keys, pc.binary_repeat(pa.scalar(space), pc.divide(pc.subtract(longest, size), len(space))), b""
+        )
+        for keys, size in zip((left, right), sizes, strict=True)
+    )
+
+
+@lru_cache(maxsize=256)
+def collation(name: str) -> Collation:
+    """By its server's name."""
+    name = re.sub(r"^utf8_", "utf8mb3_", name.lower())
+    charset, _, rule = name.partition("_")
+    pads = not ("nopad" in rule or rule.startswith("0900"))
+    if rule in ("bin", "nopad_bin", "0900_bin"):
+        return Collation(name, pads, None, ordered=charset in _IN_CODE_POINT_ORDER)
+    if not has_weights(name):
+        raise NotSupportedError(f"the collation {name}")
+    return Collation(name, pads, load(name))
+
+
+def fits(text: str, charset: str) -> bool:
+    """Whether a constant can be said in a column's charset; else the server compares in another one."""
+    if charset in ("utf8", "utf8mb3"):
+        return max(text, default="") <= "\uffff"
+    if charset in ("ascii", "latin1", "gbk"):
+        return _encodes(text, {"latin1": "cp1252"}.get(charset, charset))
+    return charset in ("utf8mb4", "utf16", "utf32", "gb18030") or text.isascii()
+
+
+def _encodes(text: str, codec: str) -> bool:
+    try:
+        text.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True

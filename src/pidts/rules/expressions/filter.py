@@ -1,0 +1,113 @@
+"""Which changes of a table the expression filters drop.
+
+A rule's expression that is TRUE for a row drops the change; FALSE and NULL keep it. Any rule may drop it. A rule for
+updates with two expressions needs both to be TRUE, of the old row and of the new one. An expression that names a column
+which the table does not have is FALSE, as in DM: a rule may be older or younger than the column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import ChangeBatch, Column, Op, Table, TableName
+from pidts.rules.expressions.images import columns_of_images
+from pidts.rules.expressions.rule import ExpressionRule, parsed
+from pidts.rules.expressions.tree import ColumnRef, NotSupportedError
+from pidts.rules.expressions.tree import columns_of as names_of
+from pidts.rules.expressions.typed import check_zone, typed
+from pidts.rules.expressions.values import Expr, is_true, truth
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionFilter:
+    """All rules of a task; without any it does nothing."""
+
+    rules: tuple[ExpressionRule, ...] = ()
+    time_zone: str = "+00:00"
+    """In which TIMESTAMP columns are read."""
+
+    def __post_init__(self) -> None:
+        if self.rules:
+            check_zone(self.time_zone)
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether a rule is about this table."""
+        return any(rule.concerns(name) for rule in self.rules)
+
+    def check(self, table: Table) -> None:
+        """Refuse what has no exact value with the types of this table's columns."""
+        for rule in self.rules:
+            if rule.concerns(table.name):
+                for text in filter(None, (rule.insert, rule.update_old, rule.update_new, rule.delete)):
+                    _condition(rule, text, table, self.time_zone)
+
+    def dropped(self, batch: ChangeBatch) -> pa.BooleanArray | None:
+        """TRUE for each change that is not to be replicated; None where no rule is about the table."""
+        rules = [rule for rule in self.rules if rule.concerns(batch.table.name)]
+        if not rules or not len(batch):
+            return None
+        found = [self._by_rule(rule, batch) for rule in rules]
+        masks = [mask for mask in found if mask is not None]
+        return reduce(pc.or_, masks) if masks else None
+
+    def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch) -> pa.BooleanArray | None:
+        op, texts = _said(rule)
+        mine = pc.equal(batch.rows.column("op"), int(op))
+        chosen = pc.indices_nonzero(mine)
+        if not len(chosen):
+            return None
+        of = None if len(chosen) == len(batch) else chosen
+        truths = [_true(_condition(rule, text, batch.table, self.time_zone), side, batch, of) for side, text in texts]
+        both = reduce(pc.and_, truths)
+        return both if of is None else pc.replace_with_mask(mine, mine, both)
+
+
+def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
+    """Of which op a rule speaks, and of which images what."""
+    if rule.insert:
+        return Op.INSERT, [("after", rule.insert)]
+    if rule.delete:
+        return Op.DELETE, [("before", rule.delete)]
+    sides = [("before", rule.update_old), ("after", rule.update_new)]
+    return Op.UPDATE, [(side, text) for side, text in sides if text]
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A compiled expression and the columns that it needs; None where the table lacks one of them."""
+
+    expr: Expr
+    columns: tuple[Column, ...]
+
+
+@lru_cache(maxsize=1024)
+def _condition(rule: ExpressionRule, text: str, table: Table, zone: str) -> _Condition | None:
+    by_name = {column.name.lower(): column for column in table.columns}
+    node = parsed(text)
+    names = [reference.name.lower() for reference in names_of(node)]
+    if not by_name.keys() >= set(names):
+        return None
+
+    def find(reference: ColumnRef) -> Column:
+        return by_name[reference.name.lower()]
+
+    try:
+        expr = typed(node, find, zone)
+        truth(expr)
+    except NotSupportedError as error:
+        raise rule.not_supported(text, error) from None
+    except RecursionError:
+        raise rule.refusal("bad-expression", "an expression is nested too deeply") from None
+    return _Condition(expr, tuple(by_name[name] for name in dict.fromkeys(names)))
+
+
+def _true(condition: _Condition | None, side: str, batch: ChangeBatch, of: pa.Array | None) -> pa.BooleanArray:
+    count = len(batch) if of is None else len(of)
+    if condition is None:
+        return pa.repeat(pa.scalar(False), count)  # noqa: FBT003 - the value
+    found = is_true(truth(condition.expr)(columns_of_images(batch, side, condition.columns, of)))
+    return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found

@@ -1,0 +1,70 @@
+"""LOWER and UPPER by the servers' own tables of letters: older than Unicode's, and not the same for each collation."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.rules.expressions.signs import POINTS, Numbers, code_points, replaced
+from pidts.rules.expressions.tree import NotSupportedError
+from pidts.rules.expressions.values import Expr, Family, failed
+
+_RULES = {
+    "general_ci": "old",
+    "general_nopad_ci": "old",
+    "unicode_ci": "old",
+    "unicode_nopad_ci": "old",
+    "bin": "old",
+    "nopad_bin": "old",
+    "0900_ai_ci": "0900",
+    "0900_bin": "0900",
+    "uca1400_ai_ci": "uca1400",
+    "uca1400_nopad_ai_ci": "uca1400",
+}
+
+
+def in_case(name: str, expr: Expr) -> Expr:
+    """`LOWER(a)` or `UPPER(a)`."""
+    if expr.family is not Family.TEXT:
+        raise NotSupportedError(f"{name} of {expr.nature}: only of text")
+    charset, _, rule = (expr.collation or "").lower().replace("utf8_", "utf8mb3_").partition("_")
+    if charset not in ("utf8mb3", "utf8mb4", "ascii") or rule not in _RULES:
+        raise NotSupportedError(f"{name} in the collation {expr.collation or 'of the connection'}")
+    letters = _letters("lower" if name in ("LOWER", "LCASE") else "upper", _RULES[rule])
+
+    def change(values: pa.StringArray) -> pa.StringArray:
+        points, _ = code_points(values)
+        if (letters[points] < 0).any():
+            point = int(points[letters[points] < 0][0])
+            raise failed(f"the server loses text when it computes {name} of the character U+{point:04X}")
+        return replaced(values, letters)
+
+    def run(rows: Any) -> Any:
+        values = expr.run(rows)
+        return change(pa.array([values.as_py()], pa.string()))[0] if isinstance(values, pa.Scalar) else change(values)
+
+    return Expr(
+        Family.TEXT,
+        run,
+        charset=expr.charset,
+        collation=expr.collation,
+        explicit=expr.explicit,
+        nature=f"{name}()",
+    )
+
+
+@lru_cache
+def _letters(case: str, rule: str) -> Numbers:
+    """By code point; below zero where the server's result cannot be told."""
+    data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
+    told = json.loads(data)[rule][case]
+    letters = np.arange(POINTS)
+    letters[[ord(sign) for sign in told["from"]]] = [ord(sign) for sign in told["to"]]
+    letters[[ord(sign) for sign in told["lost"]]] = -1
+    return letters

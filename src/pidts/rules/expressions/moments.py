@@ -1,0 +1,171 @@
+"""Dates and times: constants that are one beyond doubt, and the parts of a value.
+
+A date is kept as the microsecond of its midnight, so that dates and datetimes compare as they are. Dates that no
+calendar has (`0000-00-00`, `2024-00-15`) lie far below the others there; `in_order` puts them where the servers do,
+by year, month, day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import calendar
+from pidts.rules.expressions.tree import NotSupportedError
+from pidts.rules.expressions.values import Expr, Family, Rows, failed
+
+DAY = 86_400_000_000
+_UNREAL = calendar.days(0, 0, 0)
+_MOMENT = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?\Z", re.ASCII
+)
+_TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
+
+
+def moment(text: str) -> int:
+    """A constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one too."""
+    found = _MOMENT.match(text)
+    if found is None:
+        raise NotSupportedError(f"{text!r} as a date: write it as 'YYYY-MM-DD' or 'YYYY-MM-DD hh:mm:ss'")
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    days = calendar.days(year, month, day)
+    if (days < calendar.FIRST_REAL_DAY and (year, month, day) != (0, 0, 0)) or hour > 23 or minute > 59 or second > 59:
+        raise NotSupportedError(f"{text!r} as a date: no calendar has it")
+    fraction = int((found[7] or "").ljust(6, "0"))
+    return calendar.microseconds(days, ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction)
+
+
+def time(text: str) -> int:
+    """A constant such as `-12:30:00.25`."""
+    found = _TIME.match(text)
+    if found is None:
+        raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
+    hour, minute, second = (int(part) for part in found.groups()[1:4])
+    if hour > 838 or minute > 59 or second > 59:
+        raise NotSupportedError(f"{text!r} as a time: no such time of a server")
+    value = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[5] or "").ljust(6, "0"))
+    return -value if found[1] else value
+
+
+def constant(family: Family, text: str) -> Expr:
+    """A text constant as what it is compared with."""
+    value = moment(text) if family is Family.MOMENT else time(text)
+    scalar = pa.scalar(value, pa.int64())
+    return Expr(family, lambda _: scalar, constant=value, nature="a date" if family is Family.MOMENT else "a time")
+
+
+def all_real(values: Any) -> bool:
+    """Whether the calendar has all of them."""
+    least = values if isinstance(values, pa.Scalar) else pc.min(values)
+    return not least.is_valid or least.as_py() >= calendar.FIRST_REAL_MICROSECOND
+
+
+def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
+    """For what servers do to a zero or partial date by their SQL mode: NULL here, the date itself there."""
+
+    def checked(rows: Rows) -> Any:
+        values = run(rows)
+        if not all_real(values):
+            raise failed(
+                "an expression filter computes with a date that no calendar has (such as 0000-00-00): its value depends"
+                " on the SQL mode"
+            )
+        return values
+
+    return checked
+
+
+def in_order(values: Any) -> Any:
+    """Numbers that compare as the servers compare these moments, real or not."""
+    if isinstance(values, pa.Scalar):
+        return in_order(pa.array([values.as_py()], pa.int64()))[0]
+    return pc.add(pc.multiply(_packed(values), DAY), _time_of_day(values))
+
+
+def _days(values: pa.Array) -> np.ndarray[Any, Any]:
+    days: np.ndarray[Any, Any] = np.floor_divide(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), DAY)
+    return days
+
+
+def _time_of_day(values: pa.Array) -> pa.Array:
+    rest = np.mod(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), DAY)
+    return _again(rest, values)
+
+
+def _again(numbers: np.ndarray[Any, Any], values: pa.Array) -> pa.Array:
+    """As Arrow, NULL where the values are."""
+    return pc.if_else(values.is_valid(), pa.array(numbers.astype(np.int64)), pa.scalar(None, pa.int64()))
+
+
+def _packed(values: pa.Array) -> pa.Array:
+    """Year, month and day in one number: `(year * 16 + month) * 32 + day`."""
+    days = _days(values)
+    real = days >= calendar.FIRST_REAL_DAY
+    known = np.where(real, days, 0).astype("datetime64[D]")
+    months = known.astype("datetime64[M]")
+    month_number = months.astype(np.int64)
+    year, month = month_number // 12 + 1970, month_number % 12 + 1
+    day = (known - months.astype("datetime64[D]")).astype(np.int64) + 1
+    return _again(np.where(real, (year * 16 + month) * 32 + day, days - _UNREAL), values)
+
+
+def _of_date(pick: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
+    return lambda values: pick(_packed(values))
+
+
+def _of_time(unit: int, count: int) -> Callable[[pa.Array], pa.Array]:
+    def pick(values: pa.Array) -> pa.Array:
+        part = pc.divide(_time_of_day(values), unit)
+        return pc.subtract(part, pc.multiply(pc.divide(part, count), count))
+
+    return pick
+
+
+_month = _of_date(lambda packed: pc.bit_wise_and(pc.shift_right(packed, 5), 15))
+PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "YEAR": _of_date(lambda packed: pc.shift_right(packed, 9)),
+    "MONTH": _month,
+    "DAY": _of_date(lambda packed: pc.bit_wise_and(packed, 31)),
+    "DAYOFMONTH": _of_date(lambda packed: pc.bit_wise_and(packed, 31)),
+    "QUARTER": lambda values: pc.divide(pc.add(_month(values), 2), 3),
+    "HOUR": _of_time(3_600_000_000, 24),
+    "MINUTE": _of_time(60_000_000, 60),
+    "SECOND": _of_time(1_000_000, 60),
+    "MICROSECOND": _of_time(1, 1_000_000),
+}
+
+
+def part(name: str, expr: Expr) -> Expr:
+    """`YEAR(d)` and its like, of dates and datetimes."""
+    _must_be_moment(name, expr)
+    pick, run = PARTS[name], expr.run
+    return Expr(Family.INT, lambda rows: pick(as_array(run(rows), rows)), 6, nature=f"{name}()")
+
+
+def date_of(expr: Expr) -> Expr:
+    """`DATE(d)`."""
+    _must_be_moment("DATE", expr)
+    run = real_only(expr.run)
+
+    def midnight(rows: Rows) -> Any:
+        values = as_array(run(rows), rows)
+        return pc.subtract(values, _time_of_day(values))
+
+    return Expr(Family.MOMENT, midnight, nature="DATE()")
+
+
+def _must_be_moment(name: str, expr: Expr) -> None:
+    if expr.family is not Family.MOMENT:
+        raise NotSupportedError(f"{name} of {expr.nature}: only of dates and datetimes")
+
+
+def as_array(values: Any, rows: Rows) -> pa.Array:
+    """A constant once per row."""
+    if isinstance(values, pa.Scalar):
+        return pa.repeat(values, len(next(iter(rows.values()), ())))
+    return values

@@ -1,0 +1,261 @@
+"""Reads an expression as MySQL's grammar reads it, from what binds loosest to what binds tightest.
+
+    OR ||  <  XOR  <  AND &&  <  NOT  <  IS  <  comparisons  <  BETWEEN IN LIKE  <  |  <  &  <  << >>  <  + -
+    <  * / DIV % MOD  <  ^  <  unary - ~  <  !  <  BINARY COLLATE
+
+Comparisons and IS associate to the left (`a = b = c` compares the truth of `a = b` with c); what stands in BETWEEN, IN
+and LIKE is no comparison, so `a = b IN (1)` is `a = (b IN (1))`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError, NotUnderstoodError
+from pidts.rules.expressions.words import Lexeme, Token, words
+
+_COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
+_BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}, {"^"})
+"""Operators between two values, the loosest first; each binds to the left."""
+
+_SAME = {"!=": "<>", "%": "MOD"}
+_NOT_A_NAME = {
+    "AND", "AS", "BETWEEN", "BY", "CASE", "COLLATE", "DISTINCT", "DIV", "ELSE", "ESCAPE", "EXISTS", "FROM", "IN",
+    "INTERVAL", "IS", "LIKE", "MOD", "NOT", "NULL", "OR", "REGEXP", "RLIKE", "SELECT", "THEN", "WHEN", "XOR",
+}  # fmt: skip
+
+
+def parse(text: str) -> Node:
+    """The expression of a text that is nothing else."""
+    reader = _Reader(text)
+    node = reader.expression()
+    if reader.now.lexeme is not Lexeme.END:
+        raise NotUnderstoodError(f"{reader.now.text!r} at character {reader.now.at + 1}")
+    return node
+
+
+class _Reader:
+    """One pass over the words."""
+
+    def __init__(self, text: str) -> None:
+        self._words = list(words(text))
+        self._at = 0
+
+    @property
+    def now(self) -> Token:
+        return self._words[self._at]
+
+    def _next(self) -> Token:
+        token = self.now
+        self._at += token.lexeme is not Lexeme.END
+        return token
+
+    def _take(self, *wanted: str) -> str:
+        """The word, if the next one is among `wanted`."""
+        return self._next().word if self.now.word in wanted else ""
+
+    def _must(self, wanted: str) -> None:
+        if not self._take(wanted):
+            found = repr(self.now.text) if self.now.lexeme is not Lexeme.END else "the end"
+            raise NotUnderstoodError(f"{found} at character {self.now.at + 1}, where {wanted} is expected")
+
+    def expression(self) -> Node:
+        return self._chain(0)
+
+    def _chain(self, level: int) -> Node:
+        names = ({"OR", "||"}, {"XOR"}, {"AND", "&&"})
+        if level == len(names):
+            return self._not()
+        parts = [self._chain(level + 1)]
+        while self._take(*names[level]):
+            parts.append(self._chain(level + 1))
+        if len(parts) == 1:
+            return parts[0]
+        return Call(("OR", "XOR", "AND")[level], tuple(parts))  # flat, however many there are
+
+    def _not(self) -> Node:
+        if self._take("NOT"):
+            return Call("NOT", (self._not(),))
+        return self._comparison()
+
+    def _comparison(self) -> Node:
+        node = self._predicate()
+        while sign := self._take("IS", *_COMPARISONS):
+            if sign == "IS":
+                negated = bool(self._take("NOT"))
+                what = self._take("NULL", "TRUE", "FALSE", "UNKNOWN")
+                if not what:
+                    raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, behind IS")
+                node = Call("IS " + ("NULL" if what == "UNKNOWN" else what), (node,))
+                node = Call("NOT", (node,)) if negated else node
+            else:
+                if self.now.word in ("ALL", "ANY", "SOME"):
+                    raise NotSupportedError("a subquery")
+                node = Call(_SAME.get(sign, sign), (node, self._predicate()))
+        return node
+
+    def _predicate(self) -> Node:
+        node = self._operators(0)
+        at = self._at
+        negated = bool(self._take("NOT"))
+        found: Node | None = None
+        if self._take("IN"):
+            self._must("(")
+            if self.now.word == "SELECT":
+                raise NotSupportedError("a subquery")
+            found = Call("IN", (node, *self._list()))
+        elif self._take("BETWEEN"):
+            low = self._operators(0)
+            self._must("AND")
+            found = Call("BETWEEN", (node, low, self._predicate()))
+        elif self._take("LIKE"):
+            pattern = self._unary()
+            escape = self._unary() if self._take("ESCAPE") else Literal("\\")
+            found = Call("LIKE", (node, pattern, escape))
+        elif word := self._take("REGEXP", "RLIKE", "SOUNDS", "MEMBER"):
+            raise NotSupportedError(f"{word}: the servers have different engines for it")
+        if found is None:
+            self._at = at
+            return node
+        return Call("NOT", (found,)) if negated else found
+
+    def _operators(self, level: int) -> Node:
+        if level == len(_BINARY):
+            return self._unary()
+        node = self._operators(level + 1)
+        while sign := self._take(*_BINARY[level]):
+            if self.now.word == "INTERVAL":
+                raise NotSupportedError("arithmetic with INTERVAL")
+            node = Call(_SAME.get(sign, sign), (node, self._operators(level + 1)))
+        return node
+
+    def _unary(self) -> Node:
+        if self._take("-"):
+            node = self._unary()
+            if isinstance(node, Literal) and isinstance(node.value, (int, float, Decimal)):
+                return Literal(-node.value)
+            return Call("NEGATE", (node,))
+        if self._take("+"):
+            return self._unary()
+        if self._take("~"):
+            return Call("~", (self._unary(),))
+        if self._take("!"):
+            return Call("NOT", (self._unary(),))
+        if self._take("BINARY"):
+            return Call("BINARY", (self._unary(),))
+        node = self._primary()
+        while self._take("COLLATE"):
+            node = Call("COLLATE", (node, Literal(self._next().text.lower())))
+        if self.now.word in ("->", "->>"):
+            raise NotSupportedError("a path into a JSON value")
+        return node
+
+    def _primary(self) -> Node:
+        token = self._next()
+        if token.lexeme is Lexeme.NUMBER:
+            return Literal(_number(token.text))
+        if token.lexeme is Lexeme.BYTES:
+            return Literal(_bytes(token.text))
+        if token.lexeme is Lexeme.TEXT:
+            text = token.text
+            while self.now.lexeme is Lexeme.TEXT:  # 'a' 'b' is 'ab'
+                text += self._next().text
+            return Literal(text)
+        if token.word == "(":
+            node = self.expression()
+            if self.now.word == ",":
+                raise NotSupportedError("a row of several values")
+            self._must(")")
+            return node
+        if token.lexeme is Lexeme.NAME:
+            return self._column(token)
+        if token.lexeme is Lexeme.WORD:
+            return self._named(token)
+        found = repr(token.text) if token.lexeme is not Lexeme.END else "the end"
+        raise NotUnderstoodError(f"{found} at character {token.at + 1}, where a value is expected")
+
+    def _named(self, token: Token) -> Node:
+        word = token.word
+        if word in ("TRUE", "FALSE"):
+            return Literal(int(word == "TRUE"))
+        if word == "NULL":
+            return Literal(None)
+        if word == "CASE":
+            return self._case()
+        if word in ("DATE", "TIME", "TIMESTAMP") and self.now.lexeme is Lexeme.TEXT:
+            return Call(f"{word} LITERAL", (Literal(self._next().text),))
+        if word in ("SELECT", "EXISTS"):
+            raise NotSupportedError("a subquery")
+        if word.startswith("_") and self.now.lexeme in (Lexeme.TEXT, Lexeme.BYTES):
+            raise NotSupportedError(f"a text with a charset of its own ({token.text})")
+        if self.now.word == "(" and (word not in _NOT_A_NAME or word == "MOD"):
+            return self._call(word)
+        if word in _NOT_A_NAME:
+            raise NotUnderstoodError(f"{token.text!r} at character {token.at + 1}, where a value is expected")
+        return self._column(token)
+
+    def _column(self, token: Token) -> ColumnRef:
+        parts = [token.text]
+        while self._take("."):
+            if self.now.lexeme not in (Lexeme.NAME, Lexeme.WORD):
+                raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, where a name is expected")
+            parts.append(self._next().text)
+        if len(parts) > 3:
+            raise NotUnderstoodError(f"{'.'.join(parts)} is no column's name")
+        return ColumnRef(parts[-1], tuple(parts[:-1]))
+
+    def _call(self, name: str) -> Node:
+        self._must("(")
+        if name == "TRIM" and self.now.word in ("LEADING", "TRAILING", "BOTH"):
+            raise NotSupportedError("TRIM of anything but spaces at both ends")
+        if name in ("CAST", "CONVERT"):
+            raise NotSupportedError(f"{name}")
+        if self._take(")"):
+            return Call(name, ())
+        first = self.expression()
+        if self.now.word in ("FROM", "IN", "USING", "AS", "FOR"):
+            raise NotSupportedError(f"{name}(… {self.now.word} …): write its arguments with commas")
+        if name == "POSITION":
+            raise NotSupportedError(name)
+        if self._take(","):
+            return Call(name, (first, *self._list()))
+        self._must(")")
+        return Call(name, (first,))
+
+    def _list(self) -> tuple[Node, ...]:
+        """Values with commas between them, and the bracket that ends them."""
+        nodes = [self.expression()]
+        while self._take(","):
+            nodes.append(self.expression())
+        self._must(")")
+        return tuple(nodes)
+
+    def _case(self) -> Node:
+        """`CASE a WHEN b THEN c` is kept as `CASE WHEN a = b THEN c`: the same comparisons in the same order."""
+        subject = None if self.now.word == "WHEN" else self.expression()
+        parts: list[Node] = []
+        while self._take("WHEN"):
+            when = self.expression()
+            self._must("THEN")
+            parts += [when if subject is None else Call("=", (subject, when)), self.expression()]
+        if not parts:
+            raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, where WHEN is expected")
+        parts.append(self.expression() if self._take("ELSE") else Literal(None))
+        self._must("END")
+        return Call("CASE", tuple(parts))
+
+
+def _number(text: str) -> int | Decimal | float:
+    if "e" in text.lower():
+        return float(text)
+    return Decimal(text) if "." in text else int(text)
+
+
+def _bytes(text: str) -> bytes:
+    if text[0] in "xX":
+        return bytes.fromhex(text[2:-1])
+    if text.startswith("0x"):
+        digits = text[2:]
+        return bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits)
+    bits = text[2:-1] if text[0] in "bB" else text[2:]
+    return int(bits or "0", 2).to_bytes((len(bits) + 7) // 8, "big")

@@ -1,0 +1,76 @@
+"""One entry of a task file's `expression-filter`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pidts.model import ConfigError, TableName, Where
+from pidts.rules.expressions.parser import parse
+from pidts.rules.expressions.tree import Node, NotSupportedError, NotUnderstoodError, calls_of, columns_of
+from pidts.rules.expressions.typed import is_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpressionRule:
+    """For one table and one family of changes: inserts, updates (by their old row, their new one, or both), deletes."""
+
+    schema: str
+    table: str
+    insert: str = ""
+    update_old: str = ""
+    update_new: str = ""
+    delete: str = ""
+    file: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        families = [bool(self.insert), bool(self.update_old or self.update_new), bool(self.delete)]
+        if sum(families) != 1:
+            raise self.refusal(
+                "bad-expression",
+                f"an expression filter has expressions for {sum(families)} kinds of changes",
+                "Give each rule either insert-value-expr, or update-old-value-expr and/or update-new-value-expr, or "
+                "delete-value-expr",
+            )
+        for text in filter(None, (self.insert, self.update_old, self.update_new, self.delete)):
+            self._check(text)
+
+    def _check(self, text: str) -> None:
+        try:
+            node = parse(text)
+            unknown = [call.name for call in calls_of(node) if not is_known(call)]
+        except NotUnderstoodError as error:
+            raise self.refusal("bad-expression", f"the expression {text!r} is not understood: {error}") from None
+        except NotSupportedError as error:
+            raise self.not_supported(text, error) from None
+        except RecursionError:
+            raise self.refusal("bad-expression", "an expression is nested too deeply") from None
+        if unknown:
+            raise self.not_supported(text, NotSupportedError(f"{unknown[0]}()"))
+        for column in columns_of(node):
+            expected = [part.lower() for part in (self.schema, self.table)][2 - len(column.qualifier) :]
+            if [part.lower() for part in column.qualifier] != expected:
+                name = ".".join((*column.qualifier, column.name))
+                raise self.refusal("bad-expression", f"the expression {text!r} names {name}, which is another table's")
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether it is about this table; case does not matter, as in DM."""
+        return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
+
+    def not_supported(self, text: str, reason: NotSupportedError) -> ConfigError:
+        """For an expression that has no exact value here."""
+        return self.refusal(
+            "expression-not-supported",
+            f"the expression {text!r} cannot be computed exactly as the server computes it: {reason}",
+            "Say it another way, or filter on the target",
+        )
+
+    def refusal(self, code: str, what: str, todo: str = "Correct the expression in the task file") -> ConfigError:
+        """An error at this rule's place."""
+        where = Where(table=f"{self.schema}.{self.table}", file=self.file, line=self.line)
+        return ConfigError(code, what, where=where, todo=todo)
+
+
+def parsed(text: str) -> Node:
+    """Of a text that a rule has checked."""
+    return parse(text)

@@ -1,0 +1,61 @@
+"""What an expression says, before anybody knows the columns' types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+class NotUnderstoodError(Exception):
+    """A place in an expression that is no SQL that we know."""
+
+
+class NotSupportedError(Exception):
+    """SQL whose value we cannot give as the server gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: an int, a Decimal (`1.5`), a float (`1e3`), a text, bytes (`x'4D'`), or NULL.
+
+    TRUE and FALSE are 1 and 0.
+    """
+
+    value: int | Decimal | float | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column by its name as written."""
+
+    name: str
+    qualifier: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator, by its name in upper case, with what it is applied to."""
+
+    name: str
+    args: tuple[Node, ...]
+
+
+Node = Literal | ColumnRef | Call
+
+
+def columns_of(node: Node) -> Iterator[ColumnRef]:
+    """All columns that are named, in order."""
+    if isinstance(node, ColumnRef):
+        yield node
+    elif isinstance(node, Call):
+        for part in node.args:
+            yield from columns_of(part)
+
+
+def calls_of(node: Node) -> Iterator[Call]:
+    """All functions and operators."""
+    if isinstance(node, Call):
+        yield node
+        for part in node.args:
+            yield from calls_of(part)

@@ -1,0 +1,240 @@
+"""Gives an expression the types of a table's columns; what then has no exact value is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta, timezone
+from functools import partial, reduce
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, ConfigError, Kind, calendar
+from pidts.rules.expressions import choose, compare, letters, moments, numbers, texts
+from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.values import INTEGERS, Expr, Family, Rows, is_true, literal, truth
+
+Columns = Callable[[ColumnRef], Column]
+
+
+def typed(node: Node, columns: Columns, zone: str) -> Expr:
+    """Ready to be computed. `columns` finds a column by what the expression calls it."""
+    if isinstance(node, Literal):
+        return literal(node)
+    if isinstance(node, ColumnRef):
+        return _column(columns(node), zone)
+    args = [typed(part, columns, zone) for part in node.args]
+    function = _FUNCTIONS.get(node.name)
+    if function is None:
+        raise NotSupportedError(f"{node.name}()")
+    make, least, most = function
+    if not least <= len(args) <= most:
+        raise NotSupportedError(f"{node.name} with {len(args)} arguments")
+    return make(*args)
+
+
+def is_known(call: Call) -> bool:
+    """Whether there is such a function or operator here."""
+    return call.name in _FUNCTIONS
+
+
+_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.MEDIUMINT: 8, Kind.INT: 10}
+_BYTES = {Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
+
+
+def _column(column: Column, zone: str) -> Expr:
+    kind = column.type
+    name = column.name
+    nature = f"the column {name} ({kind.kind.value})"
+    plain = partial(Expr, column=column, nature=nature)
+
+    def as_it_is(rows: Rows) -> Any:
+        return rows[name]
+
+    def cast(to: pa.DataType) -> Callable[[Rows], Any]:
+        return lambda rows: rows[name].cast(to)
+
+    if kind.is_integer or kind.kind in (Kind.YEAR, Kind.BIT):
+        unsigned = kind.unsigned or kind.kind in (Kind.BIT, Kind.YEAR)
+        family, to = (Family.UINT, pa.uint64()) if unsigned else (Family.INT, pa.int64())
+        return plain(family, cast(to), _DIGITS.get(kind.kind, 20 if unsigned else 19))
+    if kind.kind is Kind.DECIMAL:
+        scale = kind.scale or 0
+        return plain(Family.DECIMAL, as_it_is, (kind.precision or 10) - scale, scale)
+    if kind.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return plain(Family.DOUBLE, cast(pa.float64()))
+    if kind.is_text:
+        return plain(Family.TEXT, as_it_is, charset=kind.charset, collation=kind.collation)
+    if kind.kind in _BYTES:
+        return plain(Family.BYTES, as_it_is)
+    if kind.kind is Kind.DATE:
+        return plain(Family.MOMENT, lambda rows: pc.multiply(_plain_days(rows[name]), moments.DAY))
+    if kind.kind is Kind.DATETIME:
+        return plain(Family.MOMENT, cast(pa.int64()))
+    if kind.kind is Kind.TIMESTAMP:
+        local = _local(zone)
+        return plain(Family.MOMENT, lambda rows: local(rows[name]))
+    if kind.kind is Kind.TIME:
+        return plain(Family.TIME, cast(pa.int64()))
+    return plain(Family.OPAQUE, as_it_is)
+
+
+def _plain_days(values: pa.Array) -> pa.Array:
+    return values.cast(pa.int32()).cast(pa.int64())
+
+
+def _local(zone: str) -> Callable[[pa.Array], pa.Array]:
+    """TIMESTAMP columns are instants; the server shows and compares them in its session's time zone."""
+    fixed = _fixed_offset(zone)
+    first = calendar.FIRST_REAL_MICROSECOND
+
+    def local(values: pa.Array) -> pa.Array:
+        instants = values.cast(pa.int64())
+        real = pc.greater_equal(instants, first)
+        if fixed is not None:
+            shown = pc.add(instants, fixed)
+        else:
+            safe = pc.if_else(real, instants, pa.scalar(0, pa.int64())).cast(pa.timestamp("us", zone))
+            shown = pc.local_timestamp(safe).cast(pa.int64())
+        return pc.if_else(real, shown, instants)  # the zero date is no instant
+
+    return local
+
+
+def check_zone(zone: str) -> None:
+    """Refuse a time zone that is none."""
+    _fixed_offset(zone)
+
+
+def _fixed_offset(zone: str) -> int | None:
+    """In microseconds; None for a named zone."""
+    if zone.upper() == "UTC":
+        return 0
+    if zone[:1] in ("+", "-"):
+        hours, _, minutes = zone[1:].partition(":")
+        try:
+            offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
+            timezone(offset)
+        except ValueError:
+            raise ConfigError("bad-expression", f"the time zone {zone!r} is none") from None
+        return (-1 if zone[0] == "-" else 1) * offset // timedelta(microseconds=1)
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ConfigError("bad-expression", f"the time zone {zone!r} is not known") from None
+    return None
+
+
+def _logical(name: str, *exprs: Expr) -> Expr:
+    function = {"AND": pc.and_kleene, "OR": pc.or_kleene, "XOR": pc.xor}[name]
+    if name == "XOR" and not {expr.family for expr in exprs} <= INTEGERS | {Family.NULL}:
+        raise NotSupportedError("XOR of anything but truth values and integers: older servers round the rest")
+    runs = [truth(expr) for expr in exprs]
+    return Expr(Family.TRUTH, lambda rows: reduce(function, (run(rows) for run in runs)), nature="a truth value")
+
+
+def _not(expr: Expr) -> Expr:
+    run = truth(expr)
+    return Expr(Family.TRUTH, lambda rows: pc.invert(run(rows)), nature="a truth value")
+
+
+def _is_null(expr: Expr) -> Expr:
+    return Expr(Family.TRUTH, lambda rows: pc.is_null(expr.run(rows)), nature="a truth value")
+
+
+def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
+    def make(expr: Expr) -> Expr:
+        run = truth(expr)
+        change = (lambda rows: is_true(run(rows))) if wanted else (lambda rows: is_true(pc.invert(run(rows))))
+        return Expr(Family.TRUTH, change, nature="a truth value")
+
+    return make
+
+
+def _between(value: Expr, low: Expr, high: Expr) -> Expr:
+    """All three are compared by one rule, which two comparisons follow only if they follow the same."""
+    if Family.NULL not in (low.family, high.family, value.family) and (
+        compare.domain(value, low) != compare.domain(value, high)
+    ):
+        raise NotSupportedError(f"BETWEEN {low.nature} and {high.nature}: write two comparisons")
+    _must_have_one_sign("BETWEEN", value, low, high)
+    if any(expr.family is Family.UINT and not expr.is_constant and expr.column is None for expr in (value, low, high)):
+        raise NotSupportedError("BETWEEN with an unsigned result: older servers forget the sign; write two comparisons")
+    return _logical("AND", compare.comparison(">=", value, low), compare.comparison("<=", value, high))
+
+
+def _in(value: Expr, *among: Expr) -> Expr:
+    _must_have_one_sign("IN", value, *among)
+    if value.family is Family.TEXT and all(isinstance(one.constant, str) for one in among):
+        return texts.among(value, *among)
+    return _logical("OR", *(compare.comparison("=", value, one) for one in among))
+
+
+def _must_have_one_sign(name: str, *exprs: Expr) -> None:
+    if len({sign for expr in exprs if (sign := _sign(expr)) is not None}) > 1:
+        raise NotSupportedError(f"{name} over signed and unsigned numbers: servers forget the sign")
+
+
+def _sign(expr: Expr) -> Family | None:
+    """Whether an integer is signed; None of those that are the same either way, and of other values."""
+    if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
+        return None
+    return expr.family if expr.family in (Family.INT, Family.UINT) else None
+
+
+def _if(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    return choose.case(condition, yes, no)
+
+
+def _temporal_literal(family: Family) -> Callable[[Expr], Expr]:
+    return lambda text: moments.constant(family, text.constant)
+
+
+_MANY = 10_000
+_FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
+    **{sign: (partial(compare.comparison, sign), 2, 2) for sign in compare.OPERATIONS},
+    **{name: (partial(_logical, name), 2, _MANY) for name in ("AND", "OR", "XOR")},
+    **{sign: (partial(numbers.arithmetic, sign), 2, 2) for sign in ("+", "-", "*", "/", "DIV", "MOD")},
+    **{sign: (partial(numbers.bits, sign), 2, 2) for sign in ("&", "|", "^", "<<", ">>")},
+    **{name: (partial(moments.part, name), 1, 1) for name in moments.PARTS},
+    **{name: (partial(texts.trimmed, name), 1, 1) for name in ("TRIM", "LTRIM", "RTRIM")},
+    **{
+        name: (partial(choose.coalesce, name), least, most)
+        for name, least, most in (
+            ("COALESCE", 1, _MANY),
+            ("IFNULL", 2, 2),
+            ("NVL", 2, 2),
+        )
+    },
+    **{name: (partial(choose.extreme, name), 2, _MANY) for name in ("GREATEST", "LEAST")},
+    **{name: (partial(numbers.whole, name), 1, 1) for name in ("FLOOR", "CEIL", "CEILING")},
+    **dict.fromkeys(("SUBSTRING", "SUBSTR", "MID"), (texts.substring_of, 2, 3)),
+    **dict.fromkeys(("CHAR_LENGTH", "CHARACTER_LENGTH"), (texts.char_length, 1, 1)),
+    **{name: (partial(letters.in_case, name), 1, 1) for name in ("LOWER", "LCASE", "UPPER", "UCASE")},
+    **dict.fromkeys(("LENGTH", "OCTET_LENGTH"), (texts.length, 1, 1)),
+    "~": (numbers.inverted_bits, 1, 1),
+    "NEGATE": (numbers.negated, 1, 1),
+    "ABS": (numbers.absolute, 1, 1),
+    "NOT": (_not, 1, 1),
+    **dict.fromkeys(("IS NULL", "ISNULL"), (_is_null, 1, 1)),
+    "IS TRUE": (_is(wanted=True), 1, 1),
+    "IS FALSE": (_is(wanted=False), 1, 1),
+    "BETWEEN": (_between, 3, 3),
+    "IN": (_in, 2, _MANY),
+    "LIKE": (texts.like, 3, 3),
+    "CASE": (choose.case, 2, _MANY),
+    "IF": (_if, 3, 3),
+    "NULLIF": (choose.nullif, 2, 2),
+    "DATE": (moments.date_of, 1, 1),
+    "DATE LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
+    "TIMESTAMP LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
+    "TIME LITERAL": (_temporal_literal(Family.TIME), 1, 1),
+    "BINARY": (texts.as_bytes, 1, 1),
+    "COLLATE": (lambda expr, name: texts.collated(expr, name.constant), 2, 2),
+    "CONCAT": (texts.concat, 1, _MANY),
+    "LEFT": (texts.left, 2, 2),
+    "RIGHT": (texts.right, 2, 2),
+    "REPLACE": (texts.replaced, 3, 3),
+}

@@ -1,0 +1,188 @@
+"""The weights that servers give to characters, one file per collation, as `WEIGHT_STRING` tells them.
+
+A file is compressed by zlib. It has one byte for each code point, the number of its weights, and then the weights of
+all code points, two bytes each. Some numbers of weights are special: `UNKNOWN`, the collation's charset does not have
+the character; `ITSELF`, its one weight is the code point; those of `IMPLICIT`, its two weights follow from the code
+point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the files.
+
+Behind them, a file may have contractions: sequences of characters that weigh otherwise than its parts.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib.resources import files
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Halted
+from pidts.rules.expressions.signs import POINTS, Numbers, code_points, replaced
+
+UNKNOWN, ITSELF = 255, 254
+IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
+"""By what the first weight begins at: ideographs weigh less than extensions, and these less than the unassigned."""
+
+_EXPLICIT = 250
+"""Up to here it is a number of weights."""
+
+_FILES = {
+    "general_ci": "general_ci",
+    "general_nopad_ci": "general_ci",
+    "unicode_ci": "unicode_ci",
+    "unicode_nopad_ci": "unicode_ci",
+    "unicode_520_ci": "unicode_520_ci",
+    "unicode_520_nopad_ci": "unicode_520_ci",
+    "0900_ai_ci": "0900_ai_ci",
+    "uca1400_ai_ci": "uca1400_ai_ci",
+    "uca1400_nopad_ai_ci": "uca1400_ai_ci",
+}
+_CHARSETS = ("utf8mb3", "utf8mb4")
+_OTHERS = {
+    "gbk_chinese_ci": "gbk_chinese_ci",
+    "gbk_chinese_nopad_ci": "gbk_chinese_ci",
+    "latin1_swedish_ci": "latin1_swedish_ci",
+    "latin1_swedish_nopad_ci": "latin1_swedish_ci",
+    "ascii_general_ci": "general_ci",
+    "ascii_general_nopad_ci": "general_ci",
+}
+
+_APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
+"""Code points that LIKE tells from all others, although `=` does not: their weights are computed, not in a table."""
+
+
+def has_weights(collation: str) -> bool:
+    """Whether we know the weights of a collation, by its server's name."""
+    return _file(collation) is not None
+
+
+def _file(collation: str) -> str | None:
+    charset, _, rule = collation.partition("_")
+    return _OTHERS.get(collation) or (_FILES.get(rule) if charset in _CHARSETS else None)
+
+
+@lru_cache
+def load(collation: str) -> Weights:
+    """Of a collation that `has_weights`."""
+    return _read(_file(collation) or "")
+
+
+@lru_cache
+def _read(name: str) -> Weights:
+    data = zlib.decompress((files(__package__) / f"{name}.weights").read_bytes())
+    told = np.frombuffer(data, np.uint8, POINTS)
+    counts = np.where(told <= _EXPLICIT, told, np.where(told == ITSELF, 1, np.where(told == UNKNOWN, 0, 2)))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    weights = np.empty(starts[-1], ">u2")
+    explicit = np.repeat(told <= _EXPLICIT, counts)
+    size = int(explicit.sum())
+    weights[explicit] = np.frombuffer(data, ">u2", size, POINTS)
+    itself = np.flatnonzero(told == ITSELF)
+    weights[starts[itself]] = itself
+    for base, code in IMPLICIT.items():
+        implicit = np.flatnonzero(told == code)
+        weights[starts[implicit]] = base + (implicit >> 15)
+        weights[starts[implicit] + 1] = implicit & 0x7FFF | 0x8000
+    contractions = json.loads(data[POINTS + 2 * size :] or b"{}")
+    sequences = {text: bytes.fromhex(key) for text, key in contractions.items()}
+    return Weights(name, told, counts, starts[:-1], weights, sequences)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One collation's."""
+
+    name: str
+    told: Numbers
+    counts: Numbers
+    starts: Numbers
+    weights: Numbers
+    contractions: dict[str, bytes] = field(default_factory=dict)
+
+    def keys(self, values: pa.StringArray) -> pa.BinaryArray:
+        """Bytes that compare as the collation compares the texts, the spaces at their ends aside."""
+        points, sizes = code_points(values)
+        if (self.told[points] == UNKNOWN).any():
+            raise self._unknown(points)
+        counts = self.counts[points]
+        ends = np.cumsum(counts)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[points] - (ends - counts), counts)
+        stops = np.concatenate([[0], ends])[np.cumsum(sizes)]
+        offsets = np.concatenate([[0], 2 * stops]).astype(np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.weights[places].tobytes())]
+        keys = pa.Array.from_buffers(pa.large_binary(), len(values), buffers).cast(pa.binary())
+        keys = pc.if_else(values.is_valid(), keys, pa.scalar(None, pa.binary()))
+        return self._with_contractions(keys, values, points, sizes) if self.contractions else keys
+
+    def _with_contractions(
+        self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
+    ) -> pa.BinaryArray:
+        """One by one the few texts that have a character with which a contraction goes on."""
+        rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
+        rows = np.unique(rows)
+        if not len(rows):
+            return keys
+        mask = np.zeros(len(values), bool)
+        mask[rows] = True
+        found = [self._contracted(values[int(row)].as_py()) for row in rows]
+        return pc.replace_with_mask(keys, pa.array(mask), pa.array(found, pa.binary()))
+
+    @cached_property
+    def _goes_on(self) -> Numbers:
+        mask = np.zeros(POINTS, bool)
+        mask[[ord(text[1]) for text in self.contractions]] = True
+        return mask
+
+    def _contracted(self, text: str) -> bytes:
+        parts, at = [], 0
+        while at < len(text):
+            found = next((part for size in (4, 3, 2) if (part := text[at : at + size]) in self.contractions), "")
+            parts.append(self.contractions[found] if found else self._of(ord(text[at])))
+            at += len(found) or 1
+        return b"".join(parts)
+
+    def _of(self, point: int) -> bytes:
+        return self.weights[self.starts[point] : self.starts[point] + self.counts[point]].tobytes()
+
+    def _unknown(self, points: Numbers) -> Halted:
+        point = int(points[self.told[points] == UNKNOWN][0])
+        return Halted(
+            "expression-failed",
+            f"nothing is known of the order of the character U+{point:04X} in {self.name}",
+            todo="Write COLLATE with another collation in the expression",
+        )
+
+    @property
+    def space(self) -> bytes:
+        """The weight of a space."""
+        return self._of(0x20)
+
+    def is_ignored(self, sign: str) -> bool:
+        """Whether a character has no weight at all."""
+        return not self.counts[ord(sign)]
+
+    def folded(self, values: pa.StringArray) -> pa.StringArray:
+        """Each character replaced by the first one of the same weights."""
+        return replaced(values, self._first)
+
+    def folded_text(self, text: str) -> str:
+        """The same of one text."""
+        return "".join(chr(self._first[ord(sign)]) for sign in text)
+
+    @cached_property
+    def _first(self) -> Numbers:
+        """Of each code point, the least one with its weights. What has none, or implicit ones, is equal to nothing."""
+        first = np.arange(POINTS, dtype=np.int64)
+        for count in np.unique(self.counts):
+            mine = np.flatnonzero((self.counts == count) & ~np.isin(self.told, list(IMPLICIT.values())))
+            low, high = _APART.get(self.name, (0xD800, 0xE000))
+            mine = mine[(mine < low) | (mine >= high)]
+            if count and len(mine):
+                keys = self.weights[self.starts[mine, None] + np.arange(count)]
+                _, index, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+                first[mine] = mine[index[inverse.ravel()]]
+        return first

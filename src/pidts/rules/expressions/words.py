@@ -1,0 +1,96 @@
+"""The words of an expression, read as the servers read them under their default SQL mode.
+
+A double quote opens a text, a backslash escapes, and `||` means OR.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from pidts.rules.expressions.tree import NotUnderstoodError
+
+
+class Lexeme(Enum):
+    """What a word is."""
+
+    WORD = "word"
+    NAME = "quoted name"
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "hexadecimal or bit literal"
+    SIGN = "sign"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word; names and texts without quotes and escapes, all else as written."""
+
+    lexeme: Lexeme
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """In upper case if it may be a keyword or an operator, else nothing."""
+        return self.text.upper() if self.lexeme in (Lexeme.WORD, Lexeme.SIGN) else ""
+
+
+_SPACE = re.compile(r"(?:\s+|#[^\n]*|--(?=\s|\Z)[^\n]*|/\*(?![!M]).*?\*/)+", re.DOTALL)
+_BYTES = re.compile(r"[xX]'(?:[0-9a-fA-F]{2})*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w$])|0b[01]+(?![\w$])")
+_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_$\u0080-\uffff])")
+_WORD = re.compile(r"[0-9A-Za-z_$\u0080-\uffff]+")
+_SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]")
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def words(text: str) -> Iterator[Token]:
+    """All of them, then one END."""
+    at, name_end = 0, -1
+    while at < len(text):
+        if found := _SPACE.match(text, at):
+            at = found.end()
+            continue
+        token, at = _word(text, at, in_name=at == name_end)
+        if token.lexeme in (Lexeme.WORD, Lexeme.NAME) or token.text == ".":
+            name_end = at
+        yield token
+    yield Token(Lexeme.END, "", at)
+
+
+def _word(text: str, at: int, *, in_name: bool) -> tuple[Token, int]:
+    sign = text[at]
+    if sign == "`":
+        name, end = _quoted(text, at, escapes=False)
+        return Token(Lexeme.NAME, name, at), end
+    if sign in "'\"":
+        value, end = _quoted(text, at, escapes=True)
+        return Token(Lexeme.TEXT, value, at), end
+    patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
+    if not in_name:  # where a name or its dot ends, as in `t.2e5`, no number begins
+        patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
+    for lexeme, pattern in patterns:
+        if found := pattern.match(text, at):
+            return Token(lexeme, found.group(), at), found.end()
+    raise NotUnderstoodError(f"{sign!r} at character {at + 1}")
+
+
+def _quoted(text: str, at: int, *, escapes: bool) -> tuple[str, int]:
+    parts: list[str] = []
+    quote, begin = text[at], at
+    at += 1
+    while at < len(text):
+        sign = text[at]
+        if sign == quote:
+            if not text.startswith(quote, at + 1):
+                return "".join(parts), at + 1
+            at += 1
+        elif sign == "\\" and escapes and at + 1 < len(text):
+            at += 1
+            sign = _ESCAPES.get(text[at], text[at])
+        parts.append(sign)
+        at += 1
+    raise NotUnderstoodError(f"the {quote} at character {begin + 1} is never closed")

@@ -1,0 +1,75 @@
+r"""How DM's rules name schemas and tables: wildcards, or a regular expression.
+
+A pattern is a name in which `*` (only as the last character) stands for any rest, `?` for one character and `[a-z]`,
+`[!a-z]` for one of a set; or, after `~`, a regular expression that may match anywhere in the name.
+
+DM's own code lowers the case of an expression's text where case does not matter, which turns `~\D` (not a digit) into
+its opposite. That fault is not repeated.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+
+from pidts.model import ConfigError
+
+
+def matches(pattern: str, name: str, *, case_sensitive: bool) -> bool:
+    """Whether the pattern means this name."""
+    return _compiled(pattern, case_sensitive).search(name) is not None
+
+
+def check(pattern: str) -> None:
+    """A pattern that cannot mean anything is an error at once, not when the first name is asked."""
+    _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key
+
+
+@lru_cache(maxsize=4096)
+def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
+    """A regular expression as DM means it; one that Python understands in another way is an error."""
+    flags = re.NOFLAG if case_sensitive else re.IGNORECASE
+    try:
+        with warnings.catch_warnings():
+            # `[[:alpha:]]` is a class in DM's expressions. To Python's it is some other set, with a mere warning.
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(text, flags)
+    except (re.error, FutureWarning) as error:
+        raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str, case_sensitive: bool) -> re.Pattern[str]:  # noqa: FBT001 - part of the cache's key
+    text = pattern[1:] if pattern.startswith("~") else rf"\A(?s:{_wildcards(pattern)})\Z"
+    return expression(text, case_sensitive=case_sensitive)
+
+
+def _wildcards(pattern: str) -> str:
+    if not pattern:
+        raise ConfigError("bad-pattern", "an empty name matches nothing", todo="Write '*' to mean every name.")
+    if "*" in _SET.sub("", pattern)[:-1]:
+        raise ConfigError(
+            "bad-pattern",
+            f"'*' is only possible as the last character of a name, not in {pattern!r}",
+            todo="Write a regular expression instead, e.g. '~^a.*z$'.",
+        )
+    parts = []
+    at = 0
+    for found in _SET.finditer(pattern):
+        parts += [_plain(pattern[at : found.start()]), _set(found[0][1:-1])]
+        at = found.end()
+    return "".join([*parts, _plain(pattern[at:])])
+
+
+_SET = re.compile(r"\[[^\]]+\]")
+"""A `[` that nothing closes is an ordinary character, and so is `[]`."""
+
+
+def _plain(text: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in text)
+
+
+def _set(body: str) -> str:
+    negated = body.startswith("!") and len(body) > 1
+    return f"[{'^' if negated else ''}{''.join(char if char == '-' else re.escape(char) for char in body[negated:])}]"

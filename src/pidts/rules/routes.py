@@ -1,0 +1,146 @@
+"""Where a table's rows go: DM's `routes`, from a source's names to the target's.
+
+A rule with a `table-pattern` speaks of tables; one without speaks of a schema, and of those of its tables that no rule
+of the first kind names. So of
+
+    {schema-pattern: "shop_*", target-schema: shop}                          crm_1.t    stays crm_1.t
+    {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
+     target-table: t}                                                        shop_1.x   becomes shop.x
+
+Two rules of one kind that fit a name are an error: nobody could say which of them is meant. A statement on a schema
+(`CREATE DATABASE`) follows rules on schemas alone, so the first rule above is what creates `shop`.
+
+**Extracted columns.** The table on the target may have columns that the source has not, and a rule tells what stands in
+them: the groups of a regular expression over the name of the table, the schema or the source, joined. A name that the
+expression does not fit gives the empty text, as in DM. Expressions see names as the source writes them, in its case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pidts.model import ConfigError, TableName
+from pidts.rules.patterns import check, expression, matches
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """What one extracted column holds: the groups of `regexp`, and the column's name."""
+
+    regexp: str
+    column: str
+
+    def __post_init__(self) -> None:
+        if not self.regexp or not self.column:
+            raise ConfigError("bad-route", "to extract a column, a rule names the expression and the target's column")
+        expression(self.regexp, case_sensitive=True)
+
+    def __call__(self, name: str) -> str:
+        """The column's value for all rows that come from this name."""
+        # In DM's expressions `\d` and `\w` are ASCII.
+        found = expression(f"(?a){self.regexp}", case_sensitive=True).search(name)
+        return "".join(group or "" for group in found.groups()) if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """One entry of `routes`; an empty target keeps the name."""
+
+    schema_pattern: str
+    table_pattern: str = ""
+    target_schema: str = ""
+    target_table: str = ""
+    extract_table: Extract | None = None
+    extract_schema: Extract | None = None
+    extract_source: Extract | None = None
+
+    def __post_init__(self) -> None:
+        names = [extract.column for extract in self.extracts if extract]
+        twice = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
+        if twice:
+            raise ConfigError("bad-route", f"the route of {self} extracts the column {min(twice)} twice")
+
+    def __str__(self) -> str:
+        origin = f"{self.schema_pattern}.{self.table_pattern}" if self.table_pattern else self.schema_pattern
+        return f"{origin} -> {self.target_schema or '(same)'}.{self.target_table or '(same)'}"
+
+    @property
+    def extracts(self) -> tuple[Extract | None, Extract | None, Extract | None]:
+        """Those of the table, the schema and the source: the order in which the columns are appended."""
+        return self.extract_table, self.extract_schema, self.extract_source
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A table's name on the target, and the columns that are appended to each of its rows."""
+
+    name: TableName
+    extracted: tuple[tuple[str, str], ...] = ()
+    """Each column's name and its value."""
+    rule: RouteRule | None = None
+    """The rule that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """All rules of a source; a name that none of them fits stays what it is."""
+
+    rules: tuple[RouteRule, ...] = ()
+    source_id: str = ""
+    case_sensitive: bool = False
+    _found: dict[TableName, Landing] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            for pattern in (rule.schema_pattern, *filter(None, [rule.table_pattern])):
+                check(pattern)
+
+    def landing(self, name: TableName) -> Landing:
+        """Where a table goes."""
+        if not self.rules:
+            return Landing(name)
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._landing(name)
+        return found
+
+    def schema(self, name: str) -> str:
+        """Where a schema goes: the target of statements on the schema itself."""
+        rule = self._only(list(self._of_schema(name)), name)
+        return (rule.target_schema if rule else "") or name
+
+    def _landing(self, name: TableName) -> Landing:
+        rule = self._only(list(self._of_table(name)), str(name))
+        rule = rule or self._only(list(self._of_schema(name.schema)), str(name))
+        if rule is None:
+            return Landing(name)
+        target = TableName(rule.target_schema or name.schema, rule.target_table or name.name)
+        told = zip(rule.extracts, (name.name, name.schema, self.source_id), strict=True)
+        return Landing(target, tuple((extract.column, extract(text)) for extract, text in told if extract), rule)
+
+    def _of_table(self, name: TableName) -> Iterator[RouteRule]:
+        return (
+            rule
+            for rule in self.rules
+            if rule.table_pattern
+            and matches(rule.table_pattern, name.name, case_sensitive=self.case_sensitive)
+            and matches(rule.schema_pattern, name.schema, case_sensitive=self.case_sensitive)
+        )
+
+    def _of_schema(self, name: str) -> Iterator[RouteRule]:
+        return (
+            rule
+            for rule in self.rules
+            if not rule.table_pattern and matches(rule.schema_pattern, name, case_sensitive=self.case_sensitive)
+        )
+
+    @staticmethod
+    def _only(found: list[RouteRule], name: str) -> RouteRule | None:
+        if len(found) > 1:
+            raise ConfigError(
+                "ambiguous-route",
+                f"{len(found)} routes fit {name}: {found[0]} and {found[1]}",
+                todo="Narrow their patterns in the task file, so that only one of them fits.",
+            )
+        return found[0] if found else None

@@ -1,0 +1,200 @@
+"""All rules of a source in one place: what becomes of a change, a copied row and a table's structure.
+
+A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters see
+what the source wrote under the source's names; what is behind the route speaks of the target's table alone.
+
+    shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
+
+A copied row passes the mappings and the route only: no filter looks at rows that are there already, as in DM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Kind, Lsn, Op, Table, TableName, Where
+from pidts.rules.allow_list import AllowList
+from pidts.rules.column_mapping import ColumnMapping, mapping_of
+from pidts.rules.event_filter import EventFilter, Verdict
+from pidts.rules.expressions import ExpressionFilter
+from pidts.rules.routes import Routes
+
+EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
+"""Holds any name that a rule puts together, and keeps `T_1` and `t_1` apart where it is part of a key."""
+
+_EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a task file asks of one source; without arguments nothing: everything passes, as the same object."""
+
+    allow: AllowList = field(default_factory=AllowList)
+    events: EventFilter = field(default_factory=EventFilter)
+    expressions: ExpressionFilter = field(default_factory=ExpressionFilter)
+    mappings: tuple[ColumnMapping, ...] = ()
+    routes: Routes = field(default_factory=Routes)
+
+    def landed_name(self, name: TableName) -> TableName:
+        """The table's name on the target."""
+        return self.routes.landing(name).name
+
+    def landed(self, table: Table) -> Table:
+        """The table as its rows are written on the target: renamed, mapped, with the extracted columns behind its own.
+
+        Such a column may be NULL, since rows that others write there come from no source; the product never writes one.
+        """
+        mapping = mapping_of(self.mappings, table.name)
+        if mapping is not None:
+            table = mapping.mapped_table(table)
+        landing = self.routes.landing(table.name)
+        if landing.extracted:
+            table = replace(table, columns=(*table.columns, *_appended(table, landing.extracted)))
+        return table if landing.name == table.name else table.renamed(landing.name)
+
+    def upstream(self, table: Table) -> TableName | None:
+        """What a batch of this table says of its source: its name, where the target's table is not just the same."""
+        return None if self.landed(table) is table else table.name
+
+    def check(self, table: Table) -> None:
+        """Refuse a table to which some rule cannot be applied, before a change or a row needs it."""
+        self.landed(table)
+        if self.expressions.rules:
+            self.expressions.check(table)
+
+    def drops(self, name: TableName) -> bool:
+        """Whether a filter may leave out changes of this table, so that the target's rows are not just the source's."""
+        if self.expressions.rules and self.expressions.concerns(name):
+            return True
+        return bool(self.events.rules) and any(
+            self.events(name, {event}) is not Verdict.TAKE for event in _EVENTS.values()
+        )
+
+    def keeps_keys(self, table: Table) -> bool:
+        """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
+        mapping = mapping_of(self.mappings, table.name)
+        return mapping is None or mapping.target_column not in table.identity
+
+    def mapped_column(self, column: Column, name: TableName) -> Column:
+        """A column as the target is to have it: what a clause of an ALTER says of it."""
+        mapping = mapping_of(self.mappings, name)
+        return column if mapping is None else mapping.mapped_column(column, name)
+
+    def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """What is left of changes from the log, as changes of the target's table; None where nothing is."""
+        passed = self._passed(batch)
+        if passed is None:
+            return None
+        table = batch.table
+        landed = self.landed(table)
+        if landed is table and mapping_of(self.mappings, table.name) is None:
+            return passed
+        rows = passed.rows
+        more = self._more(table, len(passed))
+        before, after = (self._image(table, rows.column(side), more) for side in ("before", "after"))
+        partial = _held(rows.column("partial"), len(table.columns), len(more))
+        moved = ChangeBatch.of(landed, rows.column("lsn"), rows.column("op"), before, after, partial)
+        return moved if landed is table else replace(moved, upstream=table.name)
+
+    def rows(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Copied rows of the source's table as rows of the target's."""
+        if not self.routes.landing(table.name).extracted and mapping_of(self.mappings, table.name) is None:
+            return rows
+        images = (
+            self._image(table, batch.to_struct_array(), self._more(table, batch.num_rows))
+            for batch in rows.to_batches()
+        )
+        return pa.Table.from_batches(map(pa.RecordBatch.from_struct_array, images), schema=self.landed(table).arrow)
+
+    def _passed(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """What no filter drops."""
+        if self.events.rules:
+            skipped = self._skipped(batch)
+            if skipped:
+                batch = _without(batch, pc.is_in(batch.rows.column("op"), value_set=pa.array(skipped, pa.int8())))
+        if len(batch):
+            dropped = self.expressions.dropped(batch)
+            if dropped is not None:
+                batch = _without(batch, dropped)
+        return batch if len(batch) else None
+
+    def _skipped(self, batch: ChangeBatch) -> list[int]:
+        """The kinds of changes that the event filter drops of this table; halts at the first that it refuses."""
+        ops = batch.rows.column("op")
+        found = [Op(op) for op in pc.unique(ops).to_pylist()]
+        verdicts = {op: self.events(batch.table.name, {_EVENTS[op]}) for op in found if op in _EVENTS}
+        refused = [int(op) for op, verdict in verdicts.items() if verdict is Verdict.REFUSE]
+        if refused:
+            first = pc.index(pc.is_in(ops, value_set=pa.array(refused, ops.type)), value=True).as_py()
+            raise Halted(
+                "event-refused",
+                f"an event filter of the task file refuses each {_EVENTS[Op(ops[first].as_py())]} of this table",
+                where=Where(
+                    table=str(batch.table.name), position=str(Lsn.from_bytes(batch.rows.column("lsn")[first].as_py()))
+                ),
+                todo="Look at what the source wrote there; then change the filter's action, or leave the table out",
+            )
+        return [int(op) for op, verdict in verdicts.items() if verdict is Verdict.SKIP]
+
+    def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
+        """The extracted columns of so many rows."""
+        extracted = self.routes.landing(table.name).extracted
+        return {name: pa.repeat(pa.scalar(value, EXTRACTED.arrow), count) for name, value in extracted}
+
+    def _image(self, table: Table, image: pa.StructArray, more: dict[str, pa.Array]) -> pa.StructArray:
+        """Rows of the source's table as rows of the target's; null where they are null."""
+        mapping = mapping_of(self.mappings, table.name)
+        if mapping is not None:
+            image = mapping.mapped(image, table)
+        if not more:
+            return image
+        fields = [*image.type, *(pa.field(name, EXTRACTED.arrow) for name in more)]
+        if image.null_count == len(image):
+            return pa.nulls(len(image), pa.struct(fields))
+        columns = [*(image.field(place) for place in range(image.type.num_fields)), *more.values()]
+        mask = image.is_null() if image.null_count else None
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+
+def _without(batch: ChangeBatch, dropped: pa.BooleanArray) -> ChangeBatch:
+    """Copies what stays, unless it lies in one piece."""
+    stays = pc.invert(pc.fill_null(dropped, fill_value=False))
+    count = stays.true_count
+    if count == len(batch):
+        return batch
+    first = max(0, pc.index(stays, value=True).as_py())
+    if stays.slice(first, count).true_count == count:
+        return replace(batch, rows=batch.rows.slice(first, count))
+    return replace(batch, rows=batch.rows.filter(stays))
+
+
+def _appended(table: Table, extracted: tuple[tuple[str, str], ...]) -> list[Column]:
+    taken = {column.name.lower() for column in table.columns} & {name.lower() for name, _ in extracted}
+    if taken:
+        raise Halted(
+            "extracted-column-exists",
+            f"the route extracts a column {min(taken)}, which the table has itself",
+            where=Where(table=str(table.name)),
+            todo="Give the extracted column another name: target-column in the task file's routes",
+        )
+    return [Column(name, EXTRACTED) for name, _ in extracted]
+
+
+def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
+    """The bitmaps of what images hold, of which each holds the appended columns: their value comes from no image."""
+    if not appended or partial.null_count == len(partial):
+        return partial
+    step, width = (own + 7) // 8, (own + appended + 7) // 8
+    bits = ((1 << appended) - 1) << own
+    encoded = partial.dictionary_encode()
+    maps = [
+        b"".join(
+            (int.from_bytes(data[at : at + step], "little") & ((1 << own) - 1) | bits).to_bytes(width, "little")
+            for at in range(0, len(data), step)
+        )
+        for data in encoded.dictionary.to_pylist()
+    ]
+    return pa.array(maps, partial.type).take(encoded.indices)

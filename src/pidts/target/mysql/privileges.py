@@ -1,0 +1,62 @@
+"""What an account of a MySQL, MariaDB or TiDB target needs, and what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pidts.login.privileges import Held, Privilege, account_name, account_of, current_grants, held
+from pidts.model import TableName
+from pidts.target.mysql.session import MySqlSession
+
+_ON_META = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
+_ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
+"""DROP is also what TRUNCATE and RENAME ask for; keys are made by ALTER TABLE, so INDEX is not needed."""
+
+
+def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
+    """To write to these schemas' tables, and to follow the changes of their structure."""
+    for name in _ON_META:
+        yield Privilege(name, meta_schema)
+    for schema in sorted(set(schemas)):
+        for name in _ON_SCHEMAS:
+            yield Privilege(name, schema)
+
+
+def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
+    """What the session lacks of that. On a schema's tables one by one is enough for those that there are."""
+    has = _held(session)
+    by_schema: dict[str, list[str]] = {}
+    for table in tables:
+        by_schema.setdefault(table.schema, []).append(table.name)
+    wanted = needed(by_schema, session.meta_schema)
+    return [one for one in wanted if not (has.has(one) or _on_each(has, one, by_schema.get(one.schema, [])))]
+
+
+def own_account(session: MySqlSession) -> str:
+    """The session's account as a GRANT names it."""
+    user, _, host = str(_rows(session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    return account_name(user, host)
+
+
+def account_there(session: MySqlSession, user: str) -> str:
+    """Another user's."""
+    return account_of(lambda sql: _rows(session, sql), user)
+
+
+def version_of(session: MySqlSession) -> str:
+    """In the server's own words."""
+    return str(_rows(session, "SELECT VERSION()")[0][0])
+
+
+def _held(session: MySqlSession) -> Held:
+    version = version_of(session)
+    names_roles = "mariadb" not in version.lower() and int(version.partition(".")[0]) >= 8
+    return held(current_grants(lambda sql: _rows(session, sql), names_roles=names_roles))
+
+
+def _on_each(has: Held, wanted: Privilege, tables: list[str]) -> bool:
+    return bool(tables) and all(has.has(Privilege(wanted.name, wanted.schema, table)) for table in tables)
+
+
+def _rows(session: MySqlSession, sql: str) -> list[tuple[object, ...]]:
+    return list(session.exchange.now(sql.encode()).rows)

@@ -1,0 +1,157 @@
+"""What a role needs on a PostgreSQL target, and whether it has it.
+
+What the role has made itself is its own; so on an empty database the right to make schemas is all. What others have
+made it may write to when they say so, but its structure is changed by its owner alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pidts.model import TableName
+from pidts.target.postgres.dialect import identifier, qualified
+from pidts.target.postgres.session import PostgresSession
+
+_ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that a role must be given."""
+
+    name: str
+    """`CREATE on database shop`."""
+    grant: str
+    why: str
+    held: bool
+    only_for_ddl: bool = False
+    """Without it rows arrive, and the first change of the structure stops the task."""
+
+
+def needs(
+    session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
+) -> list[Need]:
+    """For these tables of the target, whether or not they are there; `role` may not be there either."""
+    asked = _Asked(session, role, meta_schema)
+    names = sorted(set(tables))
+    found = list(asked.on_database(database))
+    for schema in sorted({meta_schema, *(name.schema for name in names)}):
+        found += asked.on_schema(schema)
+    found += asked.on_tables(names)
+    return list({need.grant: need for need in found}.values())
+
+
+def own_role(session: PostgresSession) -> str:
+    """Who the session is."""
+    return str(_rows(session, "SELECT current_user::text")[0][0])
+
+
+def version_of(session: PostgresSession) -> str:
+    """In the server's own words."""
+    return str(_rows(session, "SHOW server_version")[0][0])
+
+
+class _Asked:
+    """The catalog, about one role."""
+
+    def __init__(self, session: PostgresSession, role: str, meta_schema: str) -> None:
+        self._session, self._role, self._meta_schema = session, role, meta_schema
+        found = _rows(session, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", role)
+        self._is_there = bool(found)
+        self._may_all = bool(found) and bool(found[0][0])
+        self._owners: dict[str, bool] = {}
+        self._version = int(str(_rows(session, "SHOW server_version_num")[0][0]))
+
+    def on_database(self, database: str) -> Iterator[Need]:
+        for privilege, why in (
+            ("CONNECT", "to log in"),
+            ("CREATE", f"to make {self._meta_schema}, and the schemas of the source"),
+        ):
+            has = self._has("SELECT pg_catalog.has_database_privilege(%s, %s, %s)", database, privilege)
+            yield self._need(privilege, "database", identifier(database), why, held=has)
+
+    def on_schema(self, schema: str) -> Iterator[Need]:
+        owners = _rows(
+            self._session,
+            "SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
+            schema,
+        )
+        if not owners or self._is(str(owners[0][0])):
+            return
+        if schema == self._meta_schema:
+            yield self._owner(str(owners[0][0]), f"{schema} is there, and is kept up by its owner")
+            return
+        for privilege in ("USAGE", "CREATE"):
+            has = self._has("SELECT pg_catalog.has_schema_privilege(%s, %s, %s)", schema, privilege)
+            yield self._need(privilege, "schema", identifier(schema), "to make tables there", held=has)
+
+    def on_tables(self, names: Sequence[TableName]) -> Iterator[Need]:
+        found = _rows(
+            self._session,
+            "SELECT n.nspname::text, c.relname::text, c.oid, pg_catalog.pg_get_userbyid(c.relowner)::text, "
+            "EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'D')) "
+            "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN unnest(%s::text[], %s::text[]) AS wanted(schema, name) ON n.nspname = schema AND c.relname = name "
+            "WHERE c.relkind IN ('r', 'p') ORDER BY 1, 2",
+            [name.schema for name in names],
+            [name.name for name in names],
+        )
+        for schema, table, oid, owner, has_triggers in found:
+            name = TableName(str(schema), str(table))
+            if has_triggers and not self._may_all:
+                yield from self._no_triggers(name)
+            if not self._is(str(owner)):
+                yield from self._on_table(name, oid)
+                yield self._owner(str(owner), f"to change the structure of {name}", only_for_ddl=True)
+
+    def _on_table(self, name: TableName, oid: object) -> Iterator[Need]:
+        for privilege in _ON_TABLES:
+            has = self._has("SELECT pg_catalog.has_table_privilege(%s, %s::oid, %s)", oid, privilege)
+            yield self._need(privilege, "table", qualified(name), "to write rows", held=has)
+        for sequence in self._sequences(oid):
+            for privilege in ("SELECT", "UPDATE"):
+                has = self._has("SELECT pg_catalog.has_sequence_privilege(%s, %s, %s)", sequence, privilege)
+                yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
+
+    def _no_triggers(self, name: TableName) -> Iterator[Need]:
+        """Before version 15 only a superuser may."""
+        if self._version >= 150000:
+            has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
+            why = f"{name} has foreign keys or triggers: rows come in another order, and none must fire"
+            yield self._need("SET", "parameter", "session_replication_role", why, held=has)
+
+    def _sequences(self, oid: object) -> list[str]:
+        rows = _rows(
+            self._session,
+            "SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_depend d "
+            "JOIN pg_catalog.pg_class c ON c.oid = d.objid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE d.refobjid = %s::oid AND d.deptype IN ('a', 'i') AND c.relkind = 'S' ORDER BY 1",
+            oid,
+        )
+        return [str(row[0]) for row in rows]
+
+    def _is(self, owner: str) -> bool:
+        """Whether the role may do what the owner may."""
+        if owner not in self._owners:
+            self._owners[owner] = self._may_all or self._has(
+                "SELECT pg_catalog.pg_has_role(%s, %s, %s)", owner, "USAGE"
+            )
+        return self._owners[owner]
+
+    def _has(self, sql: str, *values: object) -> bool:
+        if not self._is_there or self._may_all:
+            return self._may_all
+        return bool(_rows(self._session, sql, self._role, *values)[0][0])
+
+    def _need(self, privilege: str, kind: str, place: str, why: str, *, held: bool) -> Need:
+        grant = f"GRANT {privilege} ON {kind.upper()} {place} TO {identifier(self._role)};"
+        return Need(f"{privilege} on {kind} {place}", grant, why, held)
+
+    def _owner(self, owner: str, why: str, *, only_for_ddl: bool = False) -> Need:
+        grant = f"GRANT {identifier(owner)} TO {identifier(self._role)};"
+        return Need(f"the role {owner}", grant, why, held=False, only_for_ddl=only_for_ddl)
+
+
+def _rows(session: PostgresSession, sql: str, *values: object) -> list[tuple[object, ...]]:
+    return list(session.exchange.now(sql, values).rows)

@@ -1,0 +1,124 @@
+"""What a task file says of DM's units (dump, load, sync, validate), as far as it means something here.
+
+There is no dump that is loaded afterwards: one task reads a chunk and loads it. And there is no queue of single
+statements: a batch of whole transactions is reduced, written and checkpointed at once. So `batch` and `queue-size`,
+which bound what DM writes in one transaction and holds in memory, bound the batch in proportion: their defaults in DM
+stand for ours, half of them for half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pidts.plan import Limits
+from pidts.task import config_dm
+from pidts.task.config_section import Section, meant
+from pidts.task.duration import parse_go_duration
+
+BATCH = 100
+QUEUE = 1024
+"""DM's defaults."""
+
+_LIMITS = Limits()
+_COPY_THREADS = 4
+_MOST_WORKERS = 256
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Syncing:
+    """How changes are written."""
+
+    workers: int = 1
+    safe_mode: bool = False
+    safe_start: bool = True
+    """A range that may have been applied before the task's first start is written in safe mode."""
+    batch_rows: int = _LIMITS.row_events
+    batch_bytes: int = _LIMITS.bytes
+
+
+def read_syncing(task: Section, instance: Section) -> Syncing:
+    """`syncers`, and what the instance says itself."""
+    workers, safe_mode, safe_start = 1, False, True
+    batch, queue = BATCH, QUEUE
+    for section in _blocks(task, instance, "syncer"):
+        workers = section.integer("worker-count", workers, minimum=1, maximum=_MOST_WORKERS)
+        batch = section.integer("batch", batch, minimum=1, maximum=BATCH * _MOST)
+        # As in DM, 0 is its default.
+        queue = section.integer("queue-size", queue, maximum=QUEUE * _MOST) or QUEUE
+        for key in ("compact", "multiple-rows"):
+            if not section.flag(key, default=True):
+                section.note(key, "no effect: changes of a row are always compacted, and rows written many at a time")
+        _note_interval(section)
+        safe_mode = section.flag("safe-mode", default=safe_mode)
+        safe_start = _safe_start(section, safe_start, safe_mode=safe_mode)
+        section.finish(config_dm.SYNCER)
+    return Syncing(
+        workers=instance.integer("syncer-thread", 0, maximum=_MOST_WORKERS) or workers,
+        safe_mode=safe_mode,
+        safe_start=safe_start,
+        batch_rows=max(1, _LIMITS.row_events * batch // BATCH),
+        batch_bytes=max(1, _LIMITS.bytes * queue // QUEUE),
+    )
+
+
+def read_copy_threads(task: Section, instance: Section) -> int:
+    """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
+    given: list[int] = []
+    for block, key, own, keys in (
+        ("mydumper", "threads", "mydumper-thread", config_dm.DUMPER),
+        ("loader", "pool-size", "loader-thread", config_dm.LOADER),
+    ):
+        threads = 0
+        for section in _blocks(task, instance, block):
+            # As in DM, 0 is the default.
+            threads = section.integer(key, threads, maximum=_MOST_WORKERS)
+            section.finish(keys)
+        given.append(instance.integer(own, 0, maximum=_MOST_WORKERS) or threads)
+    return min(filter(None, given), default=_COPY_THREADS)
+
+
+def read_validators(task: Section, instance: Section) -> None:
+    """Nothing of them is in force; what would be missed is refused."""
+    for section in _blocks(task, instance, "validator"):
+        section.finish(config_dm.VALIDATOR)
+
+
+def _note_interval(section: Section) -> None:
+    if section.has("checkpoint-flush-interval"):
+        section.integer("checkpoint-flush-interval", 30)
+        section.note("checkpoint-flush-interval", config_dm.TOGETHER)
+
+
+def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # noqa: FBT001 - a value, not a switch
+    key = "safe-mode-duration"
+    given = section.text(key, "")
+    if not given:
+        return before
+    try:
+        seconds = parse_go_duration(given)
+    except ValueError as error:
+        raise section.error(key, "bad-value", str(error)) from None
+    if seconds:
+        section.note(key, config_dm.SAFE_RANGE)
+    elif safe_mode:
+        raise section.error(key, "bad-value", "0 asks for no safe mode, and safe-mode: true for it", "Remove one.")
+    return seconds > 0
+
+
+def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:
+    """An instance's settings of one of DM's units: those it names in the file's map, and those written in place."""
+    named = task.section(f"{block}s")
+    key = f"{block}-config-name"
+    name = instance.text(key, "")
+    if name and not named.has(name):
+        raise instance.error(key, "unknown-name", f"there is no {name!r} in {block}s", meant(name, named.names))
+    for known in named.names:
+        if known != name:
+            raise named.error(
+                known, "unused-name", "no instance uses it", f"Name it in the instance's {key}, or remove it."
+            )
+        yield named.section(known)
+    if instance.has(block):
+        yield instance.section(block)

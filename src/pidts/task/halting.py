@@ -1,0 +1,90 @@
+"""Tables that halt while the rest of their task goes on, over the attempts of one run.
+
+Rows of one table that the target refuses end an attempt, with nothing of the batch in the target (of a worker that was
+quicker, all of its part: its checkpoint says so). The next attempt begins as any does, but holds that table where it
+is; so the batch is planned again without it. Crash points:
+
+1. Before the next attempt has committed anything: the checkpoint knows nothing of it. The next run meets the same rows,
+   ends the same way, and halts the table again, or finds that they are taken now.
+2. After: the checkpoint holds the table where it is. The next run lets it go on from there, with the same two ends.
+
+Schema changes halt in their own lane, see `pidts.batch.ddl_lane`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.model import DecodeError, Halt, Halted, TableName
+from pidts.plan.continuity import Discontinuity
+from pidts.relay import RelayReader
+from pidts.rules import Rules
+from pidts.spark.stream import TaskStream
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.5
+_WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
+"""Errors that name a table, and leave it open what else they concern."""
+
+
+class Halting:
+    """Of one run."""
+
+    def __init__(self, task: str, source: str) -> None:
+        self._task, self._source = task, source
+        self._halted: dict[TableName, Halt] = {}
+        self._names: dict[str, set[TableName]] = {}
+        """By the names that an error may give them: the source's, and that of the target's table where they land."""
+        self._stream: TaskStream | None = None
+        self._looked, self._rested = 0.0, False
+
+    @property
+    def rows(self) -> tuple[Halt, ...]:
+        """Tables of which rows were refused."""
+        return tuple(dict.fromkeys(self._halted.values()))
+
+    def begins(self, target: TargetSession, names: Iterable[TableName], rules: Rules) -> None:
+        """Another attempt, which has claimed the task; what halted in an earlier one may do so again."""
+        self._stream = None
+        self._names = {}
+        for name in names:
+            for said in (name, rules.landed_name(name)):
+                self._names.setdefault(str(said), set()).add(name)
+        target.halts.resolve(self._task, self._source)
+        for halt in self.rows:
+            target.halts.tell(self._task, self._source, halt)
+
+    def runs(self, stream: TaskStream) -> None:
+        """From now on errors may be those of rows."""
+        self._stream, self._looked = stream, 0.0
+
+    def forget(self) -> None:
+        """The task's rules have changed: whatever was refused may be taken now."""
+        self._halted.clear()
+
+    def takes(self, error: Halted) -> bool:
+        """Whether the next attempt can go on, but for the table that this names."""
+        stream = self._stream
+        names = tuple(sorted(self._names.get(error.where.table, set()) - self._halted.keys()))
+        if stream is None or not names or not stream.rows_failed:
+            return False
+        if isinstance(error, DecodeError | Discontinuity) or error.code in _WHOLE_TASK:
+            return False
+        # Where several tables land in one, nobody can tell whose row it was.
+        halt = Halt.of(error, names, min(map(stream.state.at, names)), position=error.where.position)
+        self._halted |= dict.fromkeys(names, halt)
+        _log.error("rows are refused, their table waits for an operator", halt=str(halt), todo=halt.todo)
+        return True
+
+    def rests(self, stream: TaskStream, relay: RelayReader) -> bool:
+        """Whether nothing is left to do but what waits for an operator."""
+        if not stream.halts:
+            return False
+        if time.monotonic() >= self._looked + _LOOK_SECONDS:
+            self._rested, self._looked = stream.rests(relay), time.monotonic()
+        return self._rested

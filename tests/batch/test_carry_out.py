@@ -1,0 +1,163 @@
+"""Pieces of a copy carried out on real servers, without Spark: as its tasks do, and the batch that settles them finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.batch import loading
+from pidts.batch.context import JobContext
+from pidts.batch.loading import Fetched, Piece, carry_out
+from pidts.batch.requests import Cutter
+from pidts.batch.staging import staged_chunk, staged_rows
+from pidts.login import Mode, Tls
+from pidts.model import Checkpoint, Lsn, Position, Table, TableName
+from pidts.plan import ChunkRequest, Phase, Way
+from pidts.relay import Origin, RelayWriter
+from pidts.sandbox import Server
+from pidts.schema import Dialect
+from pidts.source import SourceConfig, connect, event_at, log_end, read_structures, server_info
+from pidts.target import MySqlTarget, PostgresTarget
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+@dataclass
+class Place:
+    """A source, a target with the same tables, and the beginning of a relay."""
+
+    context: JobContext
+    source: Server
+    run_sql: RunSql
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.run_sql(self.source, statement, database=self.context.task)
+
+    def know(self) -> None:
+        """Made on the target, with the checkpoint of a task that has asked for their rows."""
+        context = self.context
+        with closing(connect(context.source)) as source, closing(context.target.connect()) as target:
+            structures = read_structures(source, self.ours)
+            for table in structures.values():
+                for statement in target.create_statements(table).statements:
+                    target.execute(statement)
+            here = Lsn.at(log_end(source))
+            start = Checkpoint(task=context.task, source="s", worker=0, lsn=here)
+            (claimed,) = target.claim(context.task, "s", 1, start)
+            self.context = replace(context, structures=structures, epoch=claimed.epoch)
+
+    def ours(self, name: TableName) -> bool:
+        return name.schema == self.context.task
+
+    def name(self, table: str) -> TableName:
+        return TableName(self.context.task, table)
+
+    def piece(self, table: str, **about: Any) -> Piece:
+        request = ChunkRequest(self.name(table), 0, None, None, 100, **about)
+        return Piece(request, 0, 100)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        with closing(self.context.target.connect()) as target:
+            return target.read_rows(self.context.structures[self.name(table)]).to_pylist()
+
+
+@pytest.fixture(params=["postgres", "mysql97"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, mariadb: Server, database: str, run_sql: RunSql
+) -> Iterator[Place]:
+    there = request.getfixturevalue(request.param)
+    login = {"host": there.host, "port": there.port, "user": there.user, "password": there.password}
+    target = PostgresTarget(**login) if request.param == "postgres" else MySqlTarget(**login, tls=Tls(Mode.DISABLED))
+    config = SourceConfig(mariadb.host, mariadb.port, mariadb.user, mariadb.password, source_id="s")
+    with closing(connect(config)) as source, closing(RelayWriter.open(tmp_path / "relay", "s")) as writer:
+        here = log_end(source)
+        writer.begin(Origin(server_info(source).identity, "bin", 0), Lsn.at(here), "")
+        writer.start_segment(event_at(config, Position(here.file, 4)))
+    with closing(target.connect()) as session:
+        session.prepare_meta()
+    context = JobContext(
+        task=database,
+        source=config,
+        relay=tmp_path / "relay",
+        staging=tmp_path / "staging",
+        target=target,
+        workers=1,
+        epoch=0,
+        change_no=0,
+        structures={},
+        dialect=Dialect(),
+        clock_is_utc=True,
+        charsets={},
+    )
+    yield Place(context, mariadb, run_sql)
+    while loading._kept:
+        loading._kept.pop().session.close()
+    if there.kind != "postgres":
+        run_sql(there, f"DROP DATABASE IF EXISTS `{database}`")
+
+
+def test_a_table_without_a_key_is_read_in_one_go_and_once(place: Place) -> None:
+    """A copy that is to go slowly holds nothing for longer than it takes: what it has read too fast it waits for later."""
+    place.sql("CREATE TABLE bag (a INT)", "INSERT INTO bag SELECT seq FROM seq_1_to_40")
+    place.know()
+    place.context = replace(place.context, copy_rate=10)
+    began = time.monotonic()
+    first = carry_out(place.context, place.piece("bag", whole=True))
+    assert time.monotonic() - began < 3
+    assert (first.rows, len(place.rows("bag"))) == (40, 40)
+    place.sql("INSERT INTO bag VALUES (0)")
+    again = carry_out(place.context, place.piece("bag", whole=True))
+    assert replace(again, seconds=0) == replace(first, seconds=0), "another attempt at the same request"
+    assert len(place.rows("bag")) == 40
+    later = carry_out(place.context, replace(place.piece("bag", whole=True), batch=1))
+    assert (later.rows, later.low > first.low, len(place.rows("bag"))) == (41, True, 41)
+
+
+def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> None:
+    place.sql("CREATE TABLE t (k VARCHAR(9) PRIMARY KEY, n INT)", "INSERT INTO t VALUES ('b', 1), ('d', 1), ('x', 1)")
+    place.know()
+    table = place.context.structures[place.name("t")]
+    with closing(place.context.target.connect()) as target:
+        target.begin()
+        assert target.load(table, rows(table, "abcdef"))
+        target.commit()
+    found, after, asked = [], None, 0
+    while asked < 9:
+        request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, way=Way.REPAIR)
+        cutter = Cutter()
+        (cut,) = cutter.cut(place.context, [request], 0, None)
+        cutter.close()
+        cut.settled(place.context, [carry_out(place.context, piece) for piece in cut.pieces])
+        told = staged_chunk(place.context.staging, request)
+        assert told is not None
+        found += [key for part in staged_rows(place.context.staging, request) for key in part["k"].to_pylist()]
+        after, asked = told.last_key, asked + 1
+        if told.is_last:
+            break
+    assert (sorted(found), asked) == (list("acef"), 4)
+    assert [row["k"] for row in place.rows("t")] == list("abcdef"), "they go with the batch that settles the request"
+
+
+def rows(table: Table, keys: str) -> Any:
+    return table.arrow.empty_table().from_pylist([{"k": key, "n": 0} for key in keys], table.arrow)
+
+
+def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
+    place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
+    place.know()
+    cutter = Cutter()
+    request = ChunkRequest(place.name("t"), 0, None, None, 10, parts=3)
+    (cut,) = cutter.cut(place.context, [request], 0, None)
+    first: list[Fetched] = [carry_out(place.context, piece) for piece in cut.pieces]
+    again = [carry_out(place.context, piece) for piece in cut.pieces[:1]]
+    cutter.close()
+    assert [(one.rows, one.waiting) for one in first] == [(10, 0)] * 3
+    assert [(one.rows, one.waiting) for one in again] == [(10, 10)]
+    assert len(place.rows("t")) == 30

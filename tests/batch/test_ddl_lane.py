@@ -1,0 +1,176 @@
+"""A schema change that fails halts its tables and waits for an order; what concerns all tables ends the run."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.apply import OrderChanged
+from pidts.batch import ddl_lane
+from pidts.batch.ddl import Changed
+from pidts.batch.ddl_lane import DdlLane, done_of, halted_of
+from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
+from pidts.plan import PlanState, Work, WorkKind
+from pidts.target import ValuesTarget
+
+T = TableName("shop", "t")
+AT = Lsn(0, 1, 500)
+NAMED = Where(table=str(T))
+_numbers = itertools.count()
+
+
+@dataclass
+class Script:
+    """What each attempt at the change ends with, and the orders that it was told."""
+
+    ends: list[Any]
+    told: list[OrderKind | None] = field(default_factory=list)
+
+    def __call__(self, *_: Any, order: DdlOrder | None, **__: Any) -> Changed:
+        self.told.append(order.kind if order else None)
+        end = self.ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+class Log:
+    """The one statement."""
+
+    def __init__(self, *_: Any) -> None:
+        self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD a INT"))
+
+    def find(self, _: Lsn) -> Any:
+        return self.entry
+
+    def position(self, _: Lsn) -> str:
+        return "bin.000001:500"
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    def __init__(self, script: Script, staging: Path, tables: frozenset[TableName] | None) -> None:
+        self.target = ValuesTarget(f"lane {next(_numbers)}")
+        source = SimpleNamespace(source_id="s")
+        self.context: Any = SimpleNamespace(task="t", source=source, target=self.target, relay=None, staging=staging)
+        meaning: Any = _Meaning(tables)
+        self.lane = DdlLane(meaning, lambda error: error.code != "ddl-does-not-fit")
+        self.script = script
+        self.lane.start(self.context, PlanState(AT, due=AT))
+
+    def give(self, kind: OrderKind) -> None:
+        with closing(self.target.connect()) as session:
+            session.halts.give("t", "s", DdlOrder(lsn=AT, kind=kind))
+
+    def told(self) -> list[Any]:
+        with closing(self.target.connect()) as session:
+            return session.halts.halts("t", "s")
+
+    def marks(self) -> tuple[bool, bool]:
+        return bool(halted_of(self.context.staging, [AT])), bool(done_of(self.context.staging, [AT]))
+
+
+@dataclass
+class _Meaning:
+    tables: frozenset[TableName] | None
+    allow: Any = None
+
+    def __call__(self, _: Any) -> Work:
+        return Work(WorkKind.DDL, self.tables)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+    monkeypatch.setattr(ddl_lane, "RelayReader", Log)
+    monkeypatch.setattr(ddl_lane, "_ORDER_SECONDS", 0.02)
+
+    def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> World:
+        script = Script(list(ends))
+        monkeypatch.setattr(ddl_lane, "run_ddl", script)
+        made.append(World(script, tmp_path, tables))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.lane.close(5)
+        one.target.forget()
+
+
+def until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def refused(code: str = "target-refused", where: Where = NAMED) -> Halted:
+    return Halted(code, "no", where=where, todo="mend it")
+
+
+def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> None:
+    one = world(refused(), refused(), Changed(structures={T: None}))
+    one.lane.wait([AT], 10, lambda: False)
+    assert one.lane.failure is None
+    (halt,) = one.lane.halts.values()
+    assert (halt.tables, halt.position, halt.code, halt.todo) == ((T,), "bin.000001:500", "target-refused", "mend it")
+    assert one.told() == [halt]
+    assert one.marks() == (True, False)
+    time.sleep(0.1)
+    assert one.script.told == [None], "nothing is tried before somebody says so"
+    one.give(OrderKind.REPLACE)
+    until(lambda: len(one.script.told) == 2)
+    time.sleep(0.1)
+    assert one.script.told == [None, OrderKind.REPLACE], "what was ordered fails, and is not tried again"
+    one.give(OrderKind.SKIP)
+    until(lambda: one.marks() == (False, True))
+    assert one.script.told[2:] == [OrderKind.SKIP]
+    assert (one.lane.halts, one.told()) == ({}, [])
+
+
+def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
+    one = world(OrderChanged(), Changed())
+    one.lane.wait([AT], 10, lambda: False)
+    assert one.script.told == [None, None]
+    assert one.marks() == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "tables", "told"),
+    [
+        (refused(where=Where()), frozenset({T}), 1),
+        (refused("ddl-not-understood"), None, 1),
+        (refused("ddl-does-not-fit"), frozenset({T}), 0),
+        (DecodeError("no-statement", "gone", where=NAMED), frozenset({T}), 0),
+        (Transient("target-lost", "gone", where=NAMED), frozenset({T}), 0),
+    ],
+)
+def test_what_concerns_more_than_its_tables_ends_the_run(
+    world: Callable[..., World], error: Exception, tables: frozenset[TableName] | None, told: int
+) -> None:
+    one = world(error, tables=tables)
+    with pytest.raises(type(error)):
+        one.lane.wait([AT], 10, lambda: False)
+    assert one.lane.failure is error
+    assert one.lane.halts == {}
+    assert one.marks() == (False, False)
+    assert [halt.tables for halt in one.told()] == [()] * told
+
+
+def test_a_run_that_ends_does_not_wait_for_an_operator(world: Callable[..., World]) -> None:
+    one = world(refused())
+    one.lane.wait([AT], 10, lambda: False)
+    began = time.monotonic()
+    one.lane.close(10)
+    assert time.monotonic() - began < 5
+    assert one.lane.failure is None

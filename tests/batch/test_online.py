@@ -1,0 +1,92 @@
+"""Where online schema changes have their place among a task's changes, and what the rules pass by because of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.batch.meaning import Meaning
+from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
+from pidts.plan import Work, WorkKind
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.schema.online_ddl import SHADOW, TRASH
+
+LONG = "t" * 59
+A, B, T, U = (TableName("shop", name) for name in ("a", "b", "_a", "u"))
+NOTHING = Work(WorkKind.NOTHING)
+ONLINE = AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH)
+ONLY_A = AllowList(do_tables=(("shop", "a"),), shadow=SHADOW, trash=TRASH)
+
+
+def meaning(sql: str, allow: AllowList, rows: tuple[TableName, ...] = ()) -> Work:
+    at = Lsn(0, 1, 100)
+    transaction = Transaction(
+        lsn=at,
+        prev_lsn=Lsn(0, 1, 4),
+        begin=Lsn(0, 1, 4),
+        ddl=sql or None,
+        ddl_schema="shop",
+        tables=rows,
+        row_events=len(rows),
+    )
+    return Meaning(allow, Dialect())(LogEntry(transaction, Extent(1, 4, 96)))
+
+
+def ddl(*tables: TableName, recopied: tuple[TableName, ...] = ()) -> Work:
+    return Work(WorkKind.DDL, tables=frozenset(tables) or None, recopied=recopied)
+
+
+@pytest.mark.parametrize(
+    ("sql", "work"),
+    [
+        ("CREATE TABLE _a_new (id INT)", ddl(A)),
+        ("CREATE TABLE _a_gho LIKE a", ddl(A)),
+        ("ALTER TABLE _a_new ADD c INT", ddl(A)),
+        ("ALTER TABLE __a_new ADD c INT", ddl(A, T)),
+        ("ALTER TABLE _a_new FROBNICATE", ddl(A)),
+        ("DROP TABLE IF EXISTS _a_new, _b_gho", ddl(A, B)),
+        ("RENAME TABLE a TO _a_old, _a_new TO a", ddl(A, recopied=(A,))),
+        ("RENAME TABLE a TO _a_old, _x_new TO a, u TO b", ddl(A, B, U, TableName("shop", "x"), recopied=(A,))),
+        ("ALTER TABLE _a_gho RENAME TO a", ddl(A, recopied=(A,))),
+        ("RENAME TABLE a TO _a_old", NOTHING),
+        ("DROP TABLE _a_old", NOTHING),
+        ("CREATE TABLE _a_ghc (id INT)", NOTHING),
+        ("ALTER TABLE _a_old FROBNICATE", NOTHING),
+        ("TRUNCATE TABLE _a_del", NOTHING),
+        (f"ALTER TABLE _{LONG}_gho ADD c INT", ddl()),
+        ("ALTER TABLE other._a_new ADD c INT", NOTHING),
+        ("ALTER TABLE a ADD c INT", ddl(A)),
+    ],
+)
+def test_what_is_done_to_a_shadow_has_its_place_among_what_is_done_to_its_table(sql: str, work: Work) -> None:
+    found = meaning(sql, ONLINE)
+    assert (found.kind, found.tables, found.recopied) == (work.kind, work.tables, work.recopied)
+
+
+def test_a_table_goes_on_that_its_shadow_replaces() -> None:
+    found = meaning("RENAME TABLE a TO _a_old, _a_new TO a", ONLINE)
+    assert (found.gone, found.renamed) == ((), ())
+    off = meaning("RENAME TABLE a TO _a_old, _a_new TO a", AllowList(do_dbs=("shop",)))
+    assert len(off.renamed) == 2
+    assert off.recopied == ()
+
+
+@pytest.mark.parametrize("sql", ["ALTER TABLE _b_new ADD c INT", "RENAME TABLE b TO _b_old, _b_new TO b"])
+def test_shadows_of_others_are_nothing(sql: str) -> None:
+    assert meaning(sql, ONLY_A) == NOTHING
+
+
+def test_rows_of_shadows_and_trash_are_passed_by() -> None:
+    shadow, trash = TableName("shop", "_a_new"), TableName("shop", "_a_ghc")
+    assert meaning("", ONLINE, (shadow, trash)) == NOTHING
+    assert meaning("", ONLINE, (A, shadow)).tables == {A}
+    assert meaning("", AllowList(do_dbs=("shop",)), (A, shadow)).tables == {A, shadow}
+
+
+def test_an_allow_list_passes_shadows_and_trash_by() -> None:
+    assert ONLINE(TableName("shop", "a"))
+    for name in ("_a_new", "_a_gho", "_a_old", "_a_del", "_a_ghc", "_A_GHO"):
+        assert not ONLINE(TableName("shop", name)), name
+    sensitive = AllowList(shadow=SHADOW, trash=TRASH, case_sensitive=True)
+    assert sensitive(TableName("shop", "_A_GHO"))
+    assert AllowList(shadow=("^x|y_(.+)$",))(TableName("shop", "xy"))

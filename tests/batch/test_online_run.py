@@ -1,0 +1,236 @@
+"""Statements of an online schema change, run one after the other as the driver runs them, on a target in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pidts.batch import ddl
+from pidts.batch.context import JobContext
+from pidts.binlog import Query
+from pidts.model import (
+    Checkpoint,
+    DdlOrder,
+    Extent,
+    Halted,
+    LogEntry,
+    Lsn,
+    OrderKind,
+    Shadow,
+    TableName,
+    Transaction,
+    Transient,
+)
+from pidts.rules import AllowList, EventFilter, FilterRule, RouteRule, Routes, Rules
+from pidts.schema import Dialect
+from pidts.schema.online_ddl import SHADOW, TRASH
+from pidts.source import SourceConfig
+from pidts.target import ValuesTarget
+
+T = TableName("shop", "t")
+SHADOWED = ("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD b INT")
+SWAP = "RENAME TABLE t TO _t_old, _t_new TO t"
+_numbers = itertools.count()
+
+
+class NoRelay:
+    """The statements come from the test."""
+
+    def position(self, _: Lsn) -> str:
+        return "bin.000001:4"
+
+
+@dataclass
+class Driver:
+    context: JobContext
+    target: ValuesTarget
+    patch: pytest.MonkeyPatch
+    place: int = 100
+
+    def ddl(
+        self,
+        sql: str,
+        order: OrderKind | None = None,
+        *statements: str,
+        again: bool = False,
+        filling: frozenset[TableName] = frozenset(),
+    ) -> None:
+        self.place += 0 if again else 10
+        at = Lsn(0, 1, self.place)
+        entry = LogEntry(Transaction(lsn=at, prev_lsn=at, begin=at, ddl=sql, ddl_schema="shop"), Extent(1, 4, 96))
+        self.patch.setattr(ddl, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
+        ordered = None
+        if order is not None:
+            with closing(self.target.connect()) as session:
+                session.halts.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
+                ordered = session.halts.order("t", "s", at)
+        changed = ddl.run_ddl(
+            self.context, self.context.rules.allow, NoRelay(), entry, lambda _: None, order=ordered, filling=filling
+        )
+        self.context = changed.applied_to(self.context)
+
+    def restart(self) -> None:
+        """The next run knows what the target remembers."""
+        with closing(self.target.connect()) as session:
+            (row,) = session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
+            known = session.load_structures("t", "s")
+        self.context = replace(self.context, epoch=row.epoch, structures=known)
+
+    def shadows(self) -> dict[TableName, Shadow]:
+        with closing(self.target.connect()) as session:
+            return session.shadows.load("t", "s")
+
+    def columns(self, name: TableName = T) -> list[str]:
+        return [column.name for column in self.target.store.tables[name].table.columns]
+
+    def known(self) -> list[str]:
+        return [column.name for column in self.context.structures[T].columns]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
+    made = []
+
+    def make(**rules: object) -> Driver:
+        target = ValuesTarget(f"online-{next(_numbers)}", transactional_ddl=False)
+        made.append(target)
+        context = JobContext(
+            task="t", source=SourceConfig("localhost", 1, "u", "p", source_id="s"), relay=tmp_path, staging=tmp_path,
+            target=target, workers=1, epoch=1, change_no=0, structures={}, dialect=Dialect(), clock_is_utc=True,
+            charsets={}, rules=Rules(allow=AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH), **rules),
+        )  # fmt: skip
+        driver = Driver(context, target, monkeypatch)
+        driver.restart()
+        return driver
+
+    yield make
+    for target in made:
+        target.forget()
+
+
+def test_the_swap_alters_the_table_and_nothing_else_is_there(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    for sql in (*SHADOWED, SWAP, "DROP TABLE _t_old"):
+        task.ddl(sql)
+        task.restart()
+    assert set(task.target.store.tables) == {T}
+    assert task.columns() == task.known() == ["id", "a", "b"]
+    assert task.shadows() == {}
+
+
+def test_what_is_lost_with_the_process_is_done_again(driver: Callable[..., Driver]) -> None:
+    """At every point of every statement, once."""
+    for broken in itertools.count():
+        task, points = driver(), 0
+
+        def die(point: str, broken: int = broken) -> None:
+            nonlocal points
+            points += 1
+            if points - 1 == broken:
+                raise KeyboardInterrupt(point)
+
+        task.target.store.hook = die
+        for sql in (*SHADOWED, SWAP, "DROP TABLE _t_old"):
+            try:
+                task.ddl(sql)
+            except KeyboardInterrupt:
+                task.restart()
+                task.ddl(sql, again=True)
+                task.restart()
+        task.target.store.hook = None
+        assert task.columns() == task.known() == ["id", "a", "b"], broken
+        assert task.shadows() == {}, broken
+        if points <= broken:
+            break
+    assert broken > 30
+
+
+def test_the_table_lands_where_its_route_says(driver: Callable[..., Driver]) -> None:
+    task = driver(routes=Routes((RouteRule("shop", "t", "there", "u"),)))
+    for sql in (*SHADOWED, SWAP):
+        task.ddl(sql)
+    assert task.columns(TableName("there", "u")) == ["id", "a", "b"]
+    assert task.known() == ["id", "a", "b"]
+
+
+def test_a_filter_judges_what_was_said_of_the_shadow(driver: Callable[..., Driver]) -> None:
+    no_adding = FilterRule("shop", "t", (), ("ADD b",), "Ignore")
+    task = driver(events=EventFilter((no_adding,)))
+    for sql in (*SHADOWED, SWAP):
+        task.ddl(sql)
+    assert task.columns() == ["id", "a"]
+    assert task.known() == ["id", "a", "b"]
+
+
+@pytest.mark.parametrize("is_filling", [True, False])
+def test_a_copy_that_is_under_way_begins_anew(driver: Callable[..., Driver], *, is_filling: bool) -> None:
+    task = driver()
+    for sql in SHADOWED:
+        task.ddl(sql)
+    task.target.store.tables[T].rows[1,] = (1, 10)
+    task.ddl(SWAP, filling=frozenset({T} if is_filling else ()))
+    assert task.target.store.content(T) == ({} if is_filling else {(1,): {"id": 1, "a": 10, "b": None}})
+
+
+def test_without_rules_the_tables_are_swapped(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    task.context = replace(task.context, rules=Rules(allow=AllowList(do_dbs=("shop",))))
+    for sql in (*SHADOWED, SWAP):
+        task.ddl(sql)
+    assert set(task.target.store.tables) == {T, TableName("shop", "_t_old")}
+    assert task.columns() == task.known() == ["id", "a", "b"]
+
+
+def test_a_swap_that_halts_waits_for_an_order(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    for sql in SHADOWED[:2]:
+        task.ddl(sql)
+    with pytest.raises(Halted, match="online-ddl-rows"):
+        task.ddl(SWAP)
+    task.ddl(SWAP, OrderKind.SKIP, again=True)
+    assert task.columns() == task.known() == ["id", "a"]
+    assert task.shadows() == {}
+
+
+def test_half_a_swap_is_skipped_and_the_other_half_alters(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    for sql in SHADOWED:
+        task.ddl(sql)
+    with pytest.raises(Halted, match="online-ddl-dropped"):
+        task.ddl("DROP TABLE IF EXISTS t")
+    task.ddl("DROP TABLE IF EXISTS t", OrderKind.SKIP, again=True)
+    task.ddl("RENAME TABLE _t_new TO t")
+    assert task.columns() == task.known() == ["id", "a", "b"]
+
+
+def test_a_swap_that_is_skipped_leaves_the_sources_structure_on_record(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    for sql in SHADOWED:
+        task.ddl(sql)
+    task.ddl("ALTER TABLE t ADD c INT")
+    with pytest.raises(Halted, match="online-ddl-differs"):
+        task.ddl(SWAP)
+    task.ddl(SWAP, OrderKind.SKIP, again=True)
+    assert task.columns() == ["id", "a", "c"]
+    assert task.known() == ["id", "a", "b"]
+    assert task.shadows() == {}
+
+
+def test_trouble_with_the_target_is_not_the_statements(driver: Callable[..., Driver]) -> None:
+    task = driver()
+    tried = []
+
+    def refuse(point: str) -> None:
+        if point == "connect" and len(tried) < 3:
+            tried.append(point)
+            raise Transient("target-lost", "gone")
+
+    task.ddl(SHADOWED[0])
+    task.target.store.hook = refuse
+    task.ddl(SHADOWED[1])
+    assert (len(tried), list(task.shadows())) == (3, [TableName("shop", "_t_new")])

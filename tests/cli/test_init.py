@@ -1,0 +1,212 @@
+"""A first task file says what was seen, holds no password, overwrites nothing, and is accepted by `pidts check`."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.cli.server_urls import source_address, target_address
+from pidts.model import ConfigError, TableName
+from pidts.sandbox import Server
+from pidts.source.finding import Finding
+from pidts.source.sizes import Size
+from pidts.task.config import load_task
+from pidts.task.draft import Draft, Login, pattern, source_id_of, task_name_of
+from pidts.task.first_look import FirstLook, SeenTable
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+def seen(schema: str, name: str, **more: Any) -> SeenTable:
+    return SeenTable(TableName(schema, name), more.pop("size", Size(3, 16384)), **more)
+
+
+def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = (), **more: Any) -> tuple[str, Any]:
+    source = Login("db.example", 3306, "repl", "SOURCE_PASSWORD")
+    target = Login("::1", 5432, "app", "PGPASSWORD", type="postgresql", database="on")
+    draft = Draft("shop", "db.example-3306", source, target, FirstLook("mariadb 11", tables, findings), **more)
+    path = tmp_path / "shop.yaml"
+    path.write_text(draft.text("shop.yaml"), "utf-8")
+    return path.read_text("utf-8"), load_task(path, {"SOURCE_PASSWORD": "a", "PGPASSWORD": "b"})
+
+
+def test_names_that_mean_something_to_yaml_or_to_the_list_stand_for_themselves(tmp_path: Path) -> None:
+    odd = ["yes", "1", "a: b", "it's", 'a"b', "star*", "~x", "q?[z]", "ünïcode", "# no", "${SOURCE_PASSWORD}", "a\nb"]
+    _, config = drafted(tmp_path, *(seen(name, "t") for name in odd))
+    for name in odd:
+        assert config.allow(TableName(name, "t")), name
+    assert not config.allow(TableName("starfish", "t"))
+    assert not config.allow(TableName("qxz", "t"))
+    assert config.target.database == "on"
+    assert (config.source.password, config.target.password) == ("a", "b")
+
+
+def test_tables_that_no_task_can_take_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    text, config = drafted(tmp_path, seen("shop", "fine"), seen("shop", "old*", left_out="it is system-versioned"))
+    assert config.allow(TableName("shop", "fine"))
+    assert not config.allow(TableName("shop", "old*"))
+    assert config.allow(TableName("shop", "older"))
+    assert "# shop.old*: it is system-versioned\n" in text
+
+
+def test_of_tables_chosen_one_by_one_those_that_cannot_be_taken_stay_out(tmp_path: Path) -> None:
+    tables = (seen("shop", "oa"), seen("shop", "ob", left_out="a reason"))
+    _, config = drafted(tmp_path, *tables, only=(("shop", "o*"),))
+    assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "oc")] == [True, False, False]
+    _, config = drafted(tmp_path, tables[0], only=(("shop", "o*"),))
+    assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "p")] == [True, True, False]
+    _, config = drafted(tmp_path, *tables, only=(("shop", "*"),))
+    assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "p")] == [True, False, True]
+
+
+def test_what_was_seen_is_told_beside_it(tmp_path: Path) -> None:
+    text, _ = drafted(
+        tmp_path,
+        seen("shop", "log", has_key=False, size=Size(1_000_000, 5_000_000)),
+        seen("shop", "orders", problem="it lacks column state", notes=("column at: zero dates become NULL",)),
+        findings=(
+            Finding(
+                "binlog_format", ok=False, message="binlog_format = MIXED", fix="SET GLOBAL binlog_format = 'ROW';"
+            ),
+            Finding("gtid", ok=True, message="every transaction has a GTID"),
+        ),
+    )
+    assert "# shop: 2 tables, about 1,000,003 rows, 5.0 MB\n" in text
+    assert text.index("#   log: about 1,000,000 rows") < text.index("#   orders: about 3 rows"), "the largest first"
+    assert "no key: copied whole" in text
+    assert "#   shop.orders: it lacks column state\n" in text
+    assert "#   shop.orders: column at: zero dates become NULL\n" in text
+    assert "#   binlog_format: binlog_format = MIXED\n#     fix: SET GLOBAL binlog_format = 'ROW';\n" in text
+    assert "# gtid: every transaction has a GTID\n" in text
+
+
+def test_names_that_differ_in_case_alone_make_the_task_mind_case(tmp_path: Path) -> None:
+    _, config = drafted(tmp_path, seen("shop", "T"), seen("Shop", "t"))
+    assert config.allow.case_sensitive
+    _, config = drafted(tmp_path, seen("shop", "T"), seen("shop", "u"))
+    assert not config.allow.case_sensitive
+
+
+def test_hundreds_of_tables_are_not_told_one_by_one(tmp_path: Path) -> None:
+    text, _ = drafted(tmp_path, *(seen("shop", f"t{n}", notes=("a note",)) for n in range(100)))
+    assert "#   and 60 more\n" in text
+    assert len(text.splitlines()) < 140
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "name"),
+    [("::1", 3306, "1-3306"), ("db." + "x" * 40 + ".example", 3306, "x" * 19 + ".example-3306")],
+)
+def test_a_source_id_can_be_a_folder(host: str, port: int, name: str) -> None:
+    assert source_id_of(host, port) == name
+
+
+def test_a_task_is_called_after_its_only_schema() -> None:
+    assert task_name_of([seen("shop", "a"), seen("shop", "b")]) == "shop"
+    assert task_name_of([seen("shop", "a"), seen("crm", "b")]) == "sync"
+    assert task_name_of([seen("ш", "a")]) == "sync"
+    assert pattern("plain_1") == "plain_1"
+
+
+def test_the_variable_is_that_of_the_url_or_of_the_environment() -> None:
+    assert source_address("mysql://u:${MY_PW}@h/", {"MY_PW": "x"}).variable == "MY_PW"
+    assert source_address("mysql://u:x@h/", {}).variable == "SOURCE_PASSWORD"
+    assert source_address("mysql://u@h/", {"MYSQL_PWD": "x"}).variable == "MYSQL_PWD"
+    assert source_address("mysql://u@h/", {}).variable == ""
+    assert target_address("mysql://u:x@h/", {}).variable == "TARGET_PASSWORD"
+    assert target_address("postgresql://u@h/d", {"PGPASSWORD": "x"}).variable == "PGPASSWORD"
+    assert target_address("postgres://u:p%2Fw@h:1/d%20b", {}).password == "p/w"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u:secret@h/", "no database"),
+        ("postgresql://u:secret/@h:5432/d", "no usable host or port"),
+        ("postgresql://u:secret@h/d?sslmode=x", "sslmode"),
+        ("oracle://u:secret@h/d", "oracle"),
+    ],
+)
+def test_a_bad_url_of_a_target_is_refused_without_showing_the_password(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        target_address(url, {})
+    assert refused.value.code == "bad-target-url"
+    assert "secret" not in str(refused.value)
+
+
+def address(server: Server, database: str) -> str:
+    if server.kind == "postgres":
+        return f"postgresql://{server.user}:{server.password}@{server.host}:{server.port}/{database}"
+    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/"
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("mariadb", "postgres"), ("mysql97", "mariadb"), ("mysql56", "mysql97")]
+)
+def test_a_check_accepts_the_file(
+    source: str,
+    target: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    servers = [request.getfixturevalue(name) for name in (source, target)]
+    name = f"init_{source}"
+    run_sql(servers[0], f"CREATE DATABASE {name}")
+    run_sql(servers[1], f"CREATE DATABASE {name}x" if servers[1].kind == "postgres" else "SELECT 1")
+    try:
+        run_sql(servers[0], "CREATE TABLE orders (id INT PRIMARY KEY, at DATETIME NOT NULL)", database=name)
+        run_sql(servers[0], "CREATE TABLE log (line TEXT)", database=name)
+        if source == "mariadb":
+            run_sql(servers[0], "CREATE TABLE old (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", database=name)
+        monkeypatch.chdir(tmp_path)
+        urls = [address(server, f"{name}x") for server in servers]
+        assert run_command(["init", *urls, "--tables", f"{name}.*"]) == 0, capsys.readouterr().err
+        file = tmp_path / f"{name}.yaml"
+        text = file.read_text("utf-8")
+        assert "log: about 0 rows" in text
+        assert "no key" in text
+        assert ("old: it is system-versioned" in text) == (source == "mariadb")
+        assert ("zero or partial date" in text) == (target == "postgres")
+        for server, variable in zip(servers, ("SOURCE_PASSWORD", "TARGET_PASSWORD"), strict=True):
+            assert not server.password or server.password not in text
+            monkeypatch.setenv(variable, server.password)
+        assert run_command(["check", str(file)]) == 0, capsys.readouterr().out
+        assert run_command(["init", *urls, "--tables", f"{name}.*"]) == 2
+        assert "[file-exists]" in capsys.readouterr().err
+        assert file.read_text("utf-8") == text
+        assert run_command(["init", *urls, "--tables", f"{name}.*", "-o", "-"]) == 0
+        assert capsys.readouterr().out.splitlines()[3:] == text.splitlines()[3:]
+        assert run_command(["init", *urls, "--tables", "no_such.*", "-o", "other.yaml"]) == 3
+        assert not Path("other.yaml").exists()
+    finally:
+        run_sql(servers[0], f"DROP DATABASE {name}")
+        if servers[1].kind == "postgres":
+            run_sql(servers[1], f"DROP DATABASE {name}x WITH (FORCE)")
+
+
+def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_told(
+    tmp_path: Path,
+    mariadb: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=database)
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    file = tmp_path / "all.yaml"
+    urls = [address(server, database) for server in (mariadb, postgres)]
+    assert run_command(["init", *urls, "-o", str(file), "--name", "all"]) == 0, capsys.readouterr().err
+    text = file.read_text("utf-8")
+    assert f"      - {database}\n" in text
+    assert f"#   {database}.t: it lacks column a\n" in text
+    assert stat.S_IMODE(file.stat().st_mode) & stat.S_IRUSR

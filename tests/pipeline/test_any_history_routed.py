@@ -1,0 +1,90 @@
+"""Any history of a table that lands under another name, with mapped values and extracted columns, ends like a replay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.model import ChangeBatch, TableName
+from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
+
+from .test_any_history import EXAMPLES, NAME, TABLES, CrashError, History, Row, Run, bag, wishes
+
+SOURCE = TableName("shop_3", "cart_7")
+EXTRACTED = {"of_table": "7", "of_schema": "3", "of_source": "one"}
+PREFIX = "north-"
+RULES = Rules(
+    mappings=(ColumnMapping("shop_*", "cart_*", "u", "add prefix", (PREFIX,)),),
+    routes=Routes(
+        (
+            RouteRule("shop_*", "cart_*", NAME.schema, NAME.name, *(Extract("_(.*)", name) for name in EXTRACTED)),
+            RouteRule("shop_*", "", "elsewhere"),
+        ),
+        "source_one",
+    ),
+)
+
+
+class Routed(History):
+    """Its rows pass the rules as soon as they are decoded."""
+
+    def decoded(self, first: int, last: int, slices: int) -> Iterator[list[ChangeBatch]]:
+        for batches in super().decoded(first, last, slices):
+            found = [RULES.changes(replace(batch, table=batch.table.renamed(SOURCE))) for batch in batches]
+            yield [batch for batch in found if batch is not None]
+
+
+class RoutedRun(Run):
+    def rows(self) -> list[Row]:
+        """As the source has them."""
+        found = []
+        for row in super().rows():
+            assert {name: row.pop(name) for name in EXTRACTED} == EXTRACTED
+            assert row["u"] is None or row["u"].startswith(PREFIX)
+            found.append({**row, "u": row["u"] and row["u"].removeprefix(PREFIX)})
+        return found
+
+
+@pytest.mark.parametrize("kind", ["composite key, two unique keys", "text key, unique key", "no key"])
+@settings(max_examples=EXAMPLES or 25, deadline=None, derandomize=not EXAMPLES, database=None)
+@given(
+    transactions=st.integers(0, 20),
+    workers=st.integers(1, 3),
+    told=st.booleans(),
+    minimal=st.booleans(),
+    split=st.sampled_from([None, 1, 3]),
+    crashes=st.lists(st.integers(0, 40), max_size=2),
+    seed=st.integers(0, 2**32),
+)
+def test_the_target_ends_as_a_replay_row_by_row(
+    kind: str,
+    transactions: int,
+    workers: int,
+    told: bool,
+    minimal: bool,
+    split: int | None,
+    crashes: list[int],
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    table = TABLES[kind]
+    source = table if told else replace(table, keys=table.keys[: len(table.identity) > 0])
+    history = Routed(table, 1, source, minimal)
+    history.play(wishes(chance, transactions))
+    history.table = RULES.landed(table.renamed(SOURCE))
+    run = RoutedRun(history, workers, chance, folds=False, is_long=split is not None, split=split)
+    for points in crashes:
+        run.crash_after(points)
+        with suppress(CrashError):
+            run.attempt()
+    run.target.store.hook = None
+    run.attempt()
+    assert bag(run.rows()) == bag(history.states[-1])
+    assert len(run.rows()) == len(history.states[-1])
+    run.target.forget()

@@ -1,0 +1,233 @@
+"""Rows of one table that the target refuses, over a source and a target in memory.
+
+Any history of two tables, any cut into batches, any number of workers, a crash at any named point: the other table goes
+on, each table is what it was on the source where it stands, and when the cause is gone both end as the source.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import Committer
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.workers import Commit, Workers
+from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
+from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
+from pidts.reduce import buckets
+from pidts.source import ValuesSource
+from pidts.target.values import ValuesTarget
+
+INT = ColumnType(Kind.INT)
+A, B = TableName("shop", "a"), TableName("shop", "b")
+BAD = 7
+TABLES = {
+    name: Table(
+        name,
+        (Column("id", INT, nullable=False), Column("v", INT)),
+        (Key("PRIMARY", ("id",), unique=True, primary=True),),
+    )
+    for name in (A, B)
+}
+numbers = itertools.count()
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Picky:
+    """A target that refuses some values, for as long as nobody has mended it."""
+
+    target: ValuesTarget
+    refuses: bool = True
+
+    def connect(self) -> Any:
+        return _Session(self, self.target.connect())
+
+
+@dataclass
+class _Session:
+    _owner: Picky
+    _session: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def write(self, change: Any) -> None:
+        if self._owner.refuses and BAD in change.upserts["v"].to_pylist():
+            raise Halted("target-refused", "no such value", where=Where(table=str(change.table.name)))
+        self._session.write(change)
+
+
+@dataclass
+class World:
+    """What runs do, one after the other; what a run has halted it forgets when it dies."""
+
+    workers: int
+    limits: Limits
+    source: ValuesSource = field(default_factory=lambda: ValuesSource(list(TABLES.values())))
+    history: dict[Lsn, dict[TableName, list[dict[str, Any]]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = ValuesTarget(f"halts {next(numbers)}")
+        self.picky = Picky(self.target)
+        session = self.target.connect()
+        for table in TABLES.values():
+            for statement in session.create_statements(table).statements:
+                session.execute(statement)
+        session.close()
+        self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
+        self.remember()
+
+    def remember(self) -> None:
+        self.history[self.source.received] = {name: self.source.rows(name) for name in TABLES}
+
+    def log(self, at: Lsn, to: Lsn | None = None):
+        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+
+    def run(self) -> set[TableName]:
+        """Until nothing is left to do; the tables that have halted."""
+        halted: set[TableName] = set()
+        while True:
+            try:
+                self.attempt(halted)
+            except Halted as error:
+                (name,) = (name for name in TABLES if str(name) == error.where.table)
+                assert name not in halted, "what is halted is left alone"
+                halted.add(name)
+            else:
+                return halted
+
+    def attempt(self, halted: set[TableName]) -> None:
+        session = self.target.connect()
+        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        session.close()
+        workers, state, _ = Workers.claimed(claimed)
+        state = state.halting(halted)
+        committer = Committer(self.picky, "t", "s", claimed[0].epoch, sleep=lambda _: None)
+        while True:
+            end = next_state(state, self.log, {}, self.limits, work_of)
+            if end is None:
+                break
+            plan_between(state, end, self.log, work_of)
+            moved = workers.moved(end)
+            commit = Commit(workers.checkpoints, moved.checkpoints)
+            blobs = [[] for _ in range(self.workers)]
+            for name, table in TABLES.items():
+                for batch in self.source.decode(state.at(name), end.at(name).at_row(1), {name: table}):
+                    for worker, part in enumerate(buckets(batch, self.workers)):
+                        if part is not None:
+                            blobs[worker].append(Blob(worker, 1, part))
+            for worker in range(self.workers):
+                apply(committer, commit, worker, blobs[worker])
+            state, workers = end, moved
+        committer.close()
+
+    def check_visible(self) -> None:
+        """With one worker each table is as it was on the source where the checkpoint says that it stands."""
+        if self.workers == 1 and self.target.store.checkpoints:
+            (row,) = self.target.store.checkpoints.values()
+            state = PlanState.from_checkpoint(row.lsn, row.copy)
+            for name in TABLES:
+                assert self.content(name) == self.history[state.at(name)][name]
+
+    def content(self, name: TableName) -> list[dict[str, Any]]:
+        return sorted(self.target.store.content(name).values(), key=lambda row: row["id"])
+
+
+def work_of(entry) -> Work:
+    if not entry.transaction.row_events:
+        return Work(WorkKind.NOTHING)
+    return Work(WorkKind.ROWS, frozenset(entry.transaction.tables))
+
+
+steps = st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 3), st.integers(0, BAD)), max_size=25)
+
+
+def play(world: World, step: tuple[str, int, int]) -> None:
+    """One transaction, of one of the tables or both; the value that is refused comes to the second one alone."""
+    letters, key, value = step
+    done = []
+    for name in (A, B):
+        if name.name in letters:
+            known = {row["id"]: row for row in world.source.rows(name)}
+            new = {"id": key, "v": None if name == A and value == BAD else value}
+            if key not in known:
+                done.append((name, [(Op.INSERT, None, new)]))
+            elif value == 0:
+                done.append((name, [(Op.DELETE, known[key], None)]))
+            else:
+                done.append((name, [(Op.UPDATE, known[key], new)]))
+    world.source.commit(*done)
+    world.remember()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=steps,
+    after=steps,
+    workers=st.integers(1, 3),
+    size=st.integers(1, 5),
+    crashes=st.lists(st.integers(0, 30), max_size=4),
+    seed=st.integers(0, 1 << 32),
+)
+def test_others_go_on_and_what_was_refused_comes_when_it_is_taken(before, after, workers, size, crashes, seed):
+    world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    countdown = iter(crashes)
+    left = [next(countdown, None)]
+
+    def hook(point: str) -> None:
+        if point == "commit:after":
+            world.check_visible()
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] < 0:
+                left[0] = next(countdown, None)
+                raise CrashError(point)
+
+    world.target.store.hook = hook
+    for history in (before, after):
+        for step in history:
+            play(world, step)
+            if chance.random() < 0.3:
+                survive(world.run)
+        halted = survive(world.run)
+        assert halted <= {B}
+        assert world.content(A) == world.source.rows(A), "the other table has all"
+        if not halted:
+            assert world.content(B) == world.source.rows(B)
+    world.picky.refuses = False
+    assert survive(partial(world.run)) == set()
+    assert {name: world.content(name) for name in TABLES} == {name: world.source.rows(name) for name in TABLES}
+    world.target.forget()
+
+
+def survive(run):
+    while True:
+        try:
+            return run()
+        except CrashError:
+            continue
+
+
+def test_a_table_stays_where_its_rows_were_last_taken():
+    world = World(1, Limits(transactions=2, idle_entries=1))
+    for step in [("ab", 0, 1), ("b", 1, 2), ("ab", 2, BAD), ("a", 3, 4), ("b", 1, 3)]:
+        play(world, step)
+    assert world.run() == {B}
+    assert world.content(A) == world.source.rows(A)
+    assert [row["id"] for row in world.content(B)] == [0, 1]
+    world.check_visible()
+    assert world.run() == {B}, "the next run tries it again"
+    world.picky.refuses = False
+    assert world.run() == set()
+    assert world.content(B) == world.source.rows(B)

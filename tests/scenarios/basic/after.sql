@@ -1,0 +1,11 @@
+BEGIN;
+UPDATE basic.orders SET state = 'paid' WHERE id = 2;
+INSERT INTO basic.orders (customer, amount, state) VALUES ('dan', 4, 'new');
+DELETE FROM basic.orders WHERE id = 1;
+COMMIT;
+BEGIN;
+INSERT INTO basic.orders (customer, amount, state) VALUES ('nobody', 0, 'new');
+ROLLBACK;
+UPDATE basic.pairs SET b = 'z' WHERE a = 1 AND b = 'x';
+DELETE FROM basic.log_lines WHERE line = 'same' LIMIT 1;
+INSERT INTO basic.log_lines VALUES (NULL, 3), (NULL, 3);

@@ -1,0 +1,11 @@
+SET NAMES utf8mb4;
+INSERT INTO charsets.chinese VALUES (3, '改变', '變');
+UPDATE charsets.chinese SET v = '你好' WHERE id = 1;
+UPDATE charsets.western SET v = 'žœŸ' WHERE id = 1;
+SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES';
+ALTER TABLE "charsets"."western" ADD COLUMN "more" VARCHAR(20) DEFAULT 'it''s \ here';
+INSERT INTO "charsets"."western" ("id", "v") VALUES (3, 'ö\n');
+SET SESSION sql_mode = '';
+UPDATE charsets.sorted SET n = 20 WHERE v = 'A';
+DELETE FROM charsets.sorted WHERE v = 'ä';
+SET SESSION sql_mode = DEFAULT;

@@ -1,0 +1,12 @@
+DELETE FROM event_filters.kept WHERE id = 1;
+UPDATE event_filters.kept SET v = 22 WHERE id = 2;
+TRUNCATE TABLE event_filters.kept;
+INSERT INTO event_filters.kept VALUES (3, 3);
+DROP TABLE event_filters.dropped;
+INSERT INTO event_filters.only_inserts VALUES (3, 3);
+UPDATE event_filters.only_inserts SET v = 0;
+DELETE FROM event_filters.only_inserts WHERE id = 2;
+ALTER TABLE event_filters.only_inserts ADD COLUMN more INT;
+ALTER TABLE event_filters.by_text ADD COLUMN open_one INT;
+ALTER TABLE event_filters.by_text ADD  INDEX secret (v);
+INSERT INTO event_filters.by_text (id, v, open_one) VALUES (2, 2, 2);

@@ -1,0 +1,11 @@
+BEGIN;
+INSERT INTO foreign_keys.parent VALUES (3, 3);
+UPDATE foreign_keys.child SET parent = 3 WHERE id = 2;
+DELETE FROM foreign_keys.parent WHERE id = 2;
+COMMIT;
+BEGIN;
+DELETE FROM foreign_keys.child WHERE id = 1;
+DELETE FROM foreign_keys.parent WHERE id = 1;
+INSERT INTO foreign_keys.parent VALUES (1, 10);
+INSERT INTO foreign_keys.child VALUES (1, 1);
+COMMIT;

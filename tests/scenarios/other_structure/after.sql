@@ -1,0 +1,10 @@
+UPDATE other_structure.more_columns SET v = 'bb' WHERE id = 2;
+INSERT INTO other_structure.more_columns VALUES (3, 'c');
+DELETE FROM other_structure.more_columns WHERE id = 1;
+BEGIN;
+UPDATE other_structure.more_keys SET name = 'tmp' WHERE id = 1;
+UPDATE other_structure.more_keys SET name = 'ann' WHERE id = 2;
+UPDATE other_structure.more_keys SET name = 'ben' WHERE id = 1;
+COMMIT;
+DELETE FROM other_structure.more_keys WHERE id = 2;
+INSERT INTO other_structure.more_keys VALUES (3, 'ann', 3);

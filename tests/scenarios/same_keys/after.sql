@@ -1,0 +1,13 @@
+UPDATE same_keys.t SET id = 30 WHERE id = 3;
+UPDATE same_keys.t SET id = 3 WHERE id = 1;
+UPDATE same_keys.t SET id = 1 WHERE id = 30;
+BEGIN;
+UPDATE same_keys.t SET a = NULL, b = NULL;
+UPDATE same_keys.t SET a = 4 - id, b = CONCAT('n', id);
+COMMIT;
+DELETE FROM same_keys.t WHERE id = 2;
+INSERT INTO same_keys.t VALUES (2, 2, 'again', 1), (4, 4, 'n4', 0);
+DELETE FROM same_keys.t WHERE id = 4;
+INSERT INTO same_keys.t VALUES (5, 4, 'n4', 5);
+UPDATE same_keys.t SET n = n + 1;
+UPDATE same_keys.t SET n = n + 1;

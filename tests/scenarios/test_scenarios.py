@@ -1,0 +1,21 @@
+"""What is on the target in the end is what each scenario's folder says."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
+
+
+def test_the_target_has_what_is_expected(scenario, target, carried) -> None:
+    done = carried(scenario, target)
+    for expected in scenario.expected["expect"]:
+        query, rows = (
+            each[target] if isinstance(each, dict) else each for each in (expected["query"], expected["rows"])
+        )
+        assert done.rows(query) == rows, query
+    for schema in scenario.expected.get("verify", []):
+        tables = {name: found for name, found in done.verified.items() if name.startswith(f"{schema}.")}
+        assert tables, f"nothing of {schema} was compared"
+        wrong = ("missing", "extra", "different", "unsettled", "problem")
+        assert [name for name, found in tables.items() if any(map(found.get, wrong))] == [], tables

@@ -1,0 +1,182 @@
+"""A schema change that fails, or a row that the target refuses, halts its own table; an operator decides, others go on.
+
+The target's tables are changed by hand, so that what comes from the source does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pidts.model import Halt
+
+from .conftest import NOT_THERE, Progress
+
+SETUP = """
+CREATE TABLE {0}.a (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL);
+CREATE TABLE {0}.b (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL);
+CREATE TABLE {0}.c (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL);
+INSERT INTO {0}.a VALUES (1, 'one'), (2, 'two');
+INSERT INTO {0}.b VALUES (1, 'one'), (2, 'two');
+INSERT INTO {0}.c VALUES (1, 'one')
+"""
+
+
+class Servers:
+    """Both, and the task between them."""
+
+    def __init__(self, task, source, target, schema, eventually):
+        self.task, self.schema, self.eventually = task, schema, eventually
+        self._source, self._target = source.cursor(), target.cursor()
+        if hasattr(target, "prepare_threshold"):
+            target.prepare_threshold = None
+
+    def source(self, *statements: str) -> None:
+        for statement in statements:
+            self._source.execute(statement.format(self.schema))
+
+    def target(self, *statements: str) -> None:
+        for statement in statements:
+            self._target.execute(statement.format(self.schema))
+
+    def rows(self, table: str) -> list[tuple]:
+        self._target.execute(f"SELECT * FROM {self.schema}.{table} ORDER BY id")
+        return [tuple(row) for row in self._target.fetchall()]
+
+    def arrives(self, table: str, *rows: tuple) -> None:
+        def are_there() -> bool:
+            try:
+                return set(rows) <= set(self.rows(table))
+            except NOT_THERE:
+                return False  # it is not renamed yet
+
+        self.eventually(are_there, 60, f"{rows} in {table}")
+
+    def pidts(self, *words: str) -> dict:
+        done = self.task.command(*words, "--json")
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def halted(self) -> list[dict]:
+        self._target.execute("SELECT about FROM pidts_meta.halt")
+        return [Halt.loads(about).to_json() for (about,) in self._target.fetchall()]
+
+    def halts(self, table: str, code: str) -> dict:
+        name = f"{self.schema}.{table}"
+
+        def found() -> list[dict]:
+            return [halt for halt in self.halted() if halt["tables"] == [name]]
+
+        self.eventually(found, 60, f"{table} is halted")
+        (halt,) = found()
+        assert halt["code"] == code
+        assert halt["todo"]
+        return halt
+
+    def synced(self) -> tuple[int, dict]:
+        run = self.task.start("--until-synced", "--json")
+        code = run.process.wait(150)
+        return code, json.loads(run.log.read_text().splitlines()[-1])
+
+
+@pytest.fixture
+def begun(mariadb, database, make_task, open_session, eventually, target_server):
+    def start(kind: str, workers: int):
+        target = target_server(kind)
+        task = make_task(mariadb, target, [database], workers=workers)
+        servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
+        servers.source(*SETUP.strip().split(";\n"))
+        run = task.start()
+        run.wait_until(Progress(open_session(target)).is_copied, "all is copied")
+        return servers, run
+
+    return start
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begun):
+    servers, run = begun("mariadb", 2)
+    try:
+        servers.target("ALTER TABLE {0}.a ADD COLUMN late INT", "ALTER TABLE {0}.b MODIFY COLUMN v VARCHAR(3) NOT NULL")
+        servers.source(
+            "UPDATE {0}.a SET v = 'uno' WHERE id = 1",
+            "ALTER TABLE {0}.a ADD COLUMN late INT",
+            "INSERT INTO {0}.a VALUES (3, 'three', 3)",
+            "INSERT INTO {0}.c VALUES (2, 'two')",
+        )
+        servers.arrives("c", (2, "two"))
+        servers.arrives("a", (1, "uno", None))
+        halt = servers.halts("a", "target-refused")
+        assert halt["statement"].startswith("ALTER TABLE")
+        assert [row[0] for row in servers.rows("a")] == [1, 2]
+
+        # A row that does not fit, in one transaction with rows of others.
+        servers.source(
+            "BEGIN",
+            "INSERT INTO {0}.b VALUES (3, 'three')",
+            "INSERT INTO {0}.c VALUES (3, 'three')",
+            "COMMIT",
+            "INSERT INTO {0}.c VALUES (4, 'four')",
+        )
+        servers.arrives("c", (3, "three"), (4, "four"))
+        servers.halts("b", "target-refused")
+        servers.halts("a", "target-refused")
+        assert len(servers.rows("b")) == 2
+
+        at = str(servers.task.path)
+        assert servers.pidts("ddl", "skip", at, "--yes")["given"]
+        servers.arrives("a", (3, "three", 3))
+        servers.eventually(lambda: len(servers.halted()) == 1, 20, "only the row is left")
+
+        # Whoever waits for all the rest is told, and so is the next run: the cause is tried again.
+        assert run.stop(60) == 0
+        servers.source("UPDATE {0}.c SET v = 'last' WHERE id = 4")
+        code, said = servers.synced()
+        assert (code, said["stage"]) == (5, "halted"), said
+        assert [one["tables"] for one in said["halted"]] == [[f"{servers.schema}.b"]]
+        servers.arrives("c", (4, "last"))
+        servers.target("ALTER TABLE {0}.b MODIFY COLUMN v VARCHAR(20) NOT NULL")
+        code, said = servers.synced()
+        assert (code, said["stage"], said["halted"]) == (0, "synced", []), said
+        servers.arrives("b", (3, "three"))
+        assert servers.halted() == []
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_what_an_operator_orders_is_taken_over_while_the_task_runs(begun):
+    servers, run = begun("postgres", 1)
+    try:
+        servers.target("UPDATE {0}.a SET v = 'one'")
+        servers.source(
+            "ALTER TABLE {0}.a ADD UNIQUE KEY u (v)",
+            "INSERT INTO {0}.a VALUES (3, 'three')",
+            "RENAME TABLE {0}.a TO {0}.away, {0}.c TO {0}.d",
+            "INSERT INTO {0}.away VALUES (4, 'four')",
+            "INSERT INTO {0}.d VALUES (2, 'two')",
+            "INSERT INTO {0}.b VALUES (3, 'three')",
+        )
+        servers.arrives("b", (3, "three"))
+        halt = servers.halts("a", "target-refused")
+        assert len(servers.rows("c")) == 1, "its next statement is one of the halted table, too"
+        at = str(servers.task.path)
+        shown = servers.pidts("ddl", "replace", at, "nonsense")
+        assert (shown["given"], shown["lsn"]) == (False, halt["lsn"])
+        servers.pidts("ddl", "replace", at, "--yes", "nonsense")
+        servers.eventually(lambda: "syntax" in servers.halted()[0]["what"], 30, "what was ordered fails, too")
+        mended = f"UPDATE {servers.schema}.a SET v = 'two' WHERE id = 2"
+        servers.pidts("binlog", "inject", at, "--yes", f"{mended};")
+        servers.eventually(lambda: servers.halted() == [], 30, "nothing waits any more")
+        servers.arrives("away", (1, "one"), (2, "two"), (3, "three"), (4, "four"))
+        servers.arrives("d", (1, "one"), (2, "two"))
+        (order,) = servers.pidts("ddl", "list", at)["orders"]
+        assert (order["order"], order["done"], order["statements"]) == ("inject", True, [mended])
+        assert run.stop(60) == 0
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise

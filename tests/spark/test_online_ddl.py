@@ -1,0 +1,144 @@
+"""The real pt-online-schema-change alters tables of the source while a task carries them, and the target has each change once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pidts.cli.comparison import compare_task
+from pidts.sandbox import Server
+from pidts.task.config import load_task
+
+from .conftest import Background, Progress, Task
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TOOL = "pt-online-schema-change"
+SETUP = """
+CREATE TABLE {0}.orders (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(20), note TEXT, n INT NOT NULL, KEY by_name (name));
+CREATE TABLE {0}.other (id INT PRIMARY KEY, n INT NOT NULL);
+INSERT INTO {0}.other VALUES (1, 0)
+"""
+
+
+class Altering:
+    """The tool at work on one table of a server."""
+
+    def __init__(self, server: Server, schema: str) -> None:
+        self._server, self._schema = server, schema
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, change: str) -> subprocess.Popen[str]:
+        server = self._server
+        place = f"h={server.host},P={server.port},u={server.user},D={self._schema},t=orders"
+        words = [
+            "--execute",
+            "--no-version-check",
+            "--recursion-method",
+            "none",
+            "--no-check-alter",
+            "--chunk-size",
+            "50",
+        ]
+        process = subprocess.Popen(
+            [TOOL, *words, "--alter", change, place + (f",p={server.password}" if server.password else "")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> None:
+        told, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, told
+
+
+@pytest.fixture
+def altering(database: str) -> Iterator[Callable[[Server], Altering]]:
+    if shutil.which(TOOL) is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{TOOL} is not on this machine")
+        pytest.skip(f"{TOOL} is not on this machine: ./test installs percona-toolkit")
+    made: list[Altering] = []
+
+    def altering(server: Server) -> Altering:
+        made.append(Altering(server, database))
+        return made[-1]
+
+    yield altering
+    for process in (process for one in made for process in one.started):
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("source_kind", "target_kind"), [("mariadb", "postgres"), ("mysql97", "mariadb")])
+def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
+    source_kind: str,
+    target_kind: str,
+    request: pytest.FixtureRequest,
+    altering: Callable[[Server], Altering],
+    make_task: Callable[..., Task],
+    target_server: Callable[[str], Server],
+    open_session: Callable[..., Any],
+    eventually: Callable[..., None],
+    background: type[Background],
+    database: str,
+) -> None:
+    server = request.getfixturevalue(source_kind)
+    session, writing = open_session(server), open_session(server).cursor()
+    cursor = session.cursor()
+    for statement in (f"CREATE DATABASE IF NOT EXISTS {database}", *SETUP.format(database).strip().split(";\n")):
+        cursor.execute(statement)
+    values = ", ".join(f"('name {n}', 'note', {n})" for n in range(400))
+    cursor.execute(f"INSERT INTO {database}.orders (name, note, n) VALUES {values}")
+
+    def write() -> None:
+        """Names of columns that no change touches."""
+        writing.execute(f"UPDATE {database}.orders SET n = n + 1 WHERE id % 7 = 0")
+        writing.execute(f"INSERT INTO {database}.orders (n) VALUES (0)")
+        writing.execute(f"DELETE FROM {database}.orders WHERE id % 50 = 3 AND n < 100")
+        writing.execute(f"UPDATE {database}.other SET n = n + 1")
+
+    def is_altered() -> bool:
+        cursor.execute(f"SHOW TABLES FROM {database} LIKE '%orders_new'")
+        if not cursor.fetchall():
+            return False
+        cursor.execute(f"SHOW COLUMNS FROM {database}._orders_new LIKE 'price'")
+        return bool(cursor.fetchall())
+
+    tool, target = altering(server), target_server(target_kind)
+    first = tool.start("ADD COLUMN price DECIMAL(10,2) NOT NULL DEFAULT 1.50 AFTER name, DROP KEY by_name")
+    eventually(is_altered, 60, "the shadow is altered")
+    first.send_signal(signal.SIGSTOP)
+    task = make_task(server, target, [database])
+    run, progress = task.start("--json"), Progress(open_session(target))
+    with background(write, 0.02):
+        run.wait_until(progress.is_copied, "all is copied")
+        first.send_signal(signal.SIGCONT)
+        tool.finish(first)
+        tool.finish(tool.start("CHANGE note remark TEXT, ADD COLUMN second INT NOT NULL DEFAULT 7 FIRST"))
+        tool.finish(tool.start("DROP COLUMN second, MODIFY n BIGINT NOT NULL"))
+    run.wait_until(progress.has(session), "all changes are there")
+    rows = run.summary()["rows"]
+    assert rows["copied"] >= 401
+    report = compare_task(load_task(task.path))
+    assert report.differences == 0, report.examples
+    assert {table.table.name for table in report.tables} == {"orders", "other"}
+
+    there = open_session(target).cursor()
+    there.execute(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{database}'")
+    assert {name for (name,) in there.fetchall()} == {"orders", "other"}
+    there.execute(f"SELECT * FROM {database}.orders LIMIT 1")
+    # PostgreSQL has new columns at the end.
+    assert {about[0] for about in there.description} == {"id", "name", "price", "remark", "n"}
+    there.execute("SELECT COUNT(*) FROM pidts_meta.shadow")
+    assert there.fetchone()[0] == 0
+    cursor.execute(f"DROP DATABASE {database}")

@@ -1,0 +1,176 @@
+"""What an operator orders about a schema change happens once, wherever it is broken off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import OrderChanged, Outcome, Target
+from pidts.model import DdlOrder, Halt, Halted, OrderKind, TableName
+from pidts.schema import apply, classify
+from pidts.target import ValuesTarget
+
+from .breaking import Breaking, Died
+from .samples import INT, lsn, table
+from .test_ddl import World, claimed, runner, schema_change
+
+AT = lsn(110)
+
+
+class Desk(World):
+    """A table `t`, a source that adds a column `late` to it, and somebody who has another idea."""
+
+    def __init__(self, target: Target, task: str, name: TableName) -> None:
+        super().__init__(target, task, name, table(name, {"id": INT}))
+        self.sql = f"ALTER TABLE `{name.name}` ADD COLUMN late INT"
+
+    def words(self, sql: str) -> tuple[str, ...]:
+        """A statement in the target's own words."""
+        statement = classify(sql, self.name.schema)
+        session = self.target.connect()
+        after = apply(statement, self.known, {})
+        made = session.ddl_statements(statement, self.known, after).statements
+        session.close()
+        return made
+
+    def give(self, kind: OrderKind, *statements: str) -> None:
+        session = self.target.connect()
+        session.begin()
+        session.halts.give(self.task, "s", DdlOrder(lsn=AT, kind=kind, statements=statements))
+        session.commit()
+        session.close()
+
+    def order(self) -> DdlOrder | None:
+        return runner(self.target, self.task, self.epoch).order(AT)
+
+    def carry_out(self, through: object = None) -> Outcome:
+        """As a run does it: what stands now."""
+        made = replace(schema_change(self.sql, self.known, self.name), order=self.order())
+        return runner(through or self.target, self.task, self.epoch).run(made, AT)
+
+    def columns(self) -> list[str]:
+        session = self.target.connect()
+        found = session.structure(self.name)
+        session.close()
+        return [column.name for column in found.columns]
+
+    def recorded(self) -> list[str]:
+        session = self.target.connect()
+        found = session.load_structures(self.task, "s")
+        session.close()
+        return [column.name for column in found[self.name].columns]
+
+
+@pytest.fixture
+def desk(target: Target, task: str, name: TableName) -> Desk:
+    return Desk(target, task, name)
+
+
+def instead(desk: Desk) -> str:
+    (sql,) = desk.words(f"ALTER TABLE `{desk.name.name}` ADD COLUMN other BIGINT")
+    return sql
+
+
+@pytest.mark.parametrize(
+    ("kind_of_order", "columns"),
+    [
+        (OrderKind.SKIP, ["id"]),
+        (OrderKind.REPLACE, ["id", "other"]),
+        (OrderKind.INJECT, ["id", "other", "late"]),
+        (OrderKind.REVERT, ["id", "late"]),
+    ],
+)
+def test_the_target_does_as_ordered_and_the_record_follows_the_source(
+    desk: Desk, kind_of_order: OrderKind, columns: list[str]
+) -> None:
+    if isinstance(desk.target, ValuesTarget) and kind_of_order is OrderKind.INJECT:
+        columns = ["id", "late"]  # this target's words name a whole structure
+    desk.give(kind_of_order, *([instead(desk)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
+    assert desk.carry_out() is Outcome.APPLIED
+    assert desk.columns() == columns
+    assert desk.recorded() == ["id", "late"]
+    assert desk.order().taken
+    assert desk.carry_out() is Outcome.ALREADY
+
+
+def test_an_order_begins_anew_what_failed_and_another_order_replaces_it(desk: Desk) -> None:
+    def refused() -> Halted:
+        return Halted("target-refused", "no")
+
+    dry = Breaking(desk.target)
+    with pytest.raises(Halted) as caught:
+        desk.carry_out(Breaking(desk.target, watch=lambda point: _refuse(point, refused)))
+    assert caught.value.where.table == str(desk.name), "what is refused names the table"
+    desk.give(OrderKind.REPLACE, "nonsense")
+    with pytest.raises((Halted, ValueError)):
+        desk.carry_out(dry)
+    desk.give(OrderKind.REPLACE, instead(desk))
+    assert (desk.order().taken, desk.order().number) == (False, 2)
+    assert desk.carry_out() is Outcome.APPLIED
+    assert desk.columns() == ["id", "other"]
+
+
+def _refuse(point: str, error) -> None:
+    if point == "execute:before":
+        raise error()
+
+
+def test_trouble_with_the_journal_names_no_table(desk: Desk) -> None:
+    def watch(point: str) -> None:
+        if point == "write_journal:before":
+            raise Halted("target-refused", "no such table")
+
+    with pytest.raises(Halted) as caught:
+        desk.carry_out(Breaking(desk.target, watch=watch))
+    assert caught.value.where.table == ""
+
+
+def test_an_order_that_does_not_stand_any_more_is_not_begun(desk: Desk) -> None:
+    desk.give(OrderKind.REPLACE, instead(desk))
+    made = replace(schema_change(desk.sql, desk.known, desk.name), order=desk.order())
+    desk.give(OrderKind.SKIP)
+    with pytest.raises(OrderChanged):
+        runner(desk.target, desk.task, desk.epoch).run(made, AT)
+    assert desk.columns() == ["id"]
+    assert desk.carry_out() is Outcome.APPLIED
+    assert desk.columns() == ["id"]
+
+
+@pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
+@pytest.mark.parametrize("kind_of_order", [OrderKind.REPLACE, OrderKind.INJECT])
+def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
+    target: Target, task: str, name: TableName, kind_of_order: OrderKind
+) -> None:
+    dry = Breaking(target)
+    first = Desk(target, task, name)
+    first.give(kind_of_order, instead(first))
+    first.carry_out(dry)
+    wanted = first.columns()
+    everywhere = isinstance(target, ValuesTarget)
+    chosen = [n for n, point in enumerate(dry.points) if everywhere or point.split(":")[0] in ("commit", "execute")]
+    assert len(chosen) >= 4
+    for broken in chosen:
+        desk = Desk(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
+        desk.give(kind_of_order, instead(desk))
+        with pytest.raises(Died):
+            desk.carry_out(Breaking(target, broken))
+        desk.epoch = claimed(target, desk.task)
+        desk.carry_out()
+        assert desk.columns() == wanted, dry.points[broken]
+        assert desk.recorded() == ["id", "late"]
+
+
+def test_halts_are_told_and_resolved(target: Target, task: str, name: TableName) -> None:
+    session = target.connect()
+    rows = Halt(tables=(name,), lsn=AT, code="target-refused", what='too "long": ä', todo="mend it")
+    change = Halt(tables=(name, TableName("x", "y.z")), lsn=AT, statement="ALTER ...", code="c", what="w")
+    for halt in (rows, change, replace(rows, what="once more")):
+        session.halts.tell(task, "s", halt)
+    found = session.halts.halts(task, "s")
+    assert sorted(found, key=lambda halt: halt.statement) == [replace(rows, what="once more"), change]
+    session.halts.resolve(task, "s", [change.place])
+    assert session.halts.halts(task, "s") == [replace(rows, what="once more")]
+    session.halts.resolve(task, "s")
+    assert session.halts.halts(task, "s") == []
+    session.close()

@@ -1,0 +1,69 @@
+"""What is remembered of an online schema change moves in the commit that says "done" of the statement that moved it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.apply import DdlRunner, Outcome, Retry, SchemaChange, Target
+from pidts.model import Shadow, Spoken, Table, TableName
+
+from .breaking import Breaking, Died
+from .samples import INT, checkpoint, lsn, table
+
+NAME, OTHER = TableName("Shop", "_ä'`\"_new"), TableName("shop", "_b_gho")
+
+
+def shadow(*texts: str, structure: Table | None = None) -> Shadow:
+    spoken = tuple(Spoken(text, "shop", 1 << 2) for text in texts)
+    return Shadow(structure or table(NAME, {"id": INT}), spoken)
+
+
+def remembered(target: Target, task: str) -> dict[TableName, Shadow]:
+    session = target.connect()
+    try:
+        return session.shadows.load(task, "s")
+    finally:
+        session.close()
+
+
+def test_shadows_are_remembered_and_forgotten(target: Target, task: str) -> None:
+    first, unknown = shadow("ALTER TABLE \"_ä\" ADD a int COMMENT 'x\\y'"), Shadow(None, complete=False)
+    session = target.connect()
+    session.begin()
+    session.shadows.save(task, "s", {NAME: first, OTHER: unknown})
+    session.rollback()
+    assert remembered(target, task) == {}
+    session.begin()
+    session.shadows.save(task, "s", {NAME: first, OTHER: unknown})
+    session.commit()
+    assert remembered(target, task) == {NAME: first, OTHER: unknown}
+    session.begin()
+    session.shadows.save(task, "s", {OTHER: None, NAME: unknown})
+    session.commit()
+    assert remembered(target, task) == {NAME: unknown}
+    session.begin()
+    session.shadows.begin(task, "s", {OTHER: first})
+    session.commit()
+    assert remembered(target, task) == {OTHER: first}
+    assert session.shadows.load(task, "t") == {}
+    session.close()
+
+
+@pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
+def test_it_moves_with_the_journal_wherever_it_is_broken_off(target: Target, task: str) -> None:
+    session = target.connect()
+    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    session.close()
+    change = SchemaChange(statement=None, text="ALTER ...", before={}, after={}, shadows={NAME: shadow("ALTER ...")})
+    dry = Breaking(target)
+    assert DdlRunner(dry, task, "s", epoch).run(change, lsn(110)) is Outcome.APPLIED
+    for number in range(len(dry.points)):
+        place = lsn(200 + number)
+        moved = SchemaChange(statement=None, text="CREATE", before={}, after={}, shadows={NAME: shadow(f"of {number}")})
+        with pytest.raises(Died):
+            DdlRunner(Breaking(target, number), task, "s", epoch, retry=Retry(attempts=1)).run(moved, place)
+        runner = DdlRunner(target, task, "s", epoch)
+        assert runner.is_done(place) == (runner.shadows()[NAME] == shadow(f"of {number}"))
+        assert runner.run(moved, place) in (Outcome.APPLIED, Outcome.ALREADY)
+        assert runner.is_done(place)
+        assert remembered(target, task) == {NAME: shadow(f"of {number}")}

@@ -1,0 +1,331 @@
+"""What `pidts grants` prints is enough, and all of it is needed: a check fails by the name of whatever is taken away."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.sandbox import Server, start_mysql56, start_mysql97
+from pidts.source import ServerInfo
+from pidts.task.config import load_task
+from pidts.task.privileges import source_privileges
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+PASSWORD = "s3cret ' of \\ ours"
+FAMILY = r"GRANT (?P<names>.+) ON (?P<place>\S+) TO (?P<account>.+);"
+
+
+@dataclass
+class Accounts:
+    """The accounts of one task, made by what the command printed."""
+
+    task: Path
+    urls: dict[str, str]
+    servers: dict[str, Server]
+    grants: dict[str, list[str]]
+    run_sql: RunSql
+    database: str
+
+    def run(self, side: str, sql: str) -> None:
+        server = self.servers[side]
+        self.run_sql(server, sql, database=self.database if server.kind == "postgres" else None)
+
+    def make(self) -> None:
+        for side, server in self.servers.items():
+            for sql in creation(server, self.database, side):
+                self.run(side, sql)
+            for sql in self.grants[side]:
+                self.run(side, sql)
+
+    def single(self, side: str) -> list[tuple[str, str, str]]:
+        """Each privilege: its name, and how it is taken away and given back."""
+        found = []
+        for sql in self.grants[side]:
+            if match := re.fullmatch(FAMILY, sql):
+                for name in match["names"].split(", "):
+                    place, account = match["place"], match["account"]
+                    found.append(
+                        (name, f"REVOKE {name} ON {place} FROM {account}", f"GRANT {name} ON {place} TO {account}")
+                    )
+            else:
+                name = sql.split()[1]
+                found.append((name, sql.replace("GRANT", "REVOKE", 1).replace(" TO ", " FROM "), sql))
+        return found
+
+
+def user(database: str, side: str) -> str:
+    return f"{side[0]}_{database}"[-16:].strip("_")  # MySQL 5.6 has names of 16 characters
+
+
+def creation(server: Server, database: str, side: str) -> list[str]:
+    name, password = user(database, side), PASSWORD.replace("\\", "\\\\").replace("'", "''")
+    if server.kind == "postgres":
+        plain = PASSWORD.replace("'", "''")
+        return [f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC', f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{plain}'"]
+    nobody = ["DELETE FROM mysql.user WHERE User = ''", "FLUSH PRIVILEGES"] if server.kind == "mysql56" else []
+    return [*nobody, f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'"]
+
+
+def removal(server: Server, database: str, side: str) -> list[str]:
+    name = user(database, side)
+    if server.kind == "postgres":
+        return [f'DROP OWNED BY "{name}" CASCADE', f'DROP ROLE "{name}"']
+    return [f"DROP USER '{name}'@'%'"]
+
+
+def write_task(path: Path, source: Server, target: Server, database: str, users: tuple[str, str]) -> None:
+    kind = f"type: postgresql, database: {database}, " if target.kind == "postgres" else ""
+    path.write_text(f"""\
+name: {database}
+task-mode: all
+target-database: {{{kind}host: {target.host}, port: {target.port}, user: {users[1]}, password: "${{THE_PASSWORD}}"}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {source.host}, port: {source.port}, user: {users[0]}, password: "${{THE_PASSWORD}}"}}
+    block-allow-list: one
+    syncer-config-name: one
+block-allow-list: {{one: {{do-dbs: ["{database}"]}}}}
+syncers: {{one: {{worker-count: 1}}}}
+pidts: {{spark: {{master: "local[2,4]"}}}}
+""")
+
+
+def url(server: Server, database: str) -> str:
+    if server.kind == "postgres":
+        return f"postgresql://{server.user}:{server.password}@{server.host}:{server.port}/{database}"
+    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/"
+
+
+@pytest.fixture
+def accounts(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    database_on,
+):
+    """`accounts(source, target, database)`; its tables have to be there before."""
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    made: list[Accounts] = []
+
+    def make(source: Server, target: Server, database: str) -> Accounts:
+        task = tmp_path / "task.yaml"
+        write_task(task, source, target, database, (user(database, "source"), user(database, "target")))
+        urls = {"source": url(source, database), "target": url(target, database)}
+        capsys.readouterr()
+        asked = ["grants", str(task), "--source", urls["source"], "--target", urls["target"], "--json"]
+        assert run_command(asked) == 0, capsys.readouterr().err
+        told = json.loads(capsys.readouterr().out)["servers"]
+        grants = {server["side"]: server["statements"] for server in told}
+        made.append(Accounts(task, urls, {"source": source, "target": target}, grants, run_sql, database))
+        made[-1].make()
+        return made[-1]
+
+    yield make
+    for one in made:
+        for side, server in one.servers.items():
+            if server.pid is not None:
+                for sql in removal(server, one.database, side):
+                    one.run(side, sql)
+
+
+def failed(task: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    run_command(["check", str(task), "--json"])
+    result = json.loads(capsys.readouterr().out)
+    return [f"{one['item']}: {one['message']} / {one['fix']}" for one in result["findings"] if not one["ok"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("mariadb", "postgres"), ("mysql97", "mariadb"), ("mysql56", "mysql97")]
+)
+def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
+    source: str, target: str, request: pytest.FixtureRequest, accounts, run_sql: RunSql, capsys, database_on
+) -> None:
+    servers = [request.getfixturevalue(name) for name in (source, target)]
+    database = database_on(*servers)
+    run_sql(servers[0], "CREATE TABLE t_1 (id INT PRIMARY KEY, name VARCHAR(9))", database=database)
+    run_sql(servers[0], "CREATE TABLE keyless (a INT)", database=database)
+    made = accounts(*servers, database)
+    assert failed(made.task, capsys) == [], made.grants
+    for side in ("source", "target"):
+        privileges = made.single(side)
+        assert privileges
+        for name, revoke, grant in privileges:
+            made.run(side, revoke)
+            found = failed(made.task, capsys)
+            assert found, revoke
+            assert any(f"{name} " in f"{one} " for one in found), (revoke, found)
+            made.run(side, grant)
+    assert failed(made.task, capsys) == []
+
+
+@pytest.fixture
+def database_on(run_sql: RunSql):
+    """Makes a database of one name, with signs that a GRANT takes for patterns, on these servers."""
+    made: list[tuple[Server, str]] = []
+
+    def make(*servers: Server) -> str:
+        name = f"g_{servers[0].port}_{servers[-1].kind}"
+        for server in servers:
+            quote = '"' if server.kind == "postgres" else "`"
+            run_sql(server, f"CREATE DATABASE {quote}{name}{quote}")
+            made.append((server, f"DROP DATABASE {quote}{name}{quote}"))
+        return name
+
+    yield make
+    for server, drop in made:
+        run_sql(server, drop + (" WITH (FORCE)" if server.kind == "postgres" else ""))
+
+
+def test_who_has_no_account_yet_is_told_to_look_with_another(
+    tmp_path: Path, mariadb: Server, postgres: Server, database: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    task = tmp_path / "task.yaml"
+    write_task(task, mariadb, postgres, database, ("nobody", "nobody"))
+    assert run_command(["grants", str(task)]) == 3
+    assert "--source URL" in capsys.readouterr().err
+    assert run_command(["grants", str(task), "--source", url(mariadb, "")]) == 3
+    shown = capsys.readouterr()
+    assert "--target URL" in shown.err
+    assert shown.out == "", "half an answer would be piped into a client"
+    options = ["--source", url(mariadb, ""), "--target", url(postgres, database)]
+    assert run_command(["grants", str(task), *options, "--only", "target"]) == 0
+    target = capsys.readouterr().out
+    assert "MARIADB" not in target.upper()
+    assert f'GRANT CREATE ON DATABASE "{database}" TO "nobody";' in target
+    assert run_command(["grants", str(task), *options, "--only", "source", "--host", "10.%"]) == 0
+    source = capsys.readouterr().out
+    assert "no table was seen" in source
+    named = database.replace("_", "\\_")
+    assert f"GRANT SELECT ON `{named}`.* TO 'nobody'@'10.%';" in source, "what the task names need not be there yet"
+    assert all(line.startswith(("--", "GRANT ")) for line in source.splitlines())
+    assert run_command(["grants", str(task), "--target", url(mariadb, "")]) == 2
+    assert "[bad-target-url]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("allow", "wanted"),
+    [
+        ("{do-dbs: [shop]}", ["`shop`.*"]),
+        ("{do-dbs: ['s*']}", ["`shop`.*"]),
+        ("{ignore-tables: [{db-name: crm, tbl-name: x}]}", ["`shop`.*"]),
+        ("{do-dbs: [shop], ignore-tables: [{db-name: 'sh*', tbl-name: x}]}", ["`shop`.`keyless`", "`shop`.`t_1`"]),
+        ("{do-dbs: [shop], do-tables: [{db-name: shop, tbl-name: t_1}]}", ["`shop`.`t_1`"]),
+        ("{do-tables: [{db-name: shop, tbl-name: t_1}, {db-name: s_2, tbl-name: u}]}", ["`shop`.`t_1`", "`s_2`.`u`"]),
+        ("{do-tables: [{db-name: shop, tbl-name: '*'}, {db-name: s_2, tbl-name: '*'}]}", ["`shop`.*", "`s\\_2`.*"]),
+    ],
+)
+def test_no_more_may_be_read_than_the_list_takes(allow: str, wanted: list[str], tmp_path: Path) -> None:
+    task = tmp_path / "task.yaml"
+    task.write_text(f"""\
+name: t
+task-mode: all
+target-database: {{host: h, user: u}}
+mysql-instances: [{{source-id: s, from: {{host: h, user: u}}, block-allow-list: one}}]
+block-allow-list: {{one: {allow}}}
+""")
+    config = load_task(task)
+    key = Key("PRIMARY", ("id",), unique=True, primary=True)
+    columns = (Column("id", ColumnType(Kind.INT), nullable=False),)
+    tables = [
+        table
+        for table in (
+            Table(TableName("shop", "t_1"), columns, (key,)),
+            Table(TableName("shop", "keyless"), columns),
+        )
+        if config.allow(table.name)
+    ]
+    for gtid_mode in (True, False):
+        server = ServerInfo("5.6.51", is_mariadb=False, server_id=1, server_uuid="", gtid_mode=gtid_mode)
+        found = list(source_privileges(config, server, tables))
+        assert [one.place for one in found if one.name == "SELECT"] == wanted
+        locks = [one.place for one in found if one.name == "LOCK TABLES"]
+        keyless = any(not table.identity for table in tables)
+        assert locks == (["`shop`.*"] if keyless and not gtid_mode else [])
+
+
+def run_until(
+    made: Accounts, claim: Callable[[], bool], meanwhile: Callable[[], None], then: Callable[[], bool]
+) -> None:
+    """The real command: once the claim holds something else happens, and it goes on until that has arrived."""
+    with made.task.with_suffix(".log").open("wb") as log:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pidts", "run", str(made.task)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        for wanted, act in ((claim, meanwhile), (then, lambda: run.send_signal(signal.SIGTERM))):
+            deadline = time.monotonic() + 200
+            while not wanted():
+                assert run.poll() is None, Path(log.name).read_text()[-6000:]
+                assert time.monotonic() < deadline, Path(log.name).read_text()[-6000:]
+                time.sleep(0.2)
+            act()
+        assert run.wait(60) == 0
+    finally:
+        run.kill()
+        run.wait()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_sql: RunSql, capsys) -> None:
+    """MySQL 5.6 without GTIDs, whose tables without a key need a lock, and MySQL 9.7. For the others see tests/scenarios."""
+    database = "g_1"
+    with start_mysql56(options=["--gtid-mode=OFF"]) as source, start_mysql97() as target:
+        run_sql(source, f"CREATE DATABASE {database}")
+        run_sql(source, "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9))", database=database)
+        run_sql(source, "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')", database=database)
+        run_sql(source, "CREATE TABLE keyless (a INT)", database=database)
+        run_sql(source, "INSERT INTO keyless VALUES (1), (1), (NULL)", database=database)
+        run_sql(source, "CREATE TABLE gone (a INT PRIMARY KEY)", database=database)
+        made = accounts(source, target, database)
+        ((_, revoke, grant),) = [one for one in made.single("source") if one[0] == "LOCK TABLES"]
+        made.run("source", revoke)
+        assert any("LOCK TABLES" in one for one in failed(made.task, capsys))
+        made.run("source", grant)
+        assert failed(made.task, capsys) == []
+
+        def count(table: str) -> int:
+            try:
+                return int(run_sql(target, f"SELECT COUNT(*) FROM {database}.{table}")[0][0])
+            except pymysql.err.Error:
+                return 0
+
+        def change() -> None:
+            for sql in (
+                "UPDATE t SET name = 'bb' WHERE id = 2",
+                "DELETE FROM t WHERE id = 1",
+                "ALTER TABLE t ADD COLUMN more INT DEFAULT 5, ADD INDEX (name)",
+                "CREATE INDEX by_more ON t (more)",
+                "TRUNCATE TABLE keyless",
+                "INSERT INTO keyless VALUES (7)",
+                "DROP TABLE gone",
+                "CREATE TABLE later (id INT PRIMARY KEY)",
+                "RENAME TABLE later TO renamed",
+                "INSERT INTO renamed VALUES (1), (2)",
+            ):
+                run_sql(source, sql, database=database)
+
+        run_until(made, lambda: count("t") == 3 and count("keyless") == 3, change, lambda: count("renamed") == 2)
+        assert run_sql(target, "SELECT id, name, more FROM t ORDER BY id", database=database) == [
+            (2, "bb", 5),
+            (3, "c", 5),
+        ]
+        capsys.readouterr()
+        assert run_command(["verify", str(made.task)]) == 0, capsys.readouterr()

@@ -1,0 +1,85 @@
+"""Which errors halt one table, and which end the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.model import DecodeError, Halted, Lsn, TableName, Where
+from pidts.plan import Held, PlanState
+from pidts.rules import RouteRule, Routes, Rules
+from pidts.target import ValuesTarget
+from pidts.task.halting import Halting
+
+A, B, C = (TableName("shop", name) for name in "abc")
+STATE = PlanState(Lsn(0, 1, 500), held=(Held(frozenset({B}), Lsn(0, 1, 100)),))
+LANDS = Rules(routes=Routes((RouteRule("shop", "b", "crm", "all"), RouteRule("shop", "c", "crm", "all"))))
+
+
+@pytest.fixture
+def target() -> Iterator[TargetSession]:
+    made = ValuesTarget("halting")
+    with closing(made.connect()) as session:
+        yield session
+    made.forget()
+
+
+@pytest.fixture
+def halting(target: TargetSession) -> Halting:
+    return begun(Halting("t", "s"), target)
+
+
+def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True) -> Halting:
+    stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=())
+    halting.begins(target, [A, B, C], LANDS)
+    halting.runs(stream)
+    return halting
+
+
+def refused(table: str, code: str = "target-refused", kind: Callable[..., Halted] = Halted) -> Halted:
+    return kind(code, "no", where=Where(table=table), todo="mend it")
+
+
+def test_a_table_is_halted_once_where_it_stands(halting: Halting, target: TargetSession) -> None:
+    assert halting.takes(refused("shop.a"))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn, halt.todo) == ((A,), STATE.lsn, "mend it")
+    assert target.halts.halts("t", "s") == []
+    begun(halting, target)
+    assert target.halts.halts("t", "s") == [halt]
+    assert not halting.takes(refused("shop.a")), "what is halted cannot fail"
+    halting.forget()
+    assert halting.rows == ()
+
+
+def test_all_tables_that_land_in_one_are_halted_together(halting: Halting) -> None:
+    assert halting.takes(refused("crm.all"))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused(""),
+        refused("shop.other"),
+        refused("shop.a, shop.b"),
+        refused("shop.a", "structure-unknown"),
+        refused("shop.a", "checkpoint-mismatch"),
+        refused("shop.a", "bad-bytes", DecodeError),
+    ],
+)
+def test_what_may_concern_others_ends_the_run(halting: Halting, error: Halted) -> None:
+    assert not halting.takes(error)
+    assert halting.rows == ()
+
+
+def test_neither_a_start_nor_a_schema_change_halts_rows(halting: Halting, target: TargetSession) -> None:
+    halting.begins(target, [A], Rules())
+    assert not halting.takes(refused("shop.a"))
+    assert not begun(halting, target, rows_failed=False).takes(refused("shop.a"))
