@@ -14,8 +14,9 @@ from pidts.model import Column, ColumnType, Kind, Table, TableName
 from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.sandbox import Server
 from pidts.task import changes
-from pidts.task.changes import FileWatch, difference, moved
+from pidts.task.changes import FileWatch, difference
 from pidts.task.config import TaskConfig, load_task
+from pidts.task.landings import moved
 from pidts.task.takeover import Takeover
 from pidts.task.tracker import Tracker
 

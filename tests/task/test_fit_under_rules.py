@@ -40,9 +40,9 @@ def session() -> Iterator[ValuesSession]:
         (Rules(), Way.REPAIR),
         (Rules(routes=Routes((RouteRule("shop_*", "", "shop"),))), Way.REPAIR),
         (Rules(events=EventFilter((FilterRule("shop_1", "", ("all ddl",), (), "Ignore"),))), Way.REPAIR),
-        (Rules(events=EventFilter((FilterRule("shop_1", "", ("delete",), (), "Ignore"),))), Way.MERGE),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("delete",), (), "Ignore"),))), Way.ADD),
         (Rules(mappings=(ColumnMapping("shop_1", "", "n", "partition id", ("1", "", "")),)), Way.REPAIR),
-        (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), Way.MERGE),
+        (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), Way.ADD),
     ],
     ids=["no rules", "route", "DDL ignored", "deletes ignored", "another column mapped", "key mapped"],
 )

@@ -322,7 +322,13 @@ def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_
             ):
                 run_sql(source, sql, database=database)
 
-        run_until(made, lambda: count("t") == 3 and count("keyless") == 3, change, lambda: count("renamed") == 2)
+        # A table whose keys are altered while its copy is not quite done is copied from its beginning again.
+        copied, arrived = {"t": 3, "keyless": 3}, {"renamed": 2, "t": 2}
+
+        def has(rows: dict[str, int]) -> bool:
+            return all(count(table) == number for table, number in rows.items())
+
+        run_until(made, lambda: has(copied), change, lambda: has(arrived))
         assert run_sql(target, "SELECT id, name, more FROM t ORDER BY id", database=database) == [
             (2, "bb", 5),
             (3, "c", 5),

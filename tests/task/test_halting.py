@@ -35,8 +35,8 @@ def halting(target: TargetSession) -> Halting:
 
 
 def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True) -> Halting:
-    stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=())
-    halting.begins(target, [A, B, C], LANDS)
+    stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
+    halting.begins(target, LANDS)
     halting.runs(stream)
     return halting
 
@@ -80,6 +80,6 @@ def test_what_may_concern_others_ends_the_run(halting: Halting, error: Halted) -
 
 
 def test_neither_a_start_nor_a_schema_change_halts_rows(halting: Halting, target: TargetSession) -> None:
-    halting.begins(target, [A], Rules())
+    halting.begins(target, Rules())
     assert not halting.takes(refused("shop.a"))
     assert not begun(halting, target, rows_failed=False).takes(refused("shop.a"))

@@ -113,14 +113,13 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
 
     assert (told["orders"]["way"], told["orders"]["target"]) == ("refused", f"{database}.o")
     assert "which the table has itself" in told["orders"]["problems"][0]
-    assert told["part_7"]["beside"] == [f"{database}.part_7", f"{database}.part_8"]
-    assert told["part_8"]["way"] == "create"
-    assert plain["beside"] == [f"{database}.plain"]
+    assert [told[name]["way"] for name in ("part_7", "part_8")] == ["refused", "refused"]
+    assert told["part_7"]["problems"] == [f"{database}.part_8 would land there, too, and tables cannot be merged yet"]
     assert [rule["name"] for rule in told["taken"]["rules"]] == ["taken", "no-drops"]
 
     assert run_command(["plan", str(task)]) == 3
     shown = capsys.readouterr().out
     assert f"create  {database}.plain -> other.copy" in shown
     assert "extracted 'pl'" in shown
-    assert f"rows of {database}.part_7, {database}.part_8 land there together" in shown
+    assert f"refused: {database}.part_8 would land there, too" in shown
     assert "filters no-drops: Ignore drop table" in shown

@@ -55,12 +55,12 @@ def test_all_that_a_task_keeps_is_in_the_schema_that_it_names(
             locked = session.lock_checkpoint("t", "s", 0)
             session.save_structures("t", "s", LSN, {})
             session.save_safe_until("t", "s", LSN)
-            session.note_loaded("t", "s", TableName("a", "b"), "told")
+            session.note("t", "s", TableName("a", "b"), "told")
             session.save_checkpoint(claimed)
             session.commit()
             assert locked == claimed
             assert session.safe_until("t", "s") == LSN
-            assert session.loaded("t", "s", TableName("a", "b")) == "told"
+            assert session.noted("t", "s", TableName("a", "b")) == "told"
             assert [row.worker for row in session.checkpoints("t", "s")] == [0]
         here = [name for (name,) in run_sql(server, tables(meta), database=database)]
         assert {"checkpoint", "structure", "ddl_journal", "tombstone", "safe_range"} <= set(here)

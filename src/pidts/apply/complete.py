@@ -115,12 +115,15 @@ class Completion:
         self.missing = np.unique(self._unresolved(prev, before=not self._table.identity) % self._size)
         return self._gathered(prev, held)
 
-    def written(self, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None) -> ChangeBatch:
+    def written(
+        self, batch: ChangeBatch, *, copying: bool = False, filtered: bool = False, seen_until: Lsn | None = None
+    ) -> ChangeBatch:
         """What is to be written of the full images; halts at a change that needs a row which the target does not have.
 
         Two kinds of rows may be missing. While the table is being `copying`, one that the copy has not reached: it will
         bring it as it is by then, unless the update moves it to where the copy has been. And where the target may have
-        seen the log up to `seen_until` already, one that is deleted later in it. These updates are left out.
+        seen the log up to `seen_until` already, one that is deleted later in it. These updates are left out, and so are
+        those of rows that the task's filters have kept away (`filtered`).
         """
         if not len(self.missing):
             return batch
@@ -133,7 +136,7 @@ class Completion:
         still = self.missing[to_mask(pc.is_in(lsns, value_set=told.filter(lacks)))[self.missing]]
         for change in still:
             seen = seen_until is not None and lsns[int(change)].as_py() <= seen_until.to_bytes()
-            if not seen and not (copying and not self._moved(int(change))):
+            if not seen and not filtered and not (copying and not self._moved(int(change))):
                 raise self._row_missing(int(change))
         return replace(batch, rows=batch.rows.filter(pc.invert(lacks))) if len(still) else batch
 

@@ -141,10 +141,6 @@ class DdlRunner:
         """Whether the target has the change that stands at this Lsn."""
         return self._attempts(lambda session: self._journal_says_done(session, lsn))
 
-    def order(self, lsn: Lsn) -> DdlOrder | None:
-        """What an operator wants to be done about it."""
-        return self._attempts(lambda session: session.halts.order(self._task, self._source, lsn))
-
     def shadows(self) -> dict[TableName, Shadow]:
         """What is remembered of online schema changes that are under way."""
         return self._attempts(lambda session: session.shadows.load(self._task, self._source))

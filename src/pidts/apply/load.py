@@ -82,7 +82,7 @@ def load_whole(
         session.begin()
         try:
             furthest = _held(session, asked, table)
-            known = session.loaded(task, source, table.name)
+            known = session.noted(task, source, table.name)
             if known.startswith(mark):
                 session.rollback()
                 return known.removeprefix(mark)
@@ -92,7 +92,7 @@ def load_whole(
                 session.rollback()
                 return None
             answer = told()
-            session.note_loaded(task, source, table.name, mark + answer)
+            session.note(task, source, table.name, mark + answer)
         except BaseException:
             session.rollback()
             raise

@@ -131,11 +131,11 @@ class TargetSession(Protocol):
     def clear(self, name: TableName) -> None:
         """Remove all rows of a table, in the open transaction."""
 
-    def loaded(self, task: str, source: str, name: TableName) -> str:
-        """What `note_loaded` was told last of this table; empty where it never was, or an earlier task was."""
+    def noted(self, task: str, source: str, name: TableName) -> str:
+        """What `note` was told last under this name; empty where it never was, or an earlier task was."""
 
-    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
-        """Remember how a table was loaded as a whole, in the open transaction."""
+    def note(self, task: str, source: str, name: TableName, text: str) -> None:
+        """Remember in the open transaction how a table was loaded as a whole; without a name, the task's rules."""
 
     def structure(self, name: TableName) -> Table | None:
         """The table as it is on the target: names, nullability and keys are exact, types are the nearest ones."""

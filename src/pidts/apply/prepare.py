@@ -84,7 +84,12 @@ def prepared(
             full = verdict.batch
         if completion is not None:
             # Not before the guard: what it sets aside needs no row.
-            full = completion.written(full, copying=table.name in copies, seen_until=rules.safe_until)
+            full = completion.written(
+                full,
+                copying=table.name in copies,
+                filtered=rules.filters.drops(batch.origin),
+                seen_until=rules.safe_until,
+            )
         whole.append(full)
     safe = _is_safe(batches, rules)
     changes = []

@@ -37,7 +37,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
-from pidts.plan import CopyState, PlanState, Way
+from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -154,12 +154,8 @@ class _Work:
             pa.default_memory_pool().release_unused()
 
     def _landed(self, changes: Iterable[ChangeBatch]) -> Mapping[TableName, CopyState]:
-        """Copies by the target's names; of several that make one table, the one that asks for the most care."""
-        copies = sorted(
-            ((batch.table.name, self._copying[batch.origin]) for batch in changes if batch.origin in self._copying),
-            key=lambda found: (found[1].way is Way.REPAIR, found[1].ahead),
-        )
-        return dict(copies)
+        """Copies by the target's names."""
+        return {batch.table.name: self._copying[batch.origin] for batch in changes if batch.origin in self._copying}
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
         for change in prepared(session, part.changes, self._rules, self._landed(part.changes)):

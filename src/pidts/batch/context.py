@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -62,18 +61,9 @@ class JobContext:
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         return sha256(repr(watched).encode()).hexdigest()[:16] if watched else ""
 
-    def merges(self, name: TableName) -> bool:
-        """Whether another table of the source lands where this one does."""
-        there = self.rules.landed_name(name)
-        return any(other != name and self.rules.landed_name(other) == there for other in self.structures)
-
     def committer(self) -> Committer:
         """A connection of its own to the target."""
-        landed = Counter(map(self.rules.landed_name, self.structures))
-        merged = frozenset(name for name, count in landed.items() if count > 1)
-        return Committer(
-            self.target, self.task, self.source.source_id, self.epoch, rules=replace(self.writing, merged=merged)
-        )
+        return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=self.writing)
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:

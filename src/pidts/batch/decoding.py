@@ -19,7 +19,7 @@ from pidts.batch.log import log_format
 from pidts.batch.pointers import Pointer
 from pidts.batch.staging import staged_rows
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, Lsn, Op, Table
+from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Table, Where
 from pidts.plan import LogSlice, Phase
 from pidts.relay import RelayReader
 
@@ -41,7 +41,7 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
         name = pointer.write.table
         table = context.structures[name]
         lands = context.rules.landed(table)
-        upstream = None if lands is table else name
+        upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
             # Keys that the source has not were read on the target.
             is_absent = pointer.write.phase is Phase.EXTRAS
@@ -66,8 +66,17 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
         else:
             stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
         for batches in stretches:
-            taken = filter(None, map(context.rules.changes, batches))
+            taken = filter(None, (_ruled(context, batch) for batch in batches))
             yield list(map(keyed, taken))
+
+
+def _ruled(context: JobContext, batch: ChangeBatch) -> ChangeBatch | None:
+    """What the rules leave of it."""
+    try:
+        return context.rules.changes(batch)
+    except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
+        where = Where(source=context.source.source_id, table=str(batch.table.name))
+        raise Halted(error.code, error.what, where=where, todo=error.todo) from None
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pidts.batch.online import online_of
 from pidts.model import LogEntry, TableName
 from pidts.plan import Work, WorkKind
-from pidts.rules import AllowList
+from pidts.rules import AllowList, EventFilter, Verdict
 from pidts.schema import (
     AddKey,
     AlterDatabase,
@@ -45,6 +45,8 @@ class Meaning:
 
     allow: AllowList
     dialect: Dialect
+    events: EventFilter = field(default_factory=EventFilter)
+    """What it says of a statement that cannot be understood; all else is judged when its turn comes."""
 
     def __call__(self, entry: LogEntry) -> Work:
         """The planner's view of an entry."""
@@ -90,6 +92,8 @@ class Meaning:
     def _of_real(self, statement: Statement) -> Work:
         match statement:
             case Ignored():
+                return _NOTHING
+            case Unknown(sql=text) if self.events(TableName("", ""), (), text) is Verdict.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
                 return Work(WorkKind.DDL) if self.allow.takes_schema(name) else _NOTHING

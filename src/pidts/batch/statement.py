@@ -5,13 +5,12 @@ What is filtered is not run, and is followed all the same: rows behind it have t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from pidts.model import Halted, Table, TableName, Where
 from pidts.rules import Rules, Verdict
-from pidts.rules.column_mapping import mapping_of
 from pidts.schema import (
     AddColumn,
     AlterDatabase,
@@ -21,13 +20,13 @@ from pidts.schema import (
     CreateTable,
     Dialect,
     DropDatabase,
-    DropTable,
     ModifyColumn,
     RenameTable,
+    RenameTo,
     Statement,
-    TruncateTable,
     retargeted,
 )
+from pidts.schema.actions import Action
 from pidts.schema.event_types import sifted
 
 _NOTHING: Mapping[TableName, Table] = MappingProxyType({})
@@ -57,54 +56,29 @@ def taken(
     return sifted(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
 
 
-def landed(statement: Statement, rules: Rules) -> Statement:
-    """The same about the target's names."""
+def landed(statement: Statement, rules: Rules) -> Statement | None:
+    """The same about the target's names; None where these are not touched."""
     match statement:
         case CreateTable(structure=structure):
             structure = rules.landed(structure)
             return replace(statement, table=structure.name, structure=structure)
         case CreateDatabase() | AlterDatabase() | DropDatabase():
             return replace(statement, name=rules.routes.schema(statement.name))
-        case AlterTable(table=table) if (mapping := mapping_of(rules.mappings, table)) is not None:
-            actions = (
-                replace(action, column=mapping.mapped_column(action.column, table))
-                if isinstance(action, AddColumn | ModifyColumn | ChangeColumn)
-                else action
-                for action in statement.actions
-            )
-            return retargeted(replace(statement, actions=tuple(actions)), rules.landed_name)
+        case RenameTable(pairs=pairs):
+            moving = tuple(pair for pair in pairs if rules.landed_name(pair[0]) != rules.landed_name(pair[1]))
+            return retargeted(replace(statement, pairs=moving), rules.landed_name) if moving else None
+        case AlterTable(table=table, actions=actions):
+            there = [_clause(action, table, rules) for action in actions if not _stays(action, table, rules)]
+            return retargeted(replace(statement, actions=tuple(there)), rules.landed_name) if there else None
         case _:
             return retargeted(statement, rules.landed_name)
 
 
-def apart(statement: Statement, merges: Callable[[TableName], bool], rules: Rules, where: Where) -> Statement | None:
-    """What of it may run where several tables of the source are one on the target; None: nothing.
-
-    Such a table neither goes nor is emptied because one of them does. What changes one of them changes all, which is
-    nothing that one can ask for.
-    """
-    match statement:
-        case DropTable(tables=tables):
-            left = tuple(name for name in tables if not merges(name))
-            return replace(statement, tables=left) if left else None
-        case TruncateTable(table=table) if merges(table):
-            return None
-        case RenameTable(pairs=pairs):
-            left_pairs = tuple(pair for pair in pairs if rules.landed_name(pair[0]) != rules.landed_name(pair[1]))
-            if any(merges(name) for pair in left_pairs for name in pair):
-                raise _of_all(statement, rules, where)
-            return replace(statement, pairs=left_pairs) if left_pairs else None
-        case AlterTable() if any(map(merges, statement.tables)):
-            raise _of_all(statement, rules, where)
-        case _:
-            return statement
+def _stays(action: Action, table: TableName, rules: Rules) -> bool:
+    return isinstance(action, RenameTo) and rules.landed_name(action.name) == rules.landed_name(table)
 
 
-def _of_all(statement: Statement, rules: Rules, where: Where) -> Halted:
-    names = dict.fromkeys(str(rules.landed_name(name)) for name in statement.tables)
-    return Halted(
-        "merged-table-changed",
-        f"a table is changed of which {', '.join(names)} has only a part of its rows: the others would change with it",
-        where=replace(where, table=str(statement.tables[0])),
-        todo="Run on the target what all of them need, then: pidts ddl skip",
-    )
+def _clause(action: Action, table: TableName, rules: Rules) -> Action:
+    if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
+        return replace(action, column=rules.mapped_column(action.column, table))
+    return action

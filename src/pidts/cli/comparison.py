@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -21,7 +21,6 @@ from pidts.source.sizes import table_sizes
 from pidts.source.structures import quoted_table, read_structure, read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
-from pidts.task.fit import lands_beside
 from pidts.verify import (
     EXACT,
     POSTGRES,
@@ -58,7 +57,7 @@ def compare_task(
     outside = outside or Outside()
     with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
         there = SourceRows(config, source, takes or (lambda _: True))
-        here = target_rows(config, target, there.merged())
+        here = target_rows(config, target)
         flight = TaskFlight(config, source, target, stop=outside.stop, say=say)
         report = compare(
             there, here, flight, normals=normals_of(config), examples=examples, memory=memory, outside=outside
@@ -88,14 +87,6 @@ class SourceRows:
         """In the order of their names."""
         found = read_structures(self._session, lambda name: self._config.allow(name) and self._takes(name))
         return list(found.values())
-
-    def merged(self) -> frozenset[TableName]:
-        """Those of the task that land where others of it do, whether they are compared or not."""
-        rules = self._config.rules
-        if not rules.routes.rules:
-            return frozenset()
-        names = read_structures(self._session, rules.allow)
-        return frozenset(name for name in names if lands_beside(name, names, rules))
 
     def structure(self, name: TableName) -> Table | None:
         """From information_schema."""
@@ -150,17 +141,8 @@ class SourceRows:
 class TargetRows:
     """The target, on one connection; tables are the source's, whose columns are compared where their rows land."""
 
-    def __init__(
-        self,
-        session: TargetSession,
-        row_sum: RowSum,
-        rules: Rules,
-        merged: Collection[TableName] = (),
-        *,
-        is_postgres: bool,
-    ) -> None:
-        self._session, self._row_sum, self._is_postgres = session, row_sum, is_postgres
-        self._rules, self._merged = rules, merged
+    def __init__(self, session: TargetSession, row_sum: RowSum, rules: Rules, *, is_postgres: bool) -> None:
+        self._session, self._row_sum, self._rules, self._is_postgres = session, row_sum, rules, is_postgres
 
     def order(self, table: Table) -> Order:
         """Text is ordered by collations, which PostgreSQL has of its own."""
@@ -172,8 +154,6 @@ class TargetRows:
 
     def misfits(self, table: Table) -> list[str] | None:
         """From the catalogue; values that a rule changes on their way cannot be compared by the servers."""
-        if table.name in self._merged:
-            return ["other tables land where it does, whose rows cannot be told from its own"]
         found = self._session.misfits(self._rules.landed(table))
         mapping = mapping_of(self._rules.mappings, table.name)
         if found is None or mapping is None:
@@ -217,7 +197,7 @@ class TargetRows:
         ]
 
 
-def target_rows(config: TaskConfig, session: TargetSession, merged: Collection[TableName] = ()) -> TargetRows:
+def target_rows(config: TaskConfig, session: TargetSession) -> TargetRows:
     """With the sums of its kind of server."""
     from functools import partial
 
@@ -226,12 +206,12 @@ def target_rows(config: TaskConfig, session: TargetSession, merged: Collection[T
         from pidts.target.postgres.checksums import row_sum as postgres_sum
 
         if isinstance(session, PostgresSession):
-            return TargetRows(session, partial(postgres_sum, session), config.rules, merged, is_postgres=True)
+            return TargetRows(session, partial(postgres_sum, session), config.rules, is_postgres=True)
     from pidts.target.mysql import MySqlSession
     from pidts.target.mysql.checksums import row_sum as mysql_sum
 
     if isinstance(session, MySqlSession):
-        return TargetRows(session, partial(mysql_sum, session), config.rules, merged, is_postgres=False)
+        return TargetRows(session, partial(mysql_sum, session), config.rules, is_postgres=False)
     raise TypeError(session)
 
 

@@ -42,8 +42,6 @@ def _show_table(console: Console, table: TableOutlook) -> None:
     route = f"{table.source}" if table.source == table.target else f"{table.source} -> {table.target}"
     key = f"key ({', '.join(table.key)})" if table.key else "no key: copied whole, rows are found by all their columns"
     console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {size}, {key}"))
-    if len(table.beside) > 1:
-        console.print(Text(f"  rows of {', '.join(map(str, table.beside))} land there together"))
     for rule in table.rules:
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))

@@ -55,8 +55,8 @@ class Way(StrEnum):
     """Nothing."""
     REPAIR = "repair"
     """Rows, of which nobody knows whether they are right."""
-    MERGE = "merge"
-    """Rows of other tables of the source, which land there, too: all of this table's wait, and none is removed."""
+    ADD = "add"
+    """Rows, some of which the source has not, or has under other keys: what is read is brought, none is removed."""
 
 
 class Phase(StrEnum):

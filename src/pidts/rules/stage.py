@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Kind, Lsn, Op, Table, TableName, Where
 from pidts.rules.allow_list import AllowList
-from pidts.rules.column_mapping import ColumnMapping, mapping_of
+from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, Verdict
 from pidts.rules.expressions import ExpressionFilter
 from pidts.rules.routes import Routes
@@ -77,6 +77,13 @@ class Rules:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
         mapping = mapping_of(self.mappings, table.name)
         return mapping is None or mapping.target_column not in table.identity
+
+    def maps_alike(self, name: TableName, other: TableName) -> bool:
+        """Whether a row of the one table has the same values on the target as if it were one of the other."""
+        mapping = mapping_of(self.mappings, name)
+        if mapping is None or mapping != mapping_of(self.mappings, other):
+            return mapping is mapping_of(self.mappings, other)
+        return mapping.expression != PARTITION_ID or mapping.base(name) == mapping.base(other)
 
     def mapped_column(self, column: Column, name: TableName) -> Column:
         """A column as the target is to have it: what a clause of an ALTER says of it."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import forget, staged_chunk
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Halt, Halted, Lsn, Transient, Where, parse_gtid_set
+from pidts.model import Checkpoint, Halt, Halted, Lsn, TableName, Transient, Where, parse_gtid_set
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
@@ -129,6 +129,11 @@ class TaskStream:
             return False
         log = partial(relay.entries, joined=True)
         return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted) is None
+
+    @property
+    def tables(self) -> Collection[TableName]:
+        """Those that the task knows by now."""
+        return self._context.structures.keys()
 
     def start(self) -> None:
         """Begin the query."""

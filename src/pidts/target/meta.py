@@ -63,7 +63,7 @@ class MetaStore:
         claimed, rewrite = claimed_rows(self.checkpoints(task, source, lock="FOR UPDATE"), task, source, workers, start)
         if claimed[0].epoch == 1:
             # What an earlier task of this name did is not what this one will do at the same place of the log.
-            for table in ("ddl_journal", "ddl_order", "halt", "loaded"):
+            for table in ("ddl_journal", "ddl_order", "halt", "note"):
                 self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
         if rewrite:
             self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))
@@ -79,24 +79,24 @@ class MetaStore:
             )
         return claimed
 
-    def loaded(self, task: str, source: str, name: TableName) -> str:
-        """How a table was loaded as a whole, last."""
+    def noted(self, task: str, source: str, name: TableName) -> str:
+        """What was noted last."""
         rows, _ = self._run(
-            "SELECT told FROM pidts_meta.loaded "
+            "SELECT told FROM pidts_meta.note "
             "WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
             (task, source, name.schema, name.name),
         )
         return str(rows[0][0]) if rows else ""
 
-    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+    def note(self, task: str, source: str, name: TableName, text: str) -> None:
         """One row a table."""
         place = (task, source, name.schema, name.name)
         self._run(
-            "DELETE FROM pidts_meta.loaded WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
+            "DELETE FROM pidts_meta.note WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
             place,
         )
         self._run(
-            "INSERT INTO pidts_meta.loaded (task, source, table_schema, table_name, told) VALUES (%s, %s, %s, %s, %s)",
+            "INSERT INTO pidts_meta.note (task, source, table_schema, table_name, told) VALUES (%s, %s, %s, %s, %s)",
             (*place, text),
         )
 

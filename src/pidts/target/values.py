@@ -191,14 +191,14 @@ class ValuesSession:
         self._demand_open()
         self._opened(name).clear()
 
-    def loaded(self, task: str, source: str, name: TableName) -> str:
+    def noted(self, task: str, source: str, name: TableName) -> str:
         """Committed."""
-        return self._store.loaded.get((task, source, name), "")
+        return self._store.notes.get((task, source, name), "")
 
-    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+    def note(self, task: str, source: str, name: TableName, text: str) -> None:
         """Visible at COMMIT."""
         self._demand_open()
-        self._later.append(lambda: self._store.loaded.update({(task, source, name): text}))
+        self._later.append(lambda: self._store.notes.update({(task, source, name): text}))
 
     def structure(self, name: TableName) -> Table | None:
         """As it was created."""

@@ -27,7 +27,7 @@ class Store:
     journals: dict[tuple[str, str, Lsn], DdlJournal] = field(default_factory=dict)
     tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
     safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
-    loaded: dict[tuple[str, str, TableName], str] = field(default_factory=dict)
+    notes: dict[tuple[str, str, TableName], str] = field(default_factory=dict)
     halts: HaltStore = field(default_factory=HaltStore)
     shadows: ShadowStore = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)

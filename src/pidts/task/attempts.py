@@ -138,7 +138,7 @@ class Attempts:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             begun = self._begin(source, target, mark)
             self._told(begun)
-            self._halting.begins(target, begun.structures, config.rules)
+            self._halting.begins(target, config.rules)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 _, state, _ = Workers.claimed(begun.checkpoints)
                 slowest = self._applied = state.needs
@@ -183,7 +183,7 @@ class Attempts:
                         copy_rate=config.copy_rate,
                     ),
                     checkpoints=begun.checkpoints,
-                    meaning=Meaning(config.allow, begun.dialect),
+                    meaning=Meaning(config.allow, begun.dialect, config.rules.events),
                     limits=Limits(
                         row_events=config.batch_rows,
                         bytes=config.batch_bytes,

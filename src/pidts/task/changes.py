@@ -7,14 +7,12 @@ under way; it is said, and nothing of it happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pidts.model import Table
-from pidts.rules import Landing, Rules
-from pidts.rules.column_mapping import mapping_of
+from pidts.rules import Rules
 from pidts.task.config import TaskConfig
 
 _SAFE: Mapping[str, str] = {
@@ -90,27 +88,6 @@ def _with_tools(rules: Rules, other: Rules) -> Rules:
 
 def _parts(before: Rules, after: Rules) -> list[str]:
     return [key for part, key in _RULES.items() if getattr(before, part) != getattr(after, part)]
-
-
-def moved(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
-    """Why rows of these tables, which are on the target, are not where and what new rules say; empty where they are.
-
-    The counterexample: with another route, new changes of a table would go to another table of the target, and those
-    of rows that were copied before would find nothing there.
-    """
-    for table in tables:
-        old, new = before.routes.landing(table.name), after.routes.landing(table.name)
-        if (old.name, old.extracted) != (new.name, new.extracted):
-            was, becomes = _landing(old), _landing(new)
-            return f"{table.name} has rows on the target by another route: {was}, and would have to land in {becomes}"
-        if mapping_of(before.mappings, table.name) != mapping_of(after.mappings, table.name):
-            return f"{table.name} has rows on the target with values of another column mapping"
-    return ""
-
-
-def _landing(landing: Landing) -> str:
-    extracted = ", ".join(f"{column} = {value!r}" for column, value in landing.extracted)
-    return f"{landing.name} with {extracted}" if extracted else str(landing.name)
 
 
 class FileWatch:

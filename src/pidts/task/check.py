@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
 from pidts.model import PidtsError, Position, Table, TableName
-from pidts.rules import Rules
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding, demand
 from pidts.source.prechecks import check_source
@@ -19,7 +18,7 @@ from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, is_meant
-from pidts.task.fit import Fit, fit_of, lands_beside
+from pidts.task.fit import Fit, fit_of
 from pidts.task.online import online_findings
 from pidts.task.privileges import source_findings, target_findings
 
@@ -66,7 +65,6 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
             # A table that came while the task ran is not copied, and may be without a key.
             copies = config.mode != "incremental" and not resumed
             findings += check_source(session, source, tables.values(), start, copies=copies)
-            findings += _counted_alike(config.rules, tables.values())
             findings += source_findings(config, session, tables.values())
             findings += online_findings(config, session)
             if config.version_column:
@@ -75,28 +73,6 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
             return findings
     except PidtsError as error:
         return [_unreachable("source", error)]
-
-
-def _counted_alike(rules: Rules, tables: Iterable[Table]) -> list[Finding]:
-    """Tables that become one and number their rows each for itself: rows with equal numbers would be one row."""
-    counting: dict[TableName, list[TableName]] = {}
-    for table in tables:
-        if any(table.column(name).auto_increment for name in table.identity) and rules.keeps_keys(table):
-            counting.setdefault(rules.landed_name(table.name), []).append(table.name)
-    fix = (
-        "Make the numbers differ (column-mappings: partition id), or pass this check over with "
-        "ignore-checking-items: [auto_increment_ID] where they never meet"
-    )
-    return [
-        Finding(
-            "auto_increment_ID",
-            ok=False,
-            message=f"{', '.join(map(str, sources))} number their rows each for itself, and all land in {there}",
-            fix=fix,
-        )
-        for there, sources in sorted(counting.items())
-        if len(sources) > 1
-    ]
 
 
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
@@ -152,7 +128,6 @@ def _fit(
     """All tables before the first start; later those that would join, since the source may be ahead of the others."""
     copies = config.mode != "incremental"
     new = list(tables.values())
-    known: Mapping[TableName, Table] = {}
     if resumed:
         known = target.load_structures(config.name, config.source.source_id)
         new = [table for table in new if copies and table.name not in known]
@@ -164,9 +139,8 @@ def _fit(
                 table,
                 config.rules,
                 copies=copies,
-                may_have_rows=(resumed and is_meant(resync, table.name))
-                or lands_beside(table.name, known, config.rules),
-                beside=tables.values(),
+                may_have_rows=resumed and is_meant(resync, table.name),
+                beside=tables,
             )
         except PidtsError as error:
             fit = Fit(table.name, table, problem=error.what, fix=error.todo)

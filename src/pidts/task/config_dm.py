@@ -16,10 +16,7 @@ _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their key
 _GONE = "no effect: it has none in DM either"
 _OFF: object = False
 _ON: object = True
-_ONE = (
-    "schema changes of tables that are one on the target do not wait for each other; without it their rows are merged, "
-    "and a schema change of one of them halts it"
-)
+_ONE = "several tables of a source cannot become one on the target yet"
 
 
 def _note(text: str, *as_is: object) -> OtherKey:

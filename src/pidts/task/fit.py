@@ -20,7 +20,7 @@ _CHANGE = "Change or drop the table on the target, or leave it out by block-allo
 _CREATE = "Create it, or use task-mode: all"
 _VERSIONED = "it is system-versioned on the source: the log tells old versions of its rows as new rows"
 _LEAVE_OUT = "Leave the table out by block-allow-list"
-_ALIKE = "Make the tables alike on the source, or write routes that keep them apart"
+_APART = "Leave all but one of them out by block-allow-list, or write routes that keep them apart"
 _EMPTY = "Empty the table (TRUNCATE), or follow changes only with task-mode: incremental"
 
 
@@ -50,23 +50,23 @@ def fit_of(
     *,
     copies: bool,
     may_have_rows: bool = False,
-    beside: Iterable[Table] = (),
+    beside: Iterable[TableName] = (),
 ) -> Fit:
     """`copies`: existing rows are going to be copied; with `may_have_rows` those that are there are put right.
 
     Without that they are refused: a row that the source does not have would stay for ever, and may hold a unique value
-    that another needs. `beside` are the task's tables, of which others may land in the same table.
+    that another needs. `beside` are the task's tables, of which no other may land in the same table.
     """
     try:
         rules.check(table)
     except PidtsError as error:
         return Fit(table.name, table, problem=error.what, fix=error.todo)
     landed = rules.landed(table)
-    others = [other for other in beside if other.name != table.name and rules.landed_name(other.name) == landed.name]
-    fit = Fit(table.name, landed, Way.MERGE if others else Way.NEW)
-    unlike = _unlike(landed, [rules.landed(other) for other in others])
-    if unlike:
-        return replace(fit, problem=unlike, fix=_ALIKE)
+    fit = Fit(table.name, landed)
+    others = [other for other in beside if other != table.name and rules.landed_name(other) == landed.name]
+    if others:
+        what = f"{', '.join(map(str, others))} would land there, too, and tables cannot be merged yet"
+        return replace(fit, problem=what, fix=_APART)
     misfits = target.misfits(landed)
     if misfits:
         return replace(fit, problem="; ".join(misfits), fix=_CHANGE)
@@ -78,7 +78,7 @@ def fit_of(
         if may_have_rows:
             # What a filter has kept on the target is not looked for on the source, nor what has another key there.
             is_alike = rules.keeps_keys(table) and not rules.drops(table.name)
-            return replace(fit, way=Way.REPAIR if is_alike and not others else Way.MERGE)
+            return replace(fit, way=Way.REPAIR if is_alike else Way.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
     return fit
 
@@ -90,31 +90,15 @@ def fits_of(
     *,
     copies: bool,
     may_have_rows: Callable[[TableName], bool] = lambda _: False,
-    beside: Iterable[Table] = (),
+    beside: Iterable[TableName] = (),
 ) -> list[Fit]:
     """Each of these tables, which stand beside one another, too."""
     tables = list(tables)
-    there = [*beside, *tables]
+    there = {*beside, *(table.name for table in tables)}
     return [
         fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows(table.name), beside=there)
         for table in tables
     ]
-
-
-def lands_beside(name: TableName, tables: Iterable[TableName], rules: Rules) -> bool:
-    """Whether one of these lands in the same table of the target."""
-    there = rules.landed_name(name)
-    return any(other != name and rules.landed_name(other) == there for other in tables)
-
-
-def _unlike(table: Table, others: Iterable[Table]) -> str:
-    """Why these tables cannot be one; empty where they can."""
-    for other in others:
-        if not table.identity:
-            return "it lands where others do, and has no key by which their rows are told apart"
-        if other.arrow != table.arrow or other.identity != table.identity:
-            return "it lands where others do, and has other columns, types or another key than they"
-    return ""
 
 
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
@@ -128,11 +112,9 @@ def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
 
 def create_missing(target: TargetSession, fits: Iterable[Fit], *, before_copy: bool) -> None:
     """Those that are not there; `before_copy` leaves to the end of the copy what is better made then."""
-    made: set[TableName] = set()
     for fit in fits:
-        if not fit.missing or fit.landed.name in made:
+        if not fit.missing:
             continue
-        made.add(fit.landed.name)
         rendered = target.create_statements(fit.landed, before_copy=before_copy)
         for note in rendered.notes:
             _log.info("note on a created table", table=str(fit), note=note)

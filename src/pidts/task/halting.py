@@ -14,7 +14,6 @@ Schema changes halt in their own lane, see `pidts.batch.ddl_lane`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 import structlog
 
@@ -38,8 +37,7 @@ class Halting:
     def __init__(self, task: str, source: str) -> None:
         self._task, self._source = task, source
         self._halted: dict[TableName, Halt] = {}
-        self._names: dict[str, set[TableName]] = {}
-        """By the names that an error may give them: the source's, and that of the target's table where they land."""
+        self._rules = Rules()
         self._stream: TaskStream | None = None
         self._looked, self._rested = 0.0, False
 
@@ -48,13 +46,10 @@ class Halting:
         """Tables of which rows were refused."""
         return tuple(dict.fromkeys(self._halted.values()))
 
-    def begins(self, target: TargetSession, names: Iterable[TableName], rules: Rules) -> None:
+    def begins(self, target: TargetSession, rules: Rules) -> None:
         """Another attempt, which has claimed the task; what halted in an earlier one may do so again."""
         self._stream = None
-        self._names = {}
-        for name in names:
-            for said in (name, rules.landed_name(name)):
-                self._names.setdefault(str(said), set()).add(name)
+        self._rules = rules
         target.halts.resolve(self._task, self._source)
         for halt in self.rows:
             target.halts.tell(self._task, self._source, halt)
@@ -70,12 +65,15 @@ class Halting:
     def takes(self, error: Halted) -> bool:
         """Whether the next attempt can go on, but for the table that this names."""
         stream = self._stream
-        names = tuple(sorted(self._names.get(error.where.table, set()) - self._halted.keys()))
-        if stream is None or not names or not stream.rows_failed:
+        if stream is None or not stream.rows_failed:
+            return False
+        # An error says the source's name, or that of the target's table where it lands.
+        meant = {name for name in stream.tables if error.where.table in {str(name), str(self._rules.landed_name(name))}}
+        names = tuple(sorted(meant - self._halted.keys()))
+        if not names:
             return False
         if isinstance(error, DecodeError | Discontinuity) or error.code in _WHOLE_TASK:
             return False
-        # Where several tables land in one, nobody can tell whose row it was.
         halt = Halt.of(error, names, min(map(stream.state.at, names)), position=error.where.position)
         self._halted |= dict.fromkeys(names, halt)
         _log.error("rows are refused, their table waits for an operator", halt=str(halt), todo=halt.todo)

@@ -48,7 +48,7 @@ from pidts.schema.concerns import understood
 from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, copy_states, is_meant
-from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable, lands_beside
+from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable
 from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
@@ -164,10 +164,8 @@ class Membership:
             tables.values(),
             self._config.rules,
             copies=True,
-            may_have_rows=lambda name: (
-                name in known or self._is_meant(name) or lands_beside(name, known, self._config.rules)
-            ),
-            beside=known.values(),
+            may_have_rows=lambda name: name in known or self._is_meant(name),
+            beside=known,
         )
         demand_fit(followable(self._source, fits))
         create_missing(self._target, fits, before_copy=True)
@@ -213,19 +211,18 @@ class Membership:
     def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
         meant = {name: table for name, table in known.items() if self._is_meant(name)}
         rules = self._config.rules
-        fits = fits_of(
-            self._target, meant.values(), rules, copies=True, may_have_rows=lambda _: True, beside=known.values()
-        )
+        fits = fits_of(self._target, meant.values(), rules, copies=True, may_have_rows=lambda _: True, beside=known)
         demand_fit(fits)
         create_missing(self._target, fits, before_copy=True)
         change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
         self.notes += [f"{name} is copied once more" for name in sorted(meant)]
-        self._tell_merged(fits)
+        self._tell_added(fits)
 
-    def _tell_merged(self, fits: Iterable[Fit]) -> None:
-        merged = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.MERGE})
-        if merged:
-            self.notes.append(f"rows that no table of the source has are not removed from {', '.join(merged)}")
+    def _tell_added(self, fits: Iterable[Fit]) -> None:
+        added = sorted(str(fit.landed.name) for fit in fits if fit.way is Way.ADD)
+        if added:
+            rules = "since filters may have kept them, or a mapping has changed their keys"
+            self.notes.append(f"rows that the source has not are not removed from {', '.join(added)}, {rules}")
 
     def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: Loss) -> tuple[Checkpoint, ...]:
         config, replicator = self._config, self._reader.replicator
@@ -247,7 +244,7 @@ class Membership:
         left = sorted(name for name in known if name not in read.structures)
         self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
         self.notes.append(f"{loss.reason}; {len(fits)} tables are copied once more, from {read.position} on")
-        self._tell_merged(fits)
+        self._tell_added(fits)
         copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
         text = PlanState(read.lsn, copy).copy_json()
 
@@ -260,10 +257,12 @@ class Membership:
         return begun
 
     def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
-        shadows = None
-        if change.shadows:
+        online, shadows = online_of(self._config.allow), None
+        if self.joined:
+            # Of a table that joins anew, what was remembered is of a time that is passed over.
             known = self._target.shadows.load(self._config.name, self._config.source.source_id)
-            shadows = {**change.shadows, **known}
+            kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
+            shadows = {**kept, **change.shadows}
         return self._write(
             claimed, change.structures, lsn, lambda row: _changed(row, change.copy, change.moved), shadows
         )

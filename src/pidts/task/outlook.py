@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -55,8 +55,6 @@ class TableOutlook:
 
     source: TableName
     target: TableName
-    beside: tuple[TableName, ...]
-    """All tables of the source that land there; none where it is not clear where this one does."""
     rules: tuple[RuleOutlook, ...]
     way: Way
     key: tuple[str, ...]
@@ -78,7 +76,6 @@ class TableOutlook:
         return {
             "source": str(self.source),
             "target": str(self.target),
-            "beside": list(map(str, self.beside)),
             "rules": [asdict(rule) for rule in self.rules],
             "way": self.way.value,
             "key": self.key,
@@ -104,13 +101,12 @@ def outlook(config: TaskConfig) -> list[TableOutlook]:
 class _Look:
     """At one table after the other."""
 
-    def __init__(self, config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table]) -> None:
+    def __init__(self, config: TaskConfig, target: TargetSession, tables: Iterable[TableName]) -> None:
         self._config, self._target = config, target
         self._lands: dict[TableName, TableName] = {}
         for name in tables:
             with suppress(ConfigError):  # told where the table itself is looked at
                 self._lands[name] = config.rules.landed_name(name)
-        self._tables = [tables[name] for name in self._lands]
 
     def of(self, table: Table, size: Size | None) -> TableOutlook:
         """What becomes of it."""
@@ -125,7 +121,7 @@ class _Look:
                 self._config.rules,
                 copies=self._config.mode != "incremental",
                 may_have_rows=True,
-                beside=self._tables,
+                beside=self._lands,
             )
             columns = self._columns(table, fit.landed)
             if fit.missing:
@@ -135,7 +131,6 @@ class _Look:
         return TableOutlook(
             source=name,
             target=self._lands.get(name, name),
-            beside=self._beside(name),
             rules=self._rules_of(name),
             way=Way.REFUSED if fit.problem else Way.CREATE if fit.missing else Way.USE,
             key=table.identity,
@@ -146,10 +141,6 @@ class _Look:
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
         )
-
-    def _beside(self, name: TableName) -> tuple[TableName, ...]:
-        there = self._lands.get(name)
-        return tuple(sorted(other for other, lands in self._lands.items() if lands == there)) if there else ()
 
     def _columns(self, table: Table, landed: Table) -> tuple[ColumnOutlook, ...]:
         before = {column.name: type_text(column.type) for column in table.columns}

@@ -22,6 +22,7 @@ from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.schema import Dialect
 from pidts.source import Session, clock_is_utc, position, schema_charsets, source_dialect
+from pidts.task import landings
 from pidts.task.config import TaskConfig
 from pidts.task.copying import copy_states
 from pidts.task.fit import create_missing, demand_fit, fits_of
@@ -60,6 +61,7 @@ def begin(
     reader = Reader(config, source, replicator, stop)
     membership = Membership(config, source, target, reader, wanted)
     if stored:
+        landings.demand_unmoved(config, target)
         membership.check(stored)
         if not membership.is_new_beginning:
             # Only an empty relay begins there: the machine that held the old one may be gone.
@@ -70,6 +72,7 @@ def begin(
         first = _first_start(config, source, target, reader)
     claimed = target.claim(config.name, config.source.source_id, config.workers, first)
     checkpoints = membership.settle(tuple(claimed)) if stored else tuple(claimed)
+    landings.remember(config, target)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
     structures = target.load_structures(config.name, config.source.source_id)
     safe_until = target.safe_until(config.name, config.source.source_id)

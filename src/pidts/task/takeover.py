@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from functools import partial
 
 import structlog
 
 from pidts.model import PidtsError, Transient
 from pidts.source import connect, read_structures
-from pidts.task.changes import Difference, FileWatch, difference, moved
+from pidts.task.changes import Difference, FileWatch, difference
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig, load_task
-from pidts.task.fit import fits_of, followable, lands_beside
+from pidts.task.fit import fits_of, followable
+from pidts.task.landings import moved
 from pidts.task.tracker import Tracker
 
 _log = structlog.get_logger(__name__)
@@ -77,11 +77,8 @@ def _refusal(running: TaskConfig, found: Difference) -> str:
             return f"{refused}. Only a new task, or one that copies it again, can do that"
         for table in kept:
             config.rules.check(table)
-        joins_others = partial(lands_beside, tables=known, rules=config.rules)
         new = [table for name, table in tables.items() if name not in known and not running.allow(name)]
         if new and config.mode == "incremental":
             return f"{new[0].name} cannot join, since task-mode incremental copies no rows"
-        fits = followable(
-            source, fits_of(target, new, config.rules, copies=True, beside=kept, may_have_rows=joins_others)
-        )
+        fits = followable(source, fits_of(target, new, config.rules, copies=True, beside=known))
     return "; ".join(f"{fit}: {fit.problem}. {fit.fix}" for fit in fits if fit.problem)

@@ -154,7 +154,7 @@ def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
 
     with pytest.raises(Halted, match="the source is gone"):
         load_whole(session, asked(task), structure, batches(), lambda: "first")
-    assert session.loaded(task, "s", structure.name) == ""
+    assert session.noted(task, "s", structure.name) == ""
     assert whole(session, task, structure, chunk(structure, 0, 9), told="second") == "second"
 
 

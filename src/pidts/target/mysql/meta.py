@@ -23,7 +23,7 @@ STATEMENTS = (
   task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, statement {_TEXT}, rendered {_TEXT}, step int NOT NULL,
   before_change {_TEXT}, state varchar(20) {_CODE}, epoch bigint NOT NULL, updated_at {_CLOCK},
   PRIMARY KEY (task, source, lsn)) ENGINE=InnoDB COMMENT='Schema changes begun and done on this target'""",
-    f"""CREATE TABLE IF NOT EXISTS pidts_meta.loaded (
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.note (
   task {_NAME}, source {_NAME}, table_schema varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   table_name varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, told {_TEXT},
   PRIMARY KEY (task, source, table_schema, table_name)) ENGINE=InnoDB

@@ -184,13 +184,13 @@ class MySqlSession:
         self._demand_open()
         self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 
-    def loaded(self, task: str, source: str, name: TableName) -> str:
+    def noted(self, task: str, source: str, name: TableName) -> str:
         """From `pidts_meta`."""
-        return self._meta.loaded(task, source, name)
+        return self._meta.noted(task, source, name)
 
-    def note_loaded(self, task: str, source: str, name: TableName, text: str) -> None:
+    def note(self, task: str, source: str, name: TableName, text: str) -> None:
         """In the open transaction."""
-        self._meta.note_loaded(task, source, name, text)
+        self._meta.note(task, source, name, text)
 
     def structure(self, name: TableName) -> Table | None:
         """From information_schema."""

@@ -52,10 +52,10 @@ STATEMENTS = (
   rendered text NOT NULL, step integer NOT NULL, before_change text NOT NULL, state varchar(20) NOT NULL,
   epoch bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
     "COMMENT ON TABLE pidts_meta.ddl_journal IS 'Schema changes begun and done on this target'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.loaded (
+    """CREATE TABLE IF NOT EXISTS pidts_meta.note (
   task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
   table_name varchar(190) NOT NULL, told text NOT NULL, PRIMARY KEY (task, source, table_schema, table_name))""",
-    "COMMENT ON TABLE pidts_meta.loaded IS 'Tables without a key, each with the last loading of all its rows'",
+    "COMMENT ON TABLE pidts_meta.note IS 'How tables without a key were loaded; without a name, by which rules'",
     """CREATE TABLE IF NOT EXISTS pidts_meta.halt (
   task varchar(190) NOT NULL, source varchar(190) NOT NULL, place varchar(190) NOT NULL, about text NOT NULL,
   updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, place))""",

@@ -1,0 +1,190 @@
+"""What a DDL of the log does to the record of the source's structures, and what it has the target do.
+
+Four things stand between the two: a statement may belong to an online schema change (`online`), an operator may have
+said what is to be done (`ordered`), the task's filters may leave out parts of it, and the target has other names
+(`statement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pidts.apply import SchemaChange
+from pidts.batch.context import JobContext
+from pidts.batch.meaning import Meaning
+from pidts.batch.online import followed, made_of, online_of
+from pidts.batch.ordered import overrides, unfollowed
+from pidts.batch.statement import landed, taken
+from pidts.binlog import Query
+from pidts.model import ConfigError, DdlOrder, Halted, Kind, LogEntry, Shadow, Spoken, Table, TableName, Where
+from pidts.plan import WorkKind
+from pidts.rules import AllowList, Rules
+from pidts.schema import AddColumn, AlterTable, Dialect, Statement, StatementDml, Unknown, classify
+from pidts.schema.online_swap import untranslated
+from pidts.source import is_utc
+
+Shadows = Callable[[], Mapping[TableName, Shadow]]
+"""What the target remembers of online schema changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A change to make, if only on record."""
+
+    change: SchemaChange
+    statement: Statement | None = None
+    """As the task follows it; None where it is only remembered, or nobody understands it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A statement of the log, and what it is understood by."""
+
+    context: JobContext
+    allow: AllowList
+    entry: LogEntry
+    query: Query
+    where: Where
+    is_ours: Callable[[TableName], bool]
+    order: DdlOrder | None = None
+
+    def found(self, shadows: Shadows) -> Found | None:
+        """None: it is nothing to the task."""
+        try:
+            return self._found(shadows)
+        except ConfigError as error:  # the log has brought a name or a type to which a rule cannot be applied
+            where = replace(self.where, table=error.where.table or ", ".join(map(str, self._statement.tables)))
+            raise Halted(error.code, error.what, where=where, todo=error.todo) from None
+
+    def _found(self, shadows: Shadows) -> Found | None:
+        statement, order = self._statement, self.order
+        if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
+            return Found(self._as_ordered(order))
+        online = online_of(self.allow)
+        if isinstance(statement, Unknown) and self._taken(statement, self.query.sql) is None:
+            return None
+        if online.parted(statement).rest is not None:
+            _demand_understood(statement, self.query.sql, self.where)
+        # The planner could not tell without the modes that the statement ran under.
+        work = Meaning(self.allow, self._dialect).of_statement(statement)
+        if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(self.is_ours, work.tables))):
+            return None
+        remembered = shadows() if online.is_on else {}
+        spoken = Spoken(self.query.sql, self.query.schema, self.query.sql_mode)
+        try:
+            heard = followed(self.context, self.allow, statement, spoken, remembered, self.is_ours)
+        except Halted:
+            if order is None or not overrides(order):
+                raise
+            known, forgotten = untranslated(online, statement, remembered)
+            change = self._as_ordered(order)
+            return Found(replace(change, structures={**change.structures, **known}, shadows=forgotten))
+        self._demand_places(heard.structures)
+        runs = heard.statement
+        if not overrides(order):
+            self._demand_same_rows(work.renamed)
+        if runs is not None and not overrides(order):
+            runs = self._taken(runs, heard.text)
+        return Found(self._change(heard.statement, runs, heard.structures, heard.shadows), heard.statement)
+
+    def _demand_places(self, structures: Mapping[TableName, Table | None]) -> None:
+        """A table that comes lands where no other table does."""
+        landed_name, known = self.context.rules.landed_name, self.context.structures
+        kept = {name for name in known if structures.get(name, known[name]) is not None}
+        for name in (name for name, table in structures.items() if table is not None and name not in known):
+            others = sorted(str(other) for other in kept if landed_name(other) == landed_name(name))
+            if others:
+                raise Halted(
+                    "merge-not-supported",
+                    f"the table would come to land in {landed_name(name)}, where {', '.join(others)} does",
+                    where=replace(self.where, table=str(name)),
+                    todo="Leave it out by block-allow-list, or write a route for it, then run again",
+                )
+
+    def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
+        """Rows that are on the target are what they would be by the table's new name."""
+        for old, new in renamed:
+            if old in self.context.structures and not self.context.rules.maps_alike(old, new):
+                raise Halted(
+                    "rename-moves-rows",
+                    f"{old} was renamed to {new}, and by that name its rows would have other mapped values",
+                    where=replace(self.where, table=str(old)),
+                    todo="Have the target's rows mapped anew and say pidts ddl skip",
+                )
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self.context.dialect.under(self.query.sql_mode)
+
+    @property
+    def _statement(self) -> Statement:
+        return classify(self.query.sql, self.query.schema, dialect=self._dialect)
+
+    def _taken(self, statement: Statement, text: str) -> Statement | None:
+        context = self.context
+        return taken(statement, text, context.rules, self.where, self._dialect, context.structures)
+
+    def _as_ordered(self, order: DdlOrder) -> SchemaChange:
+        return unfollowed(self.context, order, self.query.sql, self.query.schema, self._dialect, self.is_ours)
+
+    def _change(
+        self,
+        statement: Statement | None,
+        runs: Statement | None,
+        structures: Mapping[TableName, Table | None],
+        shadows: Mapping[TableName, Shadow | None],
+    ) -> SchemaChange:
+        """`structures` is what all of it leaves on the source; the target gets what `runs` does."""
+        context, rules = self.context, self.context.rules
+        there: Mapping[TableName, Table | None] = {}
+        if runs is not None:
+            there = structures if runs is statement else made_of(context, runs, self._dialect, self.is_ours)
+        return SchemaChange(
+            statement=None if runs is None else landed(runs, rules),
+            text=self.query.sql,
+            before=_landed({name: context.structures.get(name) for name in there}, rules),
+            after=_landed(there, rules),
+            structures=structures,
+            shadows=shadows,
+            order=self.order,
+            executed_at=0 if statement is None or self._needs_zone(statement) else self.entry.transaction.timestamp,
+        )
+
+    def _needs_zone(self, statement: Statement) -> bool:
+        """Whether existing rows get the wall clock of a session whose zone is not known: a new DATETIME that is now."""
+        zone = self.query.time_zone
+        if is_utc(zone) if zone not in ("", "SYSTEM") else self.context.clock_is_utc:
+            return False
+        return isinstance(statement, AlterTable) and any(
+            isinstance(action, AddColumn)
+            and action.column.type.kind is Kind.DATETIME
+            and (action.column.default or "").lower().startswith("current_timestamp")
+            for action in statement.actions
+        )
+
+
+def _landed(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
+    """By the target's names, of which a table may keep its own when it gets another."""
+    found: dict[TableName, Table | None] = {rules.landed_name(name): None for name in tables}
+    return found | {
+        rules.landed_name(table.name): rules.landed(table) for table in tables.values() if table is not None
+    }
+
+
+def _demand_understood(statement: Statement, text: str, where: Where) -> None:
+    where = replace(where, table=", ".join(map(str, statement.tables)))
+    if isinstance(statement, Unknown):
+        raise Halted(
+            "ddl-not-understood",
+            f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
+            where=where,
+            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace), then run again",
+        )
+    if isinstance(statement, StatementDml):
+        raise Halted(
+            "statement-format",
+            f"rows were changed by a statement in the log instead of row events: {text[:200]}",
+            where=where,
+            todo="SET GLOBAL binlog_format = 'ROW' on the source, reconnect its clients, and copy the table again",
+        )

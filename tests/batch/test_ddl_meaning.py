@@ -1,0 +1,144 @@
+"""What a statement of the log has the target do, where rules stand between: by the target's names, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pidts.batch.context import JobContext
+from pidts.batch.ddl_meaning import Found, Told
+from pidts.binlog import Query
+from pidts.model import (
+    Column,
+    ColumnType,
+    DdlOrder,
+    Extent,
+    Halted,
+    Key,
+    Kind,
+    LogEntry,
+    Lsn,
+    OrderKind,
+    Table,
+    TableName,
+    Transaction,
+    Where,
+)
+from pidts.rules import ColumnMapping, EventFilter, FilterRule, RouteRule, Routes, Rules
+from pidts.schema import AlterTable, Dialect, RenameTable
+from pidts.source import SourceConfig
+from pidts.target.values import ValuesTarget
+
+AT = Lsn(0, 1, 100)
+
+
+def table(name: str) -> Table:
+    column = Column("id", ColumnType(Kind.INT), nullable=False)
+    return Table(TableName("shop", name), (column,), (Key("PRIMARY", ("id",), unique=True, primary=True),))
+
+
+def found(sql: str, rules: Rules, *names: str, order: DdlOrder | None = None) -> Found | None:
+    structures = {one.name: one for one in map(table, names)}
+    context = JobContext(
+        task="t",
+        source=SourceConfig("127.0.0.1", 1, source_id="s"),
+        relay=Path(),
+        staging=Path(),
+        target=ValuesTarget("never asked"),
+        workers=1,
+        epoch=1,
+        change_no=0,
+        structures=structures,
+        dialect=Dialect(),
+        clock_is_utc=True,
+        charsets={},
+        rules=rules,
+    )
+    transaction = Transaction(lsn=AT, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema="shop")
+    told = Told(
+        context=context,
+        allow=rules.allow,
+        entry=LogEntry(transaction, Extent(1, 4, 96)),
+        query=Query("shop", sql),
+        where=Where(source="s", position=str(AT)),
+        is_ours=rules.allow,
+        order=order,
+    )
+    return told.found(dict)
+
+
+ONE = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
+"""Every table of the pattern lands in one."""
+LANDED = TableName("all", "t")
+
+
+def test_the_target_is_told_by_its_own_names() -> None:
+    what = found("ALTER TABLE t_1 ADD c INT", ONE, "t_1")
+    assert what is not None
+    assert isinstance(what.change.statement, AlterTable)
+    assert what.change.statement.table == LANDED
+    after = what.change.after[LANDED]
+    assert after is not None
+    assert [column.name for column in after.columns] == ["id", "c"]
+    assert set(what.change.structures) == {TableName("shop", "t_1")}
+
+
+def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
+    what = found("RENAME TABLE t_1 TO t_2", ONE, "t_1")
+    assert what is not None
+    assert what.change.statement is None
+    both = found("ALTER TABLE t_1 ADD c INT, RENAME TO t_2", ONE, "t_1")
+    assert both is not None
+    assert isinstance(both.change.statement, AlterTable)
+    assert len(both.change.statement.actions) == 1, "the rest of the statement runs"
+    before, after = both.change.before[LANDED], both.change.after[LANDED]
+    assert before is not None
+    assert after is not None
+    assert (len(before.columns), len(after.columns)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "sql", ["CREATE TABLE t_2 (id INT PRIMARY KEY)", "CREATE TABLE t_2 LIKE t_1", "RENAME TABLE a TO t_2"]
+)
+@pytest.mark.parametrize("kind", [None, OrderKind.SKIP])
+def test_no_table_comes_to_land_where_another_does(sql: str, kind: OrderKind | None) -> None:
+    order = kind and DdlOrder(lsn=AT, kind=kind)
+    with pytest.raises(Halted) as raised:
+        found(sql, ONE, "t_1", "a", order=order)
+    assert (raised.value.code, raised.value.where.table) == ("merge-not-supported", "shop.t_2")
+
+
+def test_a_rename_does_not_give_rows_other_values() -> None:
+    rules = Rules(mappings=(ColumnMapping("shop", "t_*", "id", "partition id", ("", "", "t", "_")),))
+    with pytest.raises(Halted) as raised:
+        found("RENAME TABLE t_1 TO t_2", rules, "t_1")
+    assert raised.value.code == "rename-moves-rows"
+    skipped = found("RENAME TABLE t_1 TO t_2", rules, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP))
+    assert skipped is not None
+    assert isinstance(skipped.change.statement, RenameTable)
+    same = Rules(mappings=(ColumnMapping("shop", "t_*", "id", "partition id", ("1", "", "")),))
+    assert found("RENAME TABLE t_1 TO t_2", same, "t_1") is not None
+
+
+def test_a_rule_that_cannot_be_applied_to_what_the_log_brings_halts_the_table_alone() -> None:
+    two = Rules(routes=Routes((RouteRule("shop", "n*", "x", "y"), RouteRule("shop", "?ew", "x", "z"))))
+    with pytest.raises(Halted) as raised:
+        found("CREATE TABLE new (id INT PRIMARY KEY)", two, "t")
+    assert (raised.value.code, raised.value.where.table) == ("ambiguous-route", "shop.new")
+
+
+def test_what_a_filter_leaves_out_is_on_record_and_does_not_run() -> None:
+    rules = Rules(events=EventFilter((FilterRule("shop", "", ("drop column",), (), "Ignore"),)))
+    what = found("ALTER TABLE t ADD c INT, ADD d INT", rules, "t")
+    assert what is not None
+    part = found("ALTER TABLE t ADD c INT, DROP COLUMN id", rules, "t")
+    assert part is not None
+    assert isinstance(part.change.statement, AlterTable)
+    assert len(part.change.statement.actions) == 1
+    name = TableName("shop", "t")
+    record, there = part.change.structures[name], part.change.after[name]
+    assert record is not None
+    assert there is not None
+    assert [column.name for column in record.columns] == ["c"]
+    assert [column.name for column in there.columns] == ["id", "c"]
