@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from pidts.model import (
     Transaction,
     Where,
 )
-from pidts.rules import ColumnMapping, EventFilter, FilterRule, RouteRule, Routes, Rules
+from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
 from pidts.schema import AlterTable, Dialect, RenameTable
 from pidts.source import SourceConfig
 from pidts.target.values import ValuesTarget
@@ -33,13 +34,19 @@ from pidts.target.values import ValuesTarget
 AT = Lsn(0, 1, 100)
 
 
-def table(name: str) -> Table:
-    column = Column("id", ColumnType(Kind.INT), nullable=False)
-    return Table(TableName("shop", name), (column,), (Key("PRIMARY", ("id",), unique=True, primary=True),))
+COLUMN = Column("id", ColumnType(Kind.INT), nullable=False)
+KEYS = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 
 
-def found(sql: str, rules: Rules, *names: str, order: DdlOrder | None = None) -> Found | None:
-    structures = {one.name: one for one in map(table, names)}
+def found(
+    sql: str,
+    rules: Rules,
+    *names: str,
+    order: DdlOrder | None = None,
+    keys: tuple[Key, ...] = KEYS,
+    is_ours: Callable[[TableName], bool] | None = None,
+) -> Found | None:
+    structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
         task="t",
         source=SourceConfig("127.0.0.1", 1, source_id="s"),
@@ -62,7 +69,7 @@ def found(sql: str, rules: Rules, *names: str, order: DdlOrder | None = None) ->
         entry=LogEntry(transaction, Extent(1, 4, 96)),
         query=Query("shop", sql),
         where=Where(source="s", position=str(AT)),
-        is_ours=rules.allow,
+        is_ours=is_ours or rules.allow,
         order=order,
     )
     return told.found(dict)
@@ -119,6 +126,27 @@ def test_a_rename_does_not_give_rows_other_values() -> None:
     assert isinstance(skipped.change.statement, RenameTable)
     same = Rules(mappings=(ColumnMapping("shop", "t_*", "id", "partition id", ("1", "", "")),))
     assert found("RENAME TABLE t_1 TO t_2", same, "t_1") is not None
+
+
+def test_a_table_whose_name_another_takes_is_moved_only_where_it_is_ours() -> None:
+    """Over a name in between, that an allow-list may let pass."""
+    swap = "RENAME TABLE in_c TO in_tmp, out_c TO in_c, in_tmp TO out_c"
+    rules = Rules(AllowList(do_tables=(("shop", "in_*"),)))
+    joined = found(swap, rules, "in_c", is_ours=lambda name: rules.allow(name) and name.name != "in_c")
+    assert joined is None or joined.change.statement is None, "in_c came later, and stays"
+    both = found("RENAME TABLE a TO tmp, b TO a, tmp TO b", Rules(), "a", "b")
+    assert both is not None
+    assert isinstance(both.change.statement, RenameTable)
+    assert len(both.change.statement.pairs) == 3
+
+
+def test_rows_without_a_key_are_found_by_what_was_extracted() -> None:
+    extract = RouteRule("shop", "t_*", "all", "", Extract("t_(.*)", "shard"))
+    rules = Rules(routes=Routes((extract,)))
+    assert found("RENAME TABLE t_1 TO t_2", rules, "t_1") is not None
+    with pytest.raises(Halted) as raised:
+        found("RENAME TABLE t_1 TO t_2", rules, "t_1", keys=())
+    assert raised.value.code == "rename-moves-rows"
 
 
 def test_a_rule_that_cannot_be_applied_to_what_the_log_brings_halts_the_table_alone() -> None:

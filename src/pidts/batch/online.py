@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.batch.context import JobContext
@@ -73,5 +73,16 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
     if isinstance(statement, RenameTable):
-        return replace(statement, pairs=tuple(pair for pair in statement.pairs if any(map(is_ours, pair))))
+        return replace(statement, pairs=tuple(_moving(statement.pairs, is_ours)))
     return statement
+
+
+def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
+    """The steps of tables that are ours before the statement or behind it; names in between belong to nobody."""
+    first: dict[TableName, TableName] = {}
+    steps = []
+    for old, new in pairs:
+        first[new] = first.pop(old, old)
+        steps.append((first[new], (old, new)))
+    last = {begun: ends for ends, begun in first.items()}
+    return (pair for begun, pair in steps if is_ours(begun) or is_ours(last[begun]))

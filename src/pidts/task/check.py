@@ -130,7 +130,9 @@ def _fit(
     new = list(tables.values())
     if resumed:
         known = target.load_structures(config.name, config.source.source_id)
-        new = [table for table in new if copies and table.name not in known]
+        # One that lands where another did may have its name by the log: what it needs is told when that is read.
+        landed = set(map(config.rules.landed_name, known))
+        new = [table for table in new if copies and config.rules.landed_name(table.name) not in landed]
     findings, missing = [], 0
     for table in new:
         try:

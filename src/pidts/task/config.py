@@ -146,7 +146,7 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
         version_column=ours.text("version-column", ""),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         zone=ours.integer("zone", 1, maximum=2**31 - 1),
-        relay=_relay(ours, path.absolute().parent, name),
+        relay=_relay(ours, name),
         relay_keep=_duration(ours, "relay-keep"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
@@ -189,11 +189,11 @@ def _meta_schema(task: Section) -> str:
     return name
 
 
-def _relay(ours: Section, directory: Path, name: str) -> Path:
+def _relay(ours: Section, name: str) -> Path:
     relay = ours.text("relay", f"relay/{name}")
     if "://" in relay:
         raise ours.error("relay", "not-supported", "only a directory of this machine is supported yet", "Write a path.")
-    return Path(os.path.normpath(directory / Path(relay).expanduser()))
+    return Path(os.path.normpath(ours.file("relay", f"relay/{name}")))
 
 
 def _duration(section: Section, key: str) -> int:

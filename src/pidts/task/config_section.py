@@ -204,6 +204,14 @@ class Section:
             what = f"{self._name(key)}: {error.what}"
             raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
 
+    def file(self, key: str, default: str | None = None) -> Path:
+        """A path; one that is not absolute begins at the folder of this file."""
+        text = self.text(key, default)
+        try:
+            return self.document.file.absolute().parent / Path(text).expanduser()
+        except RuntimeError:
+            raise self.error(key, "bad-value", f"there is no home folder for {text.partition('/')[0]}") from None
+
     def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
         """Account for the keys that nobody asked for."""
         others = self.others = others or {}

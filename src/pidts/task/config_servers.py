@@ -147,11 +147,9 @@ def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
 def _tls(server: Section) -> Tls:
     """DM's block `security`, with a mode of MySQL's own words."""
     security = server.section("security")
-    directory = security.document.file.absolute().parent
 
     def path(key: str) -> str:
-        given = security.text(key, "")
-        return str(directory / Path(given).expanduser()) if given else ""
+        return str(security.file(key)) if security.text(key, "") else ""
 
     mode = security.text("ssl-mode", "")
     try:
@@ -172,7 +170,7 @@ def _password(section: Section) -> str:
         return _literal_password(section)
     if section.has("password"):
         raise section.error("password-file", "duplicate-key", "password is given too", "Keep one of them.")
-    path = section.document.file.absolute().parent / Path(section.text("password-file")).expanduser()
+    path = section.file("password-file")
     try:
         password = path.read_text(encoding="utf-8").rstrip("\r\n")
         mode = path.stat().st_mode

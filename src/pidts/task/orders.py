@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from pidts.model import (
 from pidts.relay import RelayReader
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig
+
+_TRANSACTION = re.compile(r"\W*(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|SAVEPOINT|RELEASE|PREPARE|XA)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,13 @@ class OrderDesk:
 
     def give(self, at: Standing, kind: OrderKind, statements: tuple[str, ...]) -> None:
         """Put it on record, where a run finds it."""
+        for sql in statements:
+            if _TRANSACTION.match(sql):
+                raise ConfigError(
+                    "bad-order",
+                    f"what is ordered is part of a transaction that is not its own, so it can hold no {sql.split()[0]}",
+                    todo="Leave it out: on PostgreSQL all of an order is one transaction, elsewhere each statement is",
+                )
         self._target.begin()
         try:
             self._target.halts.give(*self._names, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))

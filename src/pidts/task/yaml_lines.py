@@ -74,7 +74,12 @@ class _Reader:
             return [self.item(child) for child in node.value]
         try:
             return self._loader.construct_object(node)
-        except ValueError as error:  # a date such as 2024-13-45
+        except (
+            ValueError,
+            TypeError,
+            AttributeError,
+            KeyError,
+        ) as error:  # a date such as 2024-13-45
             raise self._error(node, "bad-yaml", f"this value is not understood: {error}") from None
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Item]:
