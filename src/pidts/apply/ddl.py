@@ -68,7 +68,7 @@ from pidts.model import (
     Transient,
     Where,
 )
-from pidts.schema import CreateTable, CreateTableLike, Statement
+from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Statement
 
 _log = structlog.get_logger(__name__)
 
@@ -306,6 +306,8 @@ class DdlRunner:
                 if problems:
                     raise _shape(table.name, problems)
                 return ()
+        if isinstance(statement, AlterTable):
+            _demand_new_columns(session, statement, change)
         rendered = session.ddl_statements(statement, change.before, change.after, change.executed_at)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
@@ -322,6 +324,26 @@ def _about(change: SchemaChange) -> Iterator[None]:
             named = change.structures or {**change.before, **change.after}
             error.where = replace(error.where, table=", ".join(map(str, sorted(named))))
         raise
+
+
+def _demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
+    """A column that the target has already is taken as it is, unless rows then have something else in it."""
+    before, there = change.before.get(statement.table), session.structure(statement.table)
+    if before is None or there is None:
+        return
+    present = {column.name for column in there.columns} - {column.name for column in before.columns}
+    added = [action.column for action in statement.actions if isinstance(action, AddColumn)]
+    taken = [column for column in added if column.name in present]
+    if not taken:
+        return
+    problems = session.misfits(replace(before, columns=(*before.columns, *taken))) or []
+    filled = [column.name for column in taken if not column.nullable or column.default is not None]
+    if filled and session.read_rows(before, limit=1).num_rows:
+        problems.append(f"column {', '.join(filled)} is there already, and nobody knows what its rows have in it")
+    if problems:
+        raise _shape(statement.table, problems)
+    names = ", ".join(column.name for column in taken)
+    _log.warning("a column is there already, and stays as it is", table=str(statement.table), columns=names)
 
 
 def _fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:

@@ -62,7 +62,9 @@ def compare_task(
         report = compare(
             there, here, flight, normals=normals_of(config), examples=examples, memory=memory, outside=outside
         )
-    return replace(report, tables=tuple(replace(one, filtered=config.rules.drops(one.table)) for one in report.tables))
+    return replace(
+        report, tables=tuple(replace(one, filtered=config.rules.keeps_rows(one.table)) for one in report.tables)
+    )
 
 
 def normals_of(config: TaskConfig) -> Normals:

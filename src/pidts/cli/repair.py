@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.verify import AsJson, Debug, Tables, TaskFile, opened, persistently, progress_line
+from pidts.cli.verify import AsJson, Debug, Tables, TaskFile, demand_tables, opened, persistently, progress_line
 from pidts.model import Lsn, PidtsError, Where
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def repaired(
     filtered: set[TableName] = set()
 
     def takes(name: TableName) -> bool:
-        if named(name) and config.rules.drops(name):
+        if named(name) and config.rules.keeps_rows(name):
             filtered.add(name)
         return named(name) and name not in filtered
 
@@ -93,6 +93,8 @@ def repaired(
             lambda: compare_task(config, takes=takes, memory=memory[0], outside=outside, say=line.say), outside
         )
         work.report = report
+    if not filtered:
+        demand_tables(report, tables)
     for name in sorted(filtered):
         print(
             f"-- {name} is left alone: filters leave out some of its changes, so rows may differ on purpose",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.logs import set_up_logs
-from pidts.model import PidtsError, Transient
+from pidts.model import ConfigError, PidtsError, Transient
 
 if TYPE_CHECKING:
     from pidts.task.config import TaskConfig
@@ -87,7 +87,14 @@ def verified(config: TaskConfig, tables: str, *, examples: int, restart: bool, s
 
         report = persistently(attempt, outside)
     file.forget()
+    demand_tables(report, tables)
     return report
+
+
+def demand_tables(report: Report, asked: str) -> None:
+    """Nothing that was compared is equal to anything."""
+    if asked and not report.tables:
+        raise ConfigError("unknown-name", f"--tables: no table of this task is meant by {asked!r}")
 
 
 def persistently(attempt: Callable[[], Report], outside: Outside) -> Report:

@@ -25,6 +25,9 @@ from pidts.rules.routes import Routes
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
 """Holds any name that a rule puts together, and keeps `T_1` and `t_1` apart where it is part of a key."""
 
+_EMPTYING = ("truncate table", "drop table", "truncate table partition", "drop table partition")
+"""Statements by which rows go without an event of their own."""
+
 _EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
 
 
@@ -72,6 +75,10 @@ class Rules:
         return bool(self.events.rules) and any(
             self.events(name, {event}) is not Verdict.TAKE for event in _EVENTS.values()
         )
+
+    def keeps_rows(self, name: TableName) -> bool:
+        """Whether the target may have rows that the source has not, since a filter has kept them."""
+        return self.drops(name) or any(self.events(name, {event}) is not Verdict.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""

@@ -77,7 +77,7 @@ def fit_of(
     if copies and target.read_rows(landed, limit=1).num_rows:
         if may_have_rows:
             # What a filter has kept on the target is not looked for on the source, nor what has another key there.
-            is_alike = rules.keeps_keys(table) and not rules.drops(table.name)
+            is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
             return replace(fit, way=Way.REPAIR if is_alike else Way.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
     return fit
