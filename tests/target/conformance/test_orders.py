@@ -42,7 +42,10 @@ class Desk(World):
         session.close()
 
     def order(self) -> DdlOrder | None:
-        return runner(self.target, self.task, self.epoch).order(AT)
+        session = self.target.connect()
+        found = session.halts.order(self.task, "s", AT)
+        session.close()
+        return found
 
     def carry_out(self, through: object = None) -> Outcome:
         """As a run does it: what stands now."""
@@ -174,3 +177,17 @@ def test_halts_are_told_and_resolved(target: Target, task: str, name: TableName)
     session.halts.resolve(task, "s")
     assert session.halts.halts(task, "s") == []
     session.close()
+
+
+@pytest.mark.parametrize("clause", ["late INT NOT NULL DEFAULT 7", "late INT DEFAULT 7"])
+def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(desk: Desk, clause: str) -> None:
+    """Somebody has added it by hand, and rows have nothing in it."""
+    session = desk.target.connect()
+    for sql in desk.words(desk.sql):
+        session.execute(sql)
+    session.close()
+    desk.write(desk.known[desk.name], (1,))
+    desk.sql = f"ALTER TABLE `{desk.name.name}` ADD COLUMN {clause}"
+    with pytest.raises(Halted) as raised:
+        desk.carry_out()
+    assert raised.value.code == "target-shape"
