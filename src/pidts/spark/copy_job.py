@@ -26,6 +26,7 @@ from pidts.batch.staging import stage
 from pidts.model import PidtsError, Transient
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text
+from pidts.spark.worker_memory import keep_what_is_loaded
 
 _log = structlog.get_logger(__name__)
 
@@ -168,6 +169,7 @@ def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) 
 
 def _warming(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     warm()
+    keep_what_is_loaded()
     for _ in batches:
         time.sleep(_LOOK_SECONDS)  # else one process would do for all
     yield from ()
@@ -177,6 +179,7 @@ def _carrying(
     context: JobContext, pieces: Sequence[Piece]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 fetched, error = "", ""

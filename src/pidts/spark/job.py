@@ -29,6 +29,7 @@ from pidts.model import PidtsError
 from pidts.plan import BatchPlan
 from pidts.reduce import Counts
 from pidts.spark.failures import as_text, from_text, structured
+from pidts.spark.worker_memory import keep_what_is_loaded
 
 _DRIVER_BYTES = 64 << 20
 """As much as the planner puts into a batch, but for its last transaction."""
@@ -66,6 +67,7 @@ def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchP
 
 def _decoding(context: JobContext) -> _Task:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_what_is_loaded()
         for batch in batches:
             for text in batch.column(0).to_pylist():
                 pointer = Pointer.from_json(text)
@@ -79,6 +81,7 @@ def _decoding(context: JobContext) -> _Task:
 
 def _applying(context: JobContext, commit: Commit) -> _Task:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_what_is_loaded()
         blobs: dict[int, list[Blob]] = {}
         for batch in batches:
             for row in batch.to_pylist():
@@ -98,6 +101,7 @@ def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
     split_rows = None if plan.moves_held else context.split_rows
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with context.committer() as committer:
