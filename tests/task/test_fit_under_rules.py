@@ -45,7 +45,15 @@ def session() -> Iterator[ValuesSession]:
         (Rules(mappings=(ColumnMapping("shop_1", "", "n", "partition id", ("1", "", "")),)), Way.REPAIR),
         (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), Way.ADD),
     ],
-    ids=["no rules", "route", "DDL ignored, TRUNCATE with it", "ALTER ignored", "deletes ignored", "another column mapped", "key mapped"],
+    ids=[
+        "no rules",
+        "route",
+        "DDL ignored, TRUNCATE with it",
+        "ALTER ignored",
+        "deletes ignored",
+        "another column mapped",
+        "key mapped",
+    ],
 )
 def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession, rules: Rules, way: Way) -> None:
     fit = fit_of(session, TABLE, rules, copies=True, may_have_rows=True)
