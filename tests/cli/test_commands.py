@@ -48,6 +48,7 @@ def test_a_wrong_task_file_is_shown_with_its_line_and_the_way_out(tmp_path: Path
     assert capsys.readouterr().err.splitlines() == [
         "error [missing-key] task-mode: this key has to be given",
         f"  where {path}:1",
+        "  do    Is it 'task_mode' in line 2?",
     ]
 
 

@@ -46,6 +46,10 @@ def test_names_that_mean_something_to_yaml_or_to_the_list_stand_for_themselves(t
     assert (config.source.password, config.target.password) == ("a", "b")
 
 
+def test_the_line_for_a_password_is_there_where_none_was_needed() -> None:
+    assert '# password: "${PASSWORD}"   # none was needed' in Login("h", 3306, "root", "").lines()
+
+
 def test_tables_that_no_task_can_take_are_left_out_with_the_reason(tmp_path: Path) -> None:
     text, config = drafted(tmp_path, seen("shop", "fine"), seen("shop", "old*", left_out="it is system-versioned"))
     assert config.allow(TableName("shop", "fine"))

@@ -79,6 +79,13 @@ def test_the_only_account_of_a_name_is_meant(hosts: list[str], host: str) -> Non
     assert account_of(lambda _: [(each.encode(),) for each in hosts], "u") == f"'u'@'{host}'"
 
 
+@pytest.mark.parametrize(
+    ("server", "host"), [("127.0.0.1", "localhost"), ("localhost", "localhost"), ("db.example", "%"), ("", "%")]
+)
+def test_of_several_accounts_that_of_this_machine_is_meant_where_the_server_is_here(server: str, host: str) -> None:
+    assert account_of(lambda _: [("%",), ("localhost",)], "u", server) == f"'u'@'{host}'"
+
+
 def test_who_may_not_look_at_the_accounts_means_any_host() -> None:
     def refuse(_: str) -> list[tuple[object, ...]]:
         raise PrecheckFailed("missing-privilege", "SELECT command denied")

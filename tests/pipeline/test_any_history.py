@@ -310,9 +310,8 @@ class Run:
         watched = session.watched(history.structure)
         session.close()
         begin = sum(history.end(number) <= min(c.lsn for c in checkpoints) for number in range(len(history.states) - 1))
-        merged = frozenset({history.structure.name}) if history.shards > 1 else frozenset()
-        rules = ApplyRules(source="s", merged=merged)
-        with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None, rules=rules) as committer:
+        epoch, rules = checkpoints[0].epoch, self.writing()
+        with Committer(self.target, "t", "s", epoch, sleep=lambda _: None, rules=rules) as committer:
             while begin < len(history.transactions):
                 end = min(len(history.transactions), begin + self.chance.randrange(1, 6))
                 moved = [replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1) for c in checkpoints]
@@ -329,6 +328,10 @@ class Run:
                 if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
                     continue  # a worker is still ahead of the others
                 assert bag(self.rows()) == bag(history.states[end])
+
+    def writing(self) -> ApplyRules:
+        merged = frozenset({self.history.structure.name}) if self.history.shards > 1 else frozenset()
+        return ApplyRules(source="s", merged=merged)
 
     def apply(self, committer: Committer, commit: Commit, worker: int, blobs: list[Blob]) -> None:
         """As a whole, or as what is too long for that: slice by slice, or some rows at a time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -319,6 +320,12 @@ def test_a_transaction_larger_than_a_segment_is_one_entry(relay: Path, make_writ
 def test_a_source_id_that_is_no_folder_name_is_refused(relay: Path, name: str) -> None:
     with pytest.raises(ConfigError):
         RelayWriter.open(relay, name)
+
+
+@pytest.mark.parametrize("name", ["src @x.y", "quelle-ä", "a.b_c"])
+def test_a_source_id_that_a_task_file_takes_is_a_folder_name(relay: Path, name: str) -> None:
+    with closing(RelayWriter.open(relay, name)):
+        assert (relay / name).is_dir()
 
 
 def test_a_relay_of_another_source_is_refused(relay: Path, make_writer: MakeWriter) -> None:

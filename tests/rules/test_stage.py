@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -243,7 +243,7 @@ def test_rules_travel_to_other_processes() -> None:
 class Every(ExpressionFilter):
     """Drops what has an even key; NULL of a key divisible by three drops nothing."""
 
-    def dropped(self, batch: ChangeBatch) -> pa.BooleanArray:
+    def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray:
         image = pc.if_else(batch.rows["after"].is_valid(), batch.rows["after"], batch.rows["before"])
         ids = pc.struct_field(image, "id")
         none = pa.scalar(None, pa.bool_())

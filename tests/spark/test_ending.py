@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 
 import pytest
 
@@ -10,9 +12,11 @@ from pidts.batch.context import JobContext
 from pidts.batch.meaning import Meaning
 from pidts.model import Checkpoint, Lsn
 from pidts.plan import Limits
+from pidts.reduce import Counts
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
+from pidts.spark import stream as module
 from pidts.spark.stream import TaskStream
 from pidts.target.values import ValuesTarget
 
@@ -65,3 +69,47 @@ def test_a_batch_that_comes_while_the_query_is_ended_is_left(stream):
     stream.close()
     assert query.ended
     assert stream._failure is None
+
+
+def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, monkeypatch):
+    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
+    stream._query = Query(lambda: pytest.fail("to stop the query is to wait for its batch"))
+    stream._busy.acquire()
+    stream.leave()
+    began = time.monotonic()
+    stream.close()
+    assert 0.4 < time.monotonic() - began < 2
+
+
+def test_workers_of_a_batch_all_end_and_keep_no_process():
+    begun = threading.Barrier(3)
+
+    def work(fails=False):
+        assert threading.current_thread().daemon
+        begun.wait(10)
+        if fails:
+            raise ValueError("one")
+        return Counts(inserted=1)
+
+    assert module.side_by_side([work] * 3).inserted == 3
+    with pytest.raises(ValueError, match="one"):
+        module.side_by_side([work, partial(work, fails=True), work])
+
+
+def test_a_batch_is_waited_for_where_the_process_goes_on(stream, monkeypatch):
+    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.1)
+    stream._busy.acquire()
+    threading.Timer(0.7, stream._busy.release).start()
+    began = time.monotonic()
+    stream.close()
+    assert time.monotonic() - began > 0.6
+
+
+def test_batch_and_schema_change_share_the_time_in_which_a_run_ends(stream, monkeypatch):
+    monkeypatch.setattr(module, "_LEAVE_SECONDS", 1.0)
+    given = []
+    monkeypatch.setattr(stream._ddl, "close", given.append)
+    stream._busy.acquire()
+    threading.Timer(0.6, stream._busy.release).start()
+    stream.close()
+    assert 0 < given[0] < 0.5

@@ -214,6 +214,13 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
         return found
 
     assert look() is None
+    os.utime(running.path, ns=(1, 1))
+    assert look() is None
+    os.utime(running.path, ns=(2, 2))
+    assert (takeover.look(running, halted=True) or takeover.look(running, halted=True)) == running
+    tracker.tell("sync")
+    assert "what has halted is tried again" in told[-1]
+    assert takeover.look(running, halted=True) is None
     running.path.write_text("name: [")
     assert look() is None
     assert "bad-yaml" in told[-1]

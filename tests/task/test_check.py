@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed
+from pidts.model import Checkpoint, Column, ColumnType, Kind, Lsn, Position, PrecheckFailed, Table, TableName
 from pidts.sandbox import Server
 from pidts.task.check import check_task, require_fit
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig, load_task
+from pidts.task.landings import remember
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 Write = Callable[..., TaskConfig]
@@ -74,6 +75,86 @@ def test_servers_that_are_not_there_are_both_told(write: Write) -> None:
 
 def test_a_list_that_lets_nothing_pass_is_told(write: Write) -> None:
     assert set(failed(write())) == {"table_list"}
+
+
+def test_of_tables_that_nobody_has_seen_nothing_is_said(write: Write) -> None:
+    told = {finding.item for finding in check_task(write(source_port=1))}
+    assert told == {"relay_directory", "target_connection", "source_connection"}
+
+
+def test_an_account_without_privileges_is_told_of_each_once(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        path = write().path
+        path.write_text(
+            path.read_text().replace(
+                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
+                f"user: {database}, password: x}}\n    block",
+            )
+        )
+        findings = [finding for finding in check_task(load_task(path)) if not finding.ok]
+    finally:
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+    assert sorted(finding.item for finding in findings) == [
+        "dump_privilege",
+        "replication_privilege",
+        "replication_privilege",
+        "table_list",
+    ]
+    assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
+
+
+def test_a_table_that_the_target_cannot_have_is_told(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE t (id INT PRIMARY KEY, {'x' * 64} INT)", database=database)
+    assert "63 bytes" in failed(write())["target_tables"]
+
+
+def with_rules(config: TaskConfig, taken: str, rules: str) -> TaskConfig:
+    text = config.path.read_text().replace("block-allow-list: one\n", f"block-allow-list: one\n    {taken}\n", 1)
+    config.path.write_text(f"{text}\n{rules}\n")
+    return load_task(config.path)
+
+
+def test_what_rules_do_not_do_is_told_and_refuses_nothing(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, state INT)", database=database)
+    rule = f"expression-filter: {{x: {{schema: {database}, table: t, delete-value-expr: stat = 1}}}}"
+    config = with_rules(write(), "expression-filters: [x]", rule)
+    (told,) = [finding for finding in check_task(config) if finding.item == "rules"]
+    assert told.ok
+    assert "no column stat," in told.message
+
+
+def test_routes_that_both_fit_are_told_of_the_table(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    routes = ", ".join(f"{name}: {{schema-pattern: {database}, target-schema: {name}}}" for name in "ab")
+    found = failed(with_rules(write(), "route-rules: [a, b]", f"routes: {{{routes}}}"))
+    assert set(found) == {"target_tables"}
+    assert f"2 routes fit {database}.t" in found["target_tables"]
+
+
+def test_a_route_that_moved_while_the_task_was_stopped_is_told(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    begin_on_target(config)
+    with closing(target_of(config).connect()) as target:
+        name = TableName(database, "t")
+        table = Table(name, (Column("id", ColumnType(Kind.INT), nullable=False),))
+        target.save_structures(config.name, "s", Lsn.at(Position("bin.000001", 4)), {name: table})
+        remember(config, target)
+    assert "target_tables" not in failed(config)
+    moved = with_rules(config, "route-rules: [a]", f"routes: {{a: {{schema-pattern: {database}, target-schema: a}}}}")
+    assert f"{database}.t has rows on the target by another route" in failed(moved)["target_tables"]
 
 
 def test_a_relay_that_cannot_be_written_is_told(write: Write, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Asked inside the open transaction, after the worker's checkpoint is locked: what the target holds now is what it holds
 when the rows are written, as far as the rows exist; a row that another writer inserts in between is overwritten. Unless
-images are told in part or there is a version column, nothing is read.
+images are told in part, there is a version column, or a filter keeps rows away, nothing is read.
 
 Of a table whose full copy is not done the target may hold rows as they are only later in the log, see
 `pidts.plan.copying`: then every row that the log changes is removed before it is written, and where a batch does not
@@ -28,6 +28,7 @@ import structlog
 
 from pidts.apply.complete import Completion, told_columns
 from pidts.apply.guard import Guard, Verdict
+from pidts.apply.kept_away import without_kept_away
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.port import TargetSession
 from pidts.apply.target_rows import narrowed, target_rows
@@ -55,6 +56,10 @@ class ApplyRules:
     """Tables of the target that are made of several of the source's."""
     filters: Rules = field(default_factory=Rules)
     """What the task leaves out of the changes: the target's rows of such tables need not be what the source had."""
+
+    def keeps_away(self, batch: ChangeBatch) -> bool:
+        """Whether an update of this table may be of a row that the target is not to have."""
+        return not self.safe and self.filters.keeps_away(batch.origin)
 
 
 def prepared(
@@ -90,6 +95,8 @@ def prepared(
                 filtered=rules.filters.drops(batch.origin),
                 seen_until=rules.safe_until,
             )
+        if rules.keeps_away(batch):
+            full = without_kept_away(session, full, copying=table.name in copies, seen_until=rules.safe_until)
         whole.append(full)
     safe = _is_safe(batches, rules)
     changes = []
@@ -166,6 +173,7 @@ def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBat
     for parts in groups.values():
         first = parts[0]
         together = any(part.is_partial for part in parts) or is_guarded(first.table, rules.version_column)
+        together = together or rules.keeps_away(first)
         alike = all(part.table.arrow == first.table.arrow for part in parts)
         if len(parts) > 1 and together and alike:
             rows = pa.concat_batches([part.rows for part in parts])

@@ -20,6 +20,8 @@ class _Stderr:
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     """Warnings always; what goes on as well, unless a view shows it already; everything with `debug`."""
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
+    # What a broken connection leaves in a pipeline is told as the error that it is.
+    logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

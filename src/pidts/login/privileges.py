@@ -50,6 +50,9 @@ class Privilege:
         return f"{self.name} on {self.place}"
 
 
+_HERE = ("127.0.0.1", "localhost", "::1")
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What an account has been given, and what of it was taken away again (MySQL's partial revokes)."""
@@ -77,16 +80,25 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
     return [_text(row[0]) for row in ask(sql)]
 
 
-def account_of(ask: Ask, user: str) -> str:
-    """How a GRANT names this user's account: the only one there is, as far as we may look, else that of any host."""
+def account_of(ask: Ask, user: str, host: str = "") -> str:
+    """How a GRANT names this user's account: the only one there is, as far as we may look, else that of any host.
+
+    Of several, where the server is on this machine as its `host` says, the one that a login from here gets.
+    """
+    hosts = hosts_of(ask, user)
+    here = [name for name in _HERE if name in hosts] if host in _HERE else []
+    return account_name(user, hosts[0] if len(hosts) == 1 else here[0] if here else "%")
+
+
+def hosts_of(ask: Ask, user: str) -> list[str]:
+    """From where this user's accounts log in; none where we may not look."""
     quoted = user.replace("\\", "\\\\").replace("'", "''")
     try:
-        hosts = [_text(row[0]) for row in ask(f"SELECT Host FROM mysql.user WHERE User = '{quoted}'")]
+        return [_text(row[0]) for row in ask(f"SELECT Host FROM mysql.user WHERE User = '{quoted}'")]
     except Transient:
         raise
     except PidtsError:
-        hosts = []
-    return account_name(user, hosts[0] if len(hosts) == 1 else "%")
+        return []
 
 
 def held(grants: Iterable[str]) -> Held:

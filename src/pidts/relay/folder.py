@@ -21,7 +21,7 @@ from pidts.relay.index import Header, OtherVersionError, decode, payloads
 
 MAGIC: Final = b"\xfebin"
 _INDEX_NAME = re.compile(r"([0-9]{9})\.index", re.ASCII)
-_SOURCE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
+_SOURCE_ID = re.compile(r"\w[\w.@ -]{0,99}")
 _HEADER_READ = 64 << 10
 
 
@@ -47,7 +47,7 @@ class Folder:
     def of(cls, relay: Path | str, source_id: str) -> Folder:
         """The folder inside the relay's directory."""
         if not _SOURCE_ID.fullmatch(source_id):
-            todo = "Use letters, digits, '_', '-' and '.' only."
+            todo = "Use letters, digits, '_', '-', '.', '@' and spaces only."
             raise ConfigError("bad-source-id", f"{source_id!r} cannot name a folder", todo=todo)
         return cls(Path(relay) / source_id, source_id)
 

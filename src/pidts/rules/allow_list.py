@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from pidts.model import TableName
 from pidts.rules.patterns import check, matches
+from pidts.schema.online_ddl import OnlineDdl, Role
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys", "pidts_meta"})
 """Never replicated, whatever a list says: the servers' own schemas and the product's own."""
@@ -46,8 +47,7 @@ class AllowList:
         pairs = [name for pair in (*self.do_tables, *self.ignore_tables) for name in pair]
         for pattern in (*self.do_dbs, *self.ignore_dbs, *pairs):
             check(pattern)
-        for text in (*self.shadow, *self.trash):
-            check(_whole(text))
+        OnlineDdl(self.shadow, self.trash, self.case_sensitive)  # refuses what is no expression
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
@@ -57,7 +57,8 @@ class AllowList:
 
     def __call__(self, table: TableName) -> bool:
         """True where the table's rows and DDL are replicated."""
-        if not self.takes_schema(table.schema) or self._is_passed_by(table.name):
+        is_real = _is_real(self.shadow, self.trash, table.name, self.case_sensitive)
+        if not is_real or not self.takes_schema(table.schema):
             return False
         if self._any_table(self.do_tables, table):
             return True
@@ -71,9 +72,6 @@ class AllowList:
             return any(self._matches(pattern, schema) for pattern in self.do_dbs)
         return not any(self._matches(pattern, schema) for pattern in self.ignore_dbs)
 
-    def _is_passed_by(self, name: str) -> bool:
-        return _is_one_of(self.shadow, name, self.case_sensitive) or _is_one_of(self.trash, name, self.case_sensitive)
-
     def _any_table(self, pairs: tuple[tuple[str, str], ...], table: TableName) -> bool:
         return any(self._matches(schema, table.schema) and self._matches(name, table.name) for schema, name in pairs)
 
@@ -82,10 +80,6 @@ class AllowList:
 
 
 @lru_cache(maxsize=16384)
-def _is_one_of(rules: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
-    """Remembered, since each transaction of the log asks for its tables."""
-    return any(matches(_whole(text), name, case_sensitive=case_sensitive) for text in rules)
-
-
-def _whole(text: str) -> str:
-    return rf"~\A(?:{text})\Z"
+def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
+    """No table of a tool's. Remembered, since each transaction of the log asks for its tables."""
+    return OnlineDdl(shadow, trash, case_sensitive).role(TableName("", name)) is Role.REAL

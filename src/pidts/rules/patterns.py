@@ -36,7 +36,8 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
-        raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}") from None
+        todo = "A regular expression is meant; a bracket that means itself is written \\("
+        raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}", todo=todo) from None
 
 
 @lru_cache(maxsize=4096)

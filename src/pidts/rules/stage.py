@@ -76,6 +76,14 @@ class Rules:
             self.events(name, {event}) is not Verdict.TAKE for event in _EVENTS.values()
         )
 
+    def keeps_away(self, name: TableName) -> bool:
+        """Whether the target may lack a row that the source has, since a filter has dropped what made it."""
+        if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
+            return True
+        return bool(self.events.rules) and any(
+            self.events(name, {event}) is Verdict.SKIP for event in ("insert", "update")
+        )
+
     def keeps_rows(self, name: TableName) -> bool:
         """Whether the target may have rows that the source has not, since a filter has kept them."""
         return self.drops(name) or any(self.events(name, {event}) is not Verdict.TAKE for event in _EMPTYING)
@@ -124,15 +132,14 @@ class Rules:
         return pa.Table.from_batches(map(pa.RecordBatch.from_struct_array, images), schema=self.landed(table).arrow)
 
     def _passed(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """What no filter drops."""
-        if self.events.rules:
-            skipped = self._skipped(batch)
-            if skipped:
-                batch = _without(batch, pc.is_in(batch.rows.column("op"), value_set=pa.array(skipped, pa.int8())))
-        if len(batch):
-            dropped = self.expressions.dropped(batch)
-            if dropped is not None:
-                batch = _without(batch, dropped)
+        """What no filter drops, copied once."""
+        skipped = self._skipped(batch) if self.events.rules else []
+        dropped = self.expressions.dropped(batch, {Op(op) for op in skipped})
+        if skipped:
+            by_kind = pc.is_in(batch.rows.column("op"), value_set=pa.array(skipped, pa.int8()))
+            dropped = by_kind if dropped is None else pc.or_kleene(by_kind, dropped)
+        if dropped is not None:
+            batch = _without(batch, dropped)
         return batch if len(batch) else None
 
     def _skipped(self, batch: ChangeBatch) -> list[int]:
@@ -182,7 +189,20 @@ def _without(batch: ChangeBatch, dropped: pa.BooleanArray) -> ChangeBatch:
     first = max(0, pc.index(stays, value=True).as_py())
     if stays.slice(first, count).true_count == count:
         return replace(batch, rows=batch.rows.slice(first, count))
-    return replace(batch, rows=batch.rows.filter(stays))
+    rows = batch.rows
+    columns = [_chosen(rows.column(place), stays, count) for place in range(rows.num_columns)]
+    return replace(batch, rows=pa.RecordBatch.from_arrays(columns, schema=rows.schema))
+
+
+def _chosen(values: pa.Array, stays: pa.BooleanArray, count: int) -> pa.Array:
+    """Arrow takes a struct's rows one by one; its columns it copies in runs, a third faster."""
+    if values.null_count == len(values):
+        return pa.nulls(count, values.type)
+    if not pa.types.is_struct(values.type):
+        return values.filter(stays)
+    columns = [values.field(place).filter(stays) for place in range(values.type.num_fields)]
+    mask = values.is_null().filter(stays) if values.null_count else None
+    return pa.StructArray.from_arrays(columns, fields=list(values.type), mask=mask)
 
 
 def _appended(table: Table, extracted: tuple[tuple[str, str], ...]) -> list[Column]:

@@ -15,7 +15,7 @@ from pidts.schema.dialect import Dialect
 
 
 class NotUnderstoodError(Exception):
-    """A place where the statement says something that this package does not know."""
+    """A place where a statement or an expression says something that is not known here."""
 
 
 class Lexeme(Enum):
@@ -82,13 +82,13 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
 def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
     sign = sql[at]
     if sign == "`" or (sign == '"' and dialect.ansi_quotes):
-        text, end = _quoted(sql, at, escapes=False)
+        text, end = quoted(sql, at, escapes=False)
         return Token(Lexeme.NAME, text, at, end)
     if sign in "'\"":
-        text, end = _quoted(sql, at, escapes=not dialect.no_backslash_escapes)
+        text, end = quoted(sql, at, escapes=not dialect.no_backslash_escapes)
         return Token(Lexeme.TEXT, text, at, end)
     if sign in "nN" and sql.startswith("'", at + 1):
-        text, end = _quoted(sql, at + 1, escapes=not dialect.no_backslash_escapes)
+        text, end = quoted(sql, at + 1, escapes=not dialect.no_backslash_escapes)
         return Token(Lexeme.TEXT, text, at, end)
     if not in_name:
         if found := _HEX_OR_BITS.match(sql, at):
@@ -100,9 +100,10 @@ def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
     return Token(Lexeme.SIGN, sign, at, at + 1)
 
 
-def _quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
+def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
+    """What stands between the quote at `at` and its fellow, and the place behind that."""
     parts: list[str] = []
-    quote, at = sql[at], at + 1
+    quote, begin, at = sql[at], at, at + 1
     while at < len(sql):
         sign = sql[at]
         if sign == quote:
@@ -114,7 +115,7 @@ def _quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
             sign = _ESCAPES.get(sql[at], sql[at])
         parts.append(sign)
         at += 1
-    raise NotUnderstoodError(f"a quote {quote} is never closed")
+    raise NotUnderstoodError(f"the {quote} at character {begin + 1} is never closed")
 
 
 def _code_comment(sql: str, at: int, dialect: Dialect) -> int | None:

@@ -73,6 +73,10 @@ class OnlineDdl:
     trash: tuple[str, ...] = ()
     case_sensitive: bool = False
 
+    def __post_init__(self) -> None:
+        for rule in (*self.shadow, *self.trash):
+            _compiled(rule, self.case_sensitive)
+
     @property
     def is_on(self) -> bool:
         """Whether any table can be other than real."""
@@ -132,7 +136,7 @@ class OnlineDdl:
     def _found(self, rules: tuple[str, ...], name: TableName) -> str | None:
         for rule in rules:
             if (found := _compiled(rule, self.case_sensitive).fullmatch(name.name)) is not None:
-                return found[1] or ""
+                return (found[1] if found.re.groups else "") or ""
         return None
 
 

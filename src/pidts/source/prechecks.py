@@ -68,13 +68,18 @@ def check_source(
         connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies
     )
     findings: list[Finding] = []
+    not_permitted: list[Finding] = []
     for check in _CHECKS:
         try:
             findings += check(asked)
         except Transient:
             raise
         except PidtsError as error:
-            findings.append(Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo))
+            finding = Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo)
+            (not_permitted if error.code == "missing-privilege" else findings).append(finding)
+    # What the log's privileges are for is told once: there it says how they are granted.
+    if all(finding.ok for finding in findings if finding.item == "replication_privilege"):
+        findings += not_permitted
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
 
 

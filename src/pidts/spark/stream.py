@@ -22,7 +22,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +57,7 @@ _log = structlog.get_logger(__name__)
 _GRACE_SECONDS = 3.0
 """So long everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
-"""So long a run that is to end waits for a DDL that is still running; the next run goes on with it."""
+"""So long a run that is to end waits for what does not end: a DDL, or a batch that waits for a lock on the target."""
 _LOOK_SECONDS = 0.1
 """So often a run that is to end looks for a copy to break off, and a batch that has not begun looks for that end."""
 
@@ -103,7 +102,7 @@ class TaskStream:
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
-        self._closing = False
+        self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing)
         self._failure: Exception | None = None
 
@@ -169,14 +168,25 @@ class TaskStream:
         error = self._query.exception()
         return restored(error) if error else Transient("spark-failed", "Spark ended the query without saying why")
 
+    def leave(self) -> None:
+        """The process is going to end: `close` need not wait for whatever may be left to that."""
+        self._leaving = True
+
     def close(self) -> None:
         """Let the log of the batch under way finish, then end the query: the target is left at a transaction's end.
 
         A copy is broken off. A DDL that goes on for longer is left to itself; the next run finds it in the journal.
+        A batch that is kept waiting by the target ends with the process, as if that had been killed: the server rolls
+        it back, and the next run plans it anew.
         """
         self._closing = True
+        deadline = time.monotonic() + _LEAVE_SECONDS
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
+            if self._leaving and time.monotonic() >= deadline:
+                _log.warning("a batch waits for the target and is left to the next run", at=str(self._state.lsn))
+                self._ddl.close(0)
+                return
         try:
             if self._query is not None:
                 with suppress(Exception):  # a query whose JVM is gone has stopped
@@ -184,7 +194,7 @@ class TaskStream:
         finally:
             self._busy.release()
         self._copying.close()
-        self._ddl.close(_LEAVE_SECONDS)
+        self._ddl.close(max(0.0, deadline - time.monotonic()))
         for committer in self._committers:
             committer.close()
         self._relay.close()
@@ -286,10 +296,32 @@ class TaskStream:
         if len(work) == 1:
             counts = apply(*work[0])
         else:
-            with ThreadPoolExecutor(len(work)) as pool:
-                counts = sum(pool.map(lambda arguments: apply(*arguments), work), Counts())
+            counts = side_by_side([partial(apply, *arguments) for arguments in work])
         clock.step("apply")
         return counts
+
+
+def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
+    """In a thread each, waited for here, and by no process that ends: the target may keep one of them waiting."""
+    found: list[Counts | BaseException] = [Counts()] * len(work)
+
+    def do(place: int) -> None:
+        try:
+            found[place] = work[place]()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            found[place] = error
+
+    threads = [threading.Thread(target=do, args=(place,), daemon=True) for place in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts = Counts()
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+        counts += one
+    return counts
 
 
 class _Clock:

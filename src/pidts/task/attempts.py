@@ -202,6 +202,8 @@ class Attempts:
                 with self._losing_spark_is_transient(), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
+                    if self._stop.is_set():
+                        stream.leave()
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)
@@ -251,7 +253,7 @@ class Attempts:
             if time.monotonic() >= purge_at:
                 self._purge(mark, state.needs)
                 purge_at = time.monotonic() + _PURGE_SECONDS
-            changed = self._takeover.look(self._config)
+            changed = self._takeover.look(self._config, halted=bool(stream.halts))
             if changed is not None:
                 self._config = changed
                 self._halting.forget()

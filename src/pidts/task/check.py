@@ -19,8 +19,13 @@ from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, is_meant
 from pidts.task.fit import Fit, fit_of
+from pidts.task.landings import demand_unmoved
 from pidts.task.online import online_findings
 from pidts.task.privileges import source_findings, target_findings
+from pidts.task.rule_notes import rule_findings
+
+_OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
+"""Checks that look at one table after the other."""
 
 
 def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
@@ -41,7 +46,7 @@ def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
         except PidtsError as error:
             findings.append(_unreachable("target", error))
         findings += _source(config, tables, resumed=resumed)
-        if target is not None:
+        if target is not None and tables:  # else nothing is known of what the target is to have
             findings += _fit(config, target, tables, resync, resumed=resumed)
             findings += target_findings(config, target, tables)
     return [_ignored(finding, config.ignored_checks) for finding in findings]
@@ -59,14 +64,19 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
         with closing(connect(source)) as session:
             findings = [Finding("source_connection", ok=True, message="reachable")]
             tables.update(read_structures(session, config.allow))
-            findings.append(_table_list(table_sizes(session, tables), len(tables)))
+            sizes = table_sizes(session, tables)
             given = config.source.start if config.mode == "incremental" and not resumed else None
             start = given if isinstance(given, Position) else None
             # A table that came while the task ran is not copied, and may be without a key.
             copies = config.mode != "incremental" and not resumed
-            findings += check_source(session, source, tables.values(), start, copies=copies)
-            findings += source_findings(config, session, tables.values())
+            found = check_source(session, source, tables.values(), start, copies=copies)
+            privileges = source_findings(config, session, tables.values())
+            findings.append(_table_list(sizes, len(tables), unseen=not all(one.ok for one in privileges)))
+            # Of no tables all is well.
+            findings += [one for one in found if tables or not (one.ok and one.item in _OF_TABLES)]
+            findings += privileges
             findings += online_findings(config, session)
+            findings += rule_findings(config.rules, tables.values())
             if config.version_column:
                 image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
                 findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
@@ -110,10 +120,13 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
     return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
 
 
-def _table_list(sizes: Mapping[TableName, Size], count: int) -> Finding:
+def _table_list(sizes: Mapping[TableName, Size], count: int, *, unseen: bool) -> Finding:
     if count:
         rows = sum(size.rows for size in sizes.values())
         return Finding("table_list", ok=True, message=f"{count} tables, about {rows:,} rows")
+    if unseen:
+        what = "no table of this task can be seen: SELECT is missing"
+        return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
     return Finding(
         "table_list",
         ok=False,
@@ -128,12 +141,17 @@ def _fit(
     """All tables before the first start; later those that would join, since the source may be ahead of the others."""
     copies = config.mode != "incremental"
     new = list(tables.values())
+    findings: list[Finding] = []
     if resumed:
+        try:
+            demand_unmoved(config, target)
+        except PidtsError as error:
+            findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
         known = target.load_structures(config.name, config.source.source_id)
         # One that lands where another did may have its name by the log: what it needs is told when that is read.
-        landed = set(map(config.rules.landed_name, known))
-        new = [table for table in new if copies and config.rules.landed_name(table.name) not in landed]
-    findings, missing = [], 0
+        landed = {_landed_name(config, name) for name in known}
+        new = [table for table in new if copies and _landed_name(config, table.name) not in landed]
+    missing = 0
     for table in new:
         try:
             fit = fit_of(
@@ -151,6 +169,14 @@ def _fit(
             message = f"{fit}: {fit.problem}"
             findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
     return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+
+
+def _landed_name(config: TaskConfig, name: TableName) -> TableName | None:
+    """None where the rules cannot say; that is told of the table."""
+    try:
+        return config.rules.landed_name(name)
+    except PidtsError:
+        return None
 
 
 def _fine(count: int, missing: int, *, resumed: bool) -> str:

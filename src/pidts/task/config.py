@@ -17,8 +17,9 @@ from pidts.model import ConfigError, Where
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online_ddl import OnlineDdl
 from pidts.task import config_dm
+from pidts.task.config_mistakes import all_mistakes
 from pidts.task.config_rules import RuleName, read_online, read_rules
-from pidts.task.config_section import Document, Section, meant
+from pidts.task.config_section import Document, Section, in_order, meant
 from pidts.task.config_servers import SourceSpec, TargetSpec, directory_name, read_source, read_target
 from pidts.task.config_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.duration import parse_duration
@@ -94,6 +95,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
     return read_task(path, os.environ if environ is None else environ)[0]
 
 
+@all_mistakes
 def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Sequence[Section]]:
     """The same with what was asked of each file, beginning with the task file."""
     try:
@@ -101,7 +103,10 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
-            "unreadable-file", f"the task file cannot be read: {reason}", where=Where(file=str(path))
+            "unreadable-file",
+            f"the task file cannot be read: {reason}",
+            where=Where(file=str(path)),
+            todo="Look at the path, and who may read it",
         ) from None
     notes: list[str] = []
     task = Section(read_yaml(text, path), Document(path, environ, notes))
@@ -162,7 +167,7 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
     spark.finish()
     ours.finish()
     task.finish(config_dm.TASK)
-    return replace(config, notes=tuple(notes)), task.document.roots
+    return replace(config, notes=in_order(notes)), task.document.roots
 
 
 def _only_instance(task: Section) -> Section:

@@ -22,6 +22,7 @@ from pidts.rules.patterns import check, matches
 from pidts.rules.routes import Extract, RouteRule, Routes
 from pidts.schema.online_ddl import SHADOW, TRASH, OnlineDdl, checked
 from pidts.task import config_dm
+from pidts.task.config_mistakes import going_on, mistake
 from pidts.task.config_section import Section, meant
 
 _Rule = TypeVar("_Rule")
@@ -159,20 +160,26 @@ def _taken(
 ) -> list[tuple[str, _Rule]]:
     """The rules that the instance names, in its order; all are read, so that each mistake is found."""
     named = task.section(key)
-    rules = {name: read(named.section(name)) for name in named.names}
-    taken: dict[str, _Rule] = {}
-    for name, line in instance.texts(names_key):
-        if name not in rules:
-            what = f"{names_key}: there is no {name!r} in {key}"
-            raise instance.document.error(line, "unknown-name", what, meant(name, rules))
-        if name in taken:
-            what = f"{names_key}: {name!r} is named twice"
-            raise instance.document.error(line, "duplicate-key", what, "Name it once.")
-        taken[name] = rules[name]
+    rules: dict[str, _Rule] = {}
     for name in named.names:
-        if name not in taken:
+        with going_on():
+            rules[name] = read(named.section(name))
+    taken: dict[str, _Rule] = {}
+    has_unknown = False
+    for name, line in instance.texts(names_key):
+        if name not in named.names:
+            what = f"{names_key}: there is no {name!r} in {key}"
+            mistake(instance.document.error(line, "unknown-name", what, meant(name, named.names)))
+            has_unknown = True
+        elif name in taken:
+            what = f"{names_key}: {name!r} is named twice"
+            mistake(instance.document.error(line, "duplicate-key", what, "Name it once."))
+        elif name in rules:
+            taken[name] = rules[name]
+    for name in named.names:
+        if name not in taken and name in rules and not has_unknown:  # it may be the one that was meant
             todo = f"Name it in the instance's {names_key}, or remove it."
-            raise named.error(name, "unused-name", "no instance uses it", todo)
+            mistake(named.error(name, "unused-name", "no instance uses it", todo))
     return list(taken.items())
 
 
@@ -301,23 +308,28 @@ def _allow_list(task: Section, instance: Section, *, case_sensitive: bool) -> Al
 
 
 def _names(section: Section, key: str) -> tuple[str, ...]:
-    return tuple(_name(section, text, line) for text, line in section.texts(key))
+    names = []
+    for at, (text, line) in enumerate(section.texts(key)):
+        with going_on():
+            names.append(_name(section, f"{key}[{at}]", text, line))
+    return tuple(names)
 
 
 def _table_names(section: Section, key: str) -> tuple[tuple[str, str], ...]:
     pairs = []
     for entry in section.sections(key):
-        names = [_name(entry, entry.literal(name), entry.line_of(name)) for name in ("db-name", "tbl-name")]
-        entry.finish()
-        pairs.append((names[0], names[1]))
+        with going_on():
+            names = [_name(entry, name, entry.literal(name), entry.line_of(name)) for name in ("db-name", "tbl-name")]
+            entry.finish()
+            pairs.append((names[0], names[1]))
     return tuple(pairs)
 
 
-def _name(section: Section, text: str, line: int) -> str:
+def _name(section: Section, key: str, text: str, line: int) -> str:
     try:
         check(text)
     except ConfigError as error:
-        raise section.document.error(line, error.code, f"{section.path}: {error.what}", error.todo) from None
+        raise section.document.error(line, error.code, f"{section.path}.{key}: {error.what}", error.todo) from None
     return text
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pidts.model import ConfigError, Where
+from pidts.task.config_mistakes import mistake
 from pidts.task.yaml_lines import Item
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
@@ -97,7 +98,12 @@ class Section:
         return self._items[key].line if key in self._items else self.line
 
     def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
-        """An error about one key."""
+        """An error about one key; of one that is missing, with what may have been meant for it."""
+        if code == "missing-key" and not todo:
+            close = {
+                word: f"Is it {word!r} in line {self.line_of(word)}?" for word in self._items.keys() - self.asked.keys()
+            }
+            todo = next((text for word, text in close.items() if meant(key, [word])), "")
         return self.document.error(self.line_of(key), code, f"{self._name(key)}: {what}", todo)
 
     def note(self, key: str, text: str) -> None:
@@ -125,10 +131,12 @@ class Section:
             expanded = self._expanded(key, item)
             number = int(expanded) if expanded.isascii() and expanded.isdigit() else None
         if not isinstance(number, int) or isinstance(number, bool):
-            raise self.error(key, "wrong-type", f"expected a whole number, not {_described(item)}")
+            mistake(self.error(key, "wrong-type", f"expected a whole number, not {_described(item)}"))
+            return default
         if not minimum <= number <= maximum:
             limits = f"at least {minimum}" if number < minimum else f"at most {maximum}"
-            raise self.error(key, "bad-value", f"expected {limits}, not {number}")
+            mistake(self.error(key, "bad-value", f"expected {limits}, not {number}"))
+            return default
         return number
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -138,22 +146,36 @@ class Section:
             return default
         item = self._items[key]
         if not isinstance(item.value, bool):
-            raise self.error(key, "wrong-type", f"expected true or false, not {_described(item)}")
+            mistake(self.error(key, "wrong-type", f"expected true or false, not {_described(item)}"))
+            return default
         return item.value
 
-    def choice(self, key: str, allowed: Iterable[str], default: str | None = None, later: Iterable[str] = ()) -> str:
-        """One of some words; `later` are those that are known but cannot be had yet."""
+    def choice(
+        self,
+        key: str,
+        allowed: Iterable[str],
+        default: str | None = None,
+        later: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
+    ) -> str:
+        """One of some words; `later` are those that are known but cannot be had yet, `hints` what others stand for.
+
+        A word that has hints decides how the section is read, which is not read on behind another one.
+        """
         word = self.text(key, default)
         self._ask(key, "choice").words = allowed = tuple(allowed)
+        if word in allowed:
+            return word
         if word in later:
-            raise self.error(
-                key, "not-supported", f"{word!r} is not supported yet", f"Use one of: {', '.join(allowed)}."
-            )
-        if word not in allowed:
-            raise self.error(
-                key, "bad-value", f"expected one of {', '.join(allowed)}, not {word!r}", meant(word, allowed)
-            )
-        return word
+            what = f"{word!r} is not supported yet"
+            error = self.error(key, "not-supported", what, f"Use one of: {', '.join(allowed)}.")
+        else:
+            todo = (hints or {}).get(word.lower()) or meant(word, allowed)
+            error = self.error(key, "bad-value", f"expected one of {', '.join(allowed)}, not {word!r}", todo)
+        if hints is not None:
+            raise error
+        mistake(error)
+        return default or allowed[0]
 
     def section(self, key: str) -> Section:
         """A mapping below this one; empty where it is not given."""
@@ -219,24 +241,18 @@ class Section:
             if key in self.asked:
                 continue
             if key not in others:
-                raise self.document.error(
-                    item.line,
-                    "unknown-key",
-                    f"{key!r} is not a key of {self.path or 'a task file'}",
-                    meant(key, [*self.asked, *others]),
-                )
+                what = f"{key!r} is not a key of {self.path or 'a task file'}"
+                mistake(self.document.error(item.line, "unknown-key", what, meant(key, [*self.asked, *others])))
+                continue
             other = others[key]
             value = _plain(item)
             if value in ("", None, [], {}) or any(value == same and type(value) is type(same) for same in other.as_is):
                 continue
             if other.refusal:
-                raise self.error(
-                    key,
-                    "not-supported",
-                    f"known DM key, not supported yet: {other.refusal}",
-                    "Remove it, or set it to its default.",
-                )
-            self.note(key, other.note)
+                what = f"this value of DM's is refused: {other.refusal}"
+                mistake(self.error(key, "not-supported", what, "Remove it, or set it to its default."))
+            else:
+                self.note(key, other.note)
 
     def _ask(self, key: str, kind: str = "") -> Asked:
         asked = self.asked.setdefault(key, Asked())
@@ -270,6 +286,14 @@ class Section:
             return self.document.environ[found[2]]
 
         return _VARIABLE.sub(value, self._scalar(key, item))
+
+
+def in_order(notes: Iterable[str]) -> tuple[str, ...]:
+    """By file and line, each once."""
+    alone = list(dict.fromkeys(notes))
+    places = {note: note.split(":", 2) for note in alone}
+    files = list(dict.fromkeys(place[0] for place in places.values()))
+    return tuple(sorted(alone, key=lambda note: (files.index(places[note][0]), int(places[note][1]))))
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -19,6 +19,12 @@ from pidts.task.yaml_lines import Item, read_yaml
 TargetType = Literal["mysql", "postgresql"]
 
 _PORTS = {"mysql": 3306, "postgresql": 5432}
+_TYPES = {
+    "tidb": "Write mysql: TiDB is written to as a MySQL is.",
+    "mariadb": "Write mysql: it stands for MariaDB, too.",
+    "postgres": "Write postgresql.",
+}
+"""What other words for a type stand for."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
@@ -67,7 +73,7 @@ class TargetSpec:
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """`target-database`."""
-    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"))
+    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"), hints=_TYPES)
     database = section.text("database", "")
     if kind == "postgresql" and not database:
         raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")

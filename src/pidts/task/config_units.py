@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pidts.plan import Limits
 from pidts.task import config_dm
+from pidts.task.config_mistakes import mistake
 from pidts.task.config_section import Section, meant
 from pidts.task.duration import parse_go_duration
 
@@ -116,9 +117,9 @@ def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:
         raise instance.error(key, "unknown-name", f"there is no {name!r} in {block}s", meant(name, named.names))
     for known in named.names:
         if known != name:
-            raise named.error(
-                known, "unused-name", "no instance uses it", f"Name it in the instance's {key}, or remove it."
-            )
-        yield named.section(known)
+            todo = f"Name it in the instance's {key}, or remove it."
+            mistake(named.error(known, "unused-name", "no instance uses it", todo))
+        else:
+            yield named.section(known)
     if instance.has(block):
         yield instance.section(block)

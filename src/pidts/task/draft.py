@@ -37,7 +37,8 @@ class Login:
     def lines(self) -> list[str]:
         """As keys of a block."""
         found = [f"host: {_scalar(self.host)}", f"port: {self.port}", f"user: {_scalar(self.user)}"]
-        found += [f'password: "${{{self.variable}}}"'] if self.variable else []
+        given = f'password: "${{{self.variable}}}"'
+        found += [given] if self.variable else ['# password: "${PASSWORD}"   # none was needed']
         found += [f"database: {_scalar(self.database)}"] if self.database else []
         found += ["security:", *(f"  {key}: {_scalar(value)}" for key, value in self.tls)] if self.tls else []
         return found

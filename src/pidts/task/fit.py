@@ -72,7 +72,7 @@ def fit_of(
         return replace(fit, problem="; ".join(misfits), fix=_CHANGE)
     if misfits is None:
         if copies:
-            return replace(fit, missing=True)
+            return _creatable(target, fit)
         return replace(fit, problem="it does not exist, and task-mode incremental creates no tables", fix=_CREATE)
     if copies and target.read_rows(landed, limit=1).num_rows:
         if may_have_rows:
@@ -81,6 +81,15 @@ def fit_of(
             return replace(fit, way=Way.REPAIR if is_alike else Way.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
     return fit
+
+
+def _creatable(target: TargetSession, fit: Fit) -> Fit:
+    """Some tables can be said on the source alone: a name may be too long for the target."""
+    try:
+        target.create_statements(fit.landed)
+    except PidtsError as error:
+        return replace(fit, problem=error.what, fix=error.todo)
+    return replace(fit, missing=True)
 
 
 def fits_of(

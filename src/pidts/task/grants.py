@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pidts.apply import Target
-from pidts.login.privileges import account_name, account_of, grant_statements
+from pidts.login.privileges import account_name, account_of, grant_statements, hosts_of
 from pidts.model import PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
@@ -96,10 +96,11 @@ def _hinted(option: str) -> Iterator[None]:
 def _source(config: TaskConfig, looks: Looks, session: Session, tables: Mapping[TableName, Table]) -> Grants:
     server = server_info(session)
     user = config.source.user
+    hosts = hosts_of(lambda sql: query(session, sql), user) if looks.source and not looks.host else []
     if looks.host:
         to = account_name(user, looks.host)
     else:
-        to = account_of(lambda sql: query(session, sql), user) if looks.source else account(session)
+        to = account_of(lambda sql: query(session, sql), user, config.source.host) if looks.source else account(session)
     reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
     privileges = list(source_privileges(config, server, tables.values()))
     statements = []
@@ -108,6 +109,9 @@ def _source(config: TaskConfig, looks: Looks, session: Session, tables: Mapping[
         statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
     some = sorted({name.schema for name in tables if not takes_all_of(config.allow, name.schema)})
     notes = [] if tables else ["no table was seen: look with an account that sees them, --source URL"]
+    if len(hosts) > 1:
+        others = ", ".join(account_name(user, host) for host in sorted(hosts))
+        notes.append(f"there are several accounts, of which each host gets its own: {others}; --host chooses another")
     notes += [f"tables that come to {schema} later need a SELECT of their own" for schema in some]
     return Grants(
         "source",

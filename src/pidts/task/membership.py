@@ -89,6 +89,8 @@ class Membership:
         self._wanted = wanted
         self._loss: Loss | None = None
         self.joined: tuple[TableName, ...] = ()
+        self._anew: set[TableName] = set()
+        """Of these, the ones that were in the task before."""
         self.notes: list[str] = []
 
     @property
@@ -105,7 +107,8 @@ class Membership:
         known = self._target.load_structures(self._config.name, self._config.source.source_id)
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*tables, *known})):
-                raise ConfigError("unknown-name", f"--resync: no table of this task is meant by {pattern!r}")
+                what = f"--resync: no table of this task is meant by {pattern!r}"
+                raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.path} lists its tables")
         loss = wanted.lost or lost_log(self._config, self._source, stored)
         if loss is None:
             return
@@ -129,7 +132,8 @@ class Membership:
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
-        left = {*change.structures, *self._begun_anew()}
+        self._anew = self._begun_anew()
+        left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
         self._resync(change, {name: table for name, table in known.items() if name not in change.copy})
@@ -182,7 +186,10 @@ class Membership:
             if not tables.keys().isdisjoint(online.reals(name) or ())
         }
         self.joined = (*sorted(tables), *sorted(gone))
-        self.notes += [f"{name} joins the task, its rows are copied" for name in sorted(tables)]
+        for name in sorted(tables):
+            self.notes.append(
+                f"{name} {'begins anew' if name in self._anew else 'joins the task'}, its rows are copied"
+            )
         return read.end
 
     def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:

@@ -17,6 +17,7 @@ from pidts.source.structures import read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.fit import Fit, fit_of
+from pidts.task.rule_notes import rule_notes
 
 
 class Way(StrEnum):
@@ -65,7 +66,7 @@ class TableOutlook:
     finish: tuple[str, ...]
     """When they are."""
     notes: tuple[str, ...]
-    """What the target cannot have as the source has it."""
+    """What the target cannot have as the source has it, and what rules do that may surprise."""
     problems: tuple[str, ...]
     """Why the table is refused."""
     size: Size | None
@@ -137,7 +138,7 @@ class _Look:
             columns=columns,
             statements=rendered.statements,
             finish=finish,
-            notes=rendered.notes,
+            notes=(*rendered.notes, *rule_notes(self._config.rules, table)),
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
         )

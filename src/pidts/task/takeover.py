@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import structlog
 
@@ -29,8 +30,12 @@ class Takeover:
         self._path = config.path
         self._due = 0.0
 
-    def look(self, running: TaskConfig) -> TaskConfig | None:
-        """The configuration to go on with, where the file has changed and there is something to take over."""
+    def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
+        """The configuration to go on with, where the file has changed and there is something to take over.
+
+        While tables are `halted` any change of the file is something, if only of its time: whoever has mended what they
+        halt for says so by it.
+        """
         now = time.monotonic()
         if now < self._due:
             return None
@@ -52,7 +57,9 @@ class Takeover:
         if found.waiting:
             self._say(f"the task file has changed: {', '.join(found.waiting)} will count from the next start on")
         if not found.taken:
-            return None
+            if halted:
+                self._say("the task file was written: what has halted is tried again")
+            return replace(running) if halted else None
         _log.info("taking over a change of the task file", keys=found.taken)
         return found.config
 

@@ -44,10 +44,13 @@ class Tracker:
         self._waiting_for = ""
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
+        self._resumed_with: int | None = None
+        """Batches that were committed before this attempt; None before the first one."""
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """A run or another attempt of it begins here; of these tables those that the state does not name are done."""
         self._copied.clear()
+        self._resumed_with = self._batches
         self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
         self._reached(state, gtid, position)
 
@@ -80,6 +83,9 @@ class Tracker:
             stage, message = "paused", self._waiting_for
         if not message and time.monotonic() < self._note_until:
             message = self._note
+        idle = caught_up and stage != "copy"
+        if not message and stage in ("copy", "sync") and self._batches == self._resumed_with and not idle:
+            message = "waiting for Spark's first batch"
         self._on_progress(Progress(**self._picture(stage, caught_up=caught_up, message=message)))
 
     def note(self, text: str) -> None:

@@ -1,7 +1,8 @@
 import pytest
 
 from pidts.rules.expressions.parser import parse
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, NotSupportedError, NotUnderstoodError
+from pidts.rules.expressions.tree import Call, ColumnRef, Literal, NotSupportedError
+from pidts.schema.lexer import NotUnderstoodError
 
 
 def shown(node):

@@ -7,6 +7,7 @@ which the table does not have is FALSE, as in DM: a rule may be older or younger
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
@@ -45,9 +46,12 @@ class ExpressionFilter:
                 for text in filter(None, (rule.insert, rule.update_old, rule.update_new, rule.delete)):
                     _condition(rule, text, table, self.time_zone)
 
-    def dropped(self, batch: ChangeBatch) -> pa.BooleanArray | None:
-        """TRUE for each change that is not to be replicated; None where no rule is about the table."""
-        rules = [rule for rule in self.rules if rule.concerns(batch.table.name)]
+    def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray | None:
+        """TRUE for each change that is not to be replicated; None where no rule is about the table.
+
+        Of the kinds `besides` nothing is looked at: they are dropped for another reason.
+        """
+        rules = [rule for rule in self.rules if rule.concerns(batch.table.name) and _said(rule)[0] not in besides]
         if not rules or not len(batch):
             return None
         found = [self._by_rule(rule, batch) for rule in rules]

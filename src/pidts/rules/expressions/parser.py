@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError, NotUnderstoodError
-from pidts.rules.expressions.words import Lexeme, Token, words
+from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.words import Token, words
+from pidts.schema.lexer import Lexeme, NotUnderstoodError
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
 _BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}, {"^"})

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules.expressions.parser import parse
-from pidts.rules.expressions.tree import Node, NotSupportedError, NotUnderstoodError, calls_of, columns_of
+from pidts.rules.expressions.tree import Node, NotSupportedError, calls_of, columns_of
 from pidts.rules.expressions.typed import is_known
+from pidts.schema.lexer import NotUnderstoodError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 
-class NotUnderstoodError(Exception):
-    """A place in an expression that is no SQL that we know."""
-
-
 class NotSupportedError(Exception):
     """SQL whose value we cannot give as the server gives it."""
 

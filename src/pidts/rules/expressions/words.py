@@ -1,6 +1,7 @@
 """The words of an expression, read as the servers read them under their default SQL mode.
 
-A double quote opens a text, a backslash escapes, and `||` means OR.
+A double quote opens a text, a backslash escapes, and `||` means OR. Unlike those of a statement, signs that belong
+together are one word here, and a comment with code in it is not understood.
 """
 
 from __future__ import annotations
@@ -8,21 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
-from pidts.rules.expressions.tree import NotUnderstoodError
-
-
-class Lexeme(Enum):
-    """What a word is."""
-
-    WORD = "word"
-    NAME = "quoted name"
-    TEXT = "text"
-    NUMBER = "number"
-    BYTES = "hexadecimal or bit literal"
-    SIGN = "sign"
-    END = "end"
+from pidts.schema.lexer import Lexeme, NotUnderstoodError, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +32,6 @@ _BYTES = re.compile(r"[xX]'(?:[0-9a-fA-F]{2})*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_$\u0080-\uffff])")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\uffff]+")
 _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]")
-_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
 def words(text: str) -> Iterator[Token]:
@@ -64,10 +51,10 @@ def words(text: str) -> Iterator[Token]:
 def _word(text: str, at: int, *, in_name: bool) -> tuple[Token, int]:
     sign = text[at]
     if sign == "`":
-        name, end = _quoted(text, at, escapes=False)
+        name, end = quoted(text, at, escapes=False)
         return Token(Lexeme.NAME, name, at), end
     if sign in "'\"":
-        value, end = _quoted(text, at, escapes=True)
+        value, end = quoted(text, at, escapes=True)
         return Token(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
     if not in_name:  # where a name or its dot ends, as in `t.2e5`, no number begins
@@ -76,21 +63,3 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[Token, int]:
         if found := pattern.match(text, at):
             return Token(lexeme, found.group(), at), found.end()
     raise NotUnderstoodError(f"{sign!r} at character {at + 1}")
-
-
-def _quoted(text: str, at: int, *, escapes: bool) -> tuple[str, int]:
-    parts: list[str] = []
-    quote, begin = text[at], at
-    at += 1
-    while at < len(text):
-        sign = text[at]
-        if sign == quote:
-            if not text.startswith(quote, at + 1):
-                return "".join(parts), at + 1
-            at += 1
-        elif sign == "\\" and escapes and at + 1 < len(text):
-            at += 1
-            sign = _ESCAPES.get(text[at], text[at])
-        parts.append(sign)
-        at += 1
-    raise NotUnderstoodError(f"the {quote} at character {begin + 1} is never closed")
