@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pidts.apply import ApplyRules, prepared
-from pidts.model import ChangeBatch, Halted, Op, Table
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
 from pidts.plan import CopyState, Way
 from pidts.reduce import Counts
 
@@ -93,6 +93,23 @@ def test_a_key_that_the_source_has_not_goes_without_being_asked_for():
     assert live.rows == [row(1, key=2)]
     written(live, absent(TABLE, 2), batch_of(TABLE, [update(row(1, key=2), row(2, key=2)), delete(row(2, key=2))], 50))
     assert live.rows == []
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "stays"), [("t", "s", False), ("t", "north", True), ("other", "s", True), ("t", "*", True)]
+)
+def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, source, stays):
+    live = Live(rules=ApplyRules(task="t", source="s"))
+    live.change(insert(row(1, key=1)))
+    live.change(insert(row(1, key=2)), at=1)
+    session = live.target.connect()
+    for one in [("t", "s"), (task, source)]:
+        session.begin()
+        session.save_structures(*one, Lsn(0, 1, 0), {TABLE.name: TABLE})
+        session.commit()
+    session.close()
+    written(live, absent(TABLE, 1))
+    assert live.rows == ([row(1, key=1)] if stays else []) + [row(1, key=2)]
 
 
 def test_an_absent_key_beside_changes_that_are_told_in_part():

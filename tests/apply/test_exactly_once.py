@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.apply import Committer, Outcome, Retry
-from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Lsn, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
 from pidts.reduce import Counts, NetChange
 from pidts.target import ValuesTarget
 
@@ -78,4 +81,32 @@ def test_crashes_change_nothing(batches, faults):
     assert {key[0]: row["v"] for key, row in target.store.content(TABLE.name).items()} == wanted
     assert target.store.commits == len(batches)
     assert moves == sorted(set(moves))
+    target.forget()
+
+
+@pytest.mark.parametrize(
+    ("origin", "named", "told"),
+    [
+        (TableName("d", "t_1"), "d.t", "d.t_1"),
+        (None, "d.t", "d.t"),
+        (TableName("d", "t_1"), "", ""),
+    ],
+)
+def test_what_is_refused_of_one_of_several_tables_is_told_of_that_one(origin, named, told):
+    target = ValuesTarget("refused-of-one")
+    target.forget()
+    session = target.connect()
+    for sql in session.create_statements(TABLE).statements:
+        session.execute(sql)
+    (claimed,) = session.claim("t", "s", 1, start())
+
+    def hook(point):
+        if point == "write":
+            raise Halted("target-refused", "no", where=Where(table=named))
+
+    target.store.hook = hook
+    change = replace(net(1, [1]), origin=origin)
+    with Committer(target, "t", "s", claimed.epoch) as committer, pytest.raises(Halted) as caught:
+        committer.commit(0, claimed.lsn, replace(start(), lsn=Lsn(0, 1, 9)), lambda _: [change])
+    assert caught.value.where.table == told
     target.forget()

@@ -39,6 +39,20 @@ def test_full_images_without_a_version_read_nothing():
         prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
 
 
+def test_of_tables_that_become_one_it_is_told_whose_rows_they_are_if_it_is_one():
+    session: Any = Deaf()
+    rules = ApplyRules(source="s", merged=frozenset({UNIQUE.name}))
+    one, other = (
+        replace(
+            batch_of(UNIQUE, [(Op.INSERT, None, {**NEW[2], "id": key, "u": key})]), upstream=TableName("shop", name)
+        )
+        for key, name in ((1, "t_1"), (2, "t_2"))
+    )
+    assert [change.origin for change in prepared(session, [one], rules)] == [one.upstream]
+    assert [change.origin for change in prepared(session, [one, other], rules)] == [None]
+    assert [change.origin for change in prepared(session, [one], ApplyRules(source="s"))] == [None]
+
+
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():
     session: Any = Deaf()
     last: Change = (Op.UPDATE, {"id": 2, "a": 7, "b": "x", "u": 2}, {"id": 2, "a": 9, "b": "x", "u": 2})

@@ -16,7 +16,8 @@ import pytest
 from pidts.apply import OrderChanged
 from pidts.batch import ddl_lane
 from pidts.batch.ddl import Changed
-from pidts.batch.ddl_lane import DdlLane, done_of, halted_of
+from pidts.batch.ddl_lane import DdlLane
+from pidts.batch.ddl_marks import done_of, halted_of
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Work, WorkKind
 from pidts.target import ValuesTarget
@@ -27,6 +28,10 @@ NAMED = Where(table=str(T))
 _numbers = itertools.count()
 
 
+BUSY = object()
+"""The target cannot take it now, however often that is tried."""
+
+
 @dataclass
 class Script:
     """What each attempt at the change ends with, and the orders that it was told."""
@@ -34,9 +39,11 @@ class Script:
     ends: list[Any]
     told: list[OrderKind | None] = field(default_factory=list)
 
-    def __call__(self, *_: Any, order: DdlOrder | None, **__: Any) -> Changed:
+    def __call__(self, *arguments: Any, order: DdlOrder | None, **_: Any) -> Changed:
         self.told.append(order.kind if order else None)
         end = self.ends.pop(0)
+        while end is BUSY:
+            arguments[-1](0.01)
         if isinstance(end, Exception):
             raise end
         return end
@@ -143,6 +150,17 @@ def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., Wo
     one.lane.wait([AT], 10, lambda: False)
     assert one.script.told == [None, None]
     assert one.marks() == (False, True)
+
+
+def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(world: Callable[..., World]) -> None:
+    one = world(BUSY, BUSY, Changed())
+    one.give(OrderKind.REPLACE)
+    until(lambda: one.script.told == [None, OrderKind.REPLACE])
+    time.sleep(0.1)
+    assert len(one.script.told) == 2, "it is not begun anew for its own sake"
+    one.give(OrderKind.SKIP)
+    until(lambda: one.marks() == (False, True))
+    assert one.script.told[2:] == [OrderKind.SKIP]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pidts.batch.context import JobContext
 from pidts.batch.ddl_meaning import Found, Told
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_left import Sharing
+from pidts.batch.shard_turn import ShardWaits
 from pidts.binlog import Query
 from pidts.model import (
     Column,
@@ -27,7 +31,7 @@ from pidts.model import (
     Where,
 )
 from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
-from pidts.schema import AlterTable, Dialect, RenameTable
+from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable
 from pidts.source import SourceConfig
 from pidts.target.values import ValuesTarget
 
@@ -45,6 +49,7 @@ def found(
     order: DdlOrder | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
+    sharing: Sharing | None = None,
 ) -> Found | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
@@ -71,6 +76,7 @@ def found(
         where=Where(source="s", position=str(AT)),
         is_ours=is_ours or rules.allow,
         order=order,
+        sharing=sharing,
     )
     return told.found(dict)
 
@@ -78,6 +84,7 @@ def found(
 ONE = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
 """Every table of the pattern lands in one."""
 LANDED = TableName("all", "t")
+ONE_SCHEMA = replace(ONE, allow=AllowList(do_dbs=("shop",)))
 
 
 def test_the_target_is_told_by_its_own_names() -> None:
@@ -105,15 +112,70 @@ def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
     assert (len(before.columns), len(after.columns)) == (1, 2)
 
 
+def shared(*others: str, mode: str = "") -> Sharing:
+    """With these tables of another source landing there, too."""
+    groups = ShardGroups(mode)
+    groups.register("z", {TableName("shop", name): Table(LANDED, (COLUMN,), KEYS) for name in others})
+    return Sharing(groups, "s", ONE)
+
+
 @pytest.mark.parametrize(
-    "sql", ["CREATE TABLE t_2 (id INT PRIMARY KEY)", "CREATE TABLE t_2 LIKE t_1", "RENAME TABLE a TO t_2"]
+    "sql",
+    [
+        "TRUNCATE TABLE t_1",
+        "DROP TABLE t_1",
+        "DROP DATABASE shop",
+        "RENAME TABLE t_1 TO gone.t_1",
+        "ALTER TABLE t_1 ADD c INT, RENAME TO gone.t_1",
+    ],
 )
-@pytest.mark.parametrize("kind", [None, OrderKind.SKIP])
-def test_no_table_comes_to_land_where_another_does(sql: str, kind: OrderKind | None) -> None:
-    order = kind and DdlOrder(lsn=AT, kind=kind)
+@pytest.mark.parametrize("sharing", [shared("t_9"), shared(mode="pessimistic")])
+def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharing) -> None:
+    """Also where it is the only one so far, in a task that says that it has shards."""
+    what = found(sql, ONE_SCHEMA, "t_1", sharing=sharing)
+    assert what is not None
+    assert what.change.statement is None
+    assert sharing.left
+    sharing.left.clear()
+    alone = found("TRUNCATE TABLE t_1", ONE, "t_1", sharing=shared())
+    assert alone is not None
+    assert alone.change.statement is not None
+
+
+def test_what_others_have_no_part_in_is_run() -> None:
+    what = found("DROP TABLE t_1, a", ONE, "t_1", "a", sharing=shared("t_9"))
+    assert what is not None
+    assert isinstance(what.change.statement, DropTable)
+    assert what.change.statement.tables == (TableName("shop", "a"),)
+    assert set(what.change.structures) == {TableName("shop", "t_1"), TableName("shop", "a")}
+    renamed = found("RENAME TABLE t_1 TO gone.t, a TO b", ONE_SCHEMA, "t_1", "a", sharing=shared("t_9"))
+    assert renamed is not None
+    assert isinstance(renamed.change.statement, RenameTable)
+    assert renamed.change.statement.pairs == ((TableName("shop", "a"), TableName("shop", "b")),)
+
+
+def test_a_table_made_anew_replaces_nothing_of_others() -> None:
+    what = found("CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)", ONE, "t_1", sharing=shared("t_9"))
+    assert what is not None
+    assert isinstance(what.change.statement, CreateTable)
+    assert not what.change.statement.or_replace
+    after = what.change.after[LANDED]
+    assert after is not None
+    assert [column.name for column in after.columns] == ["id", "c"]
+
+
+def test_rows_do_not_move_with_a_name() -> None:
     with pytest.raises(Halted) as raised:
-        found(sql, ONE, "t_1", "a", order=order)
-    assert (raised.value.code, raised.value.where.table) == ("merge-not-supported", "shop.t_2")
+        found("RENAME TABLE a TO t_2", ONE, "t_1", "a", sharing=shared("t_9"))
+    assert (raised.value.code, raised.value.where.table) == ("rename-moves-rows", "shop.a")
+
+
+def test_sources_that_have_not_begun_may_have_rows_there() -> None:
+    sharing = Sharing(ShardGroups(expected=["s", "z"]), "s", ONE)
+    sharing.groups.register("s", {})
+    with pytest.raises(ShardWaits) as raised:
+        found("TRUNCATE TABLE t_1", ONE, "t_1", sharing=sharing)
+    assert raised.value.wait.absent == ("z",)
 
 
 def test_a_rename_does_not_give_rows_other_values() -> None:

@@ -99,13 +99,13 @@ def fail(error: Exception) -> None:
 def test_an_errors_kind_is_the_exit_code(
     kind: type[PidtsError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(kind("x", "y")))
+    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(kind("x", "y")))
     assert run_command(["check", "t.yaml"]) == code
     assert "error [x] y" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(ZeroDivisionError("over\nthere")))
+    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
     assert run_command(["check", "t.yaml"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "error [unexpected] ZeroDivisionError: over"
@@ -115,7 +115,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pyte
 
 
 def test_with_debug_the_traceback_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    monkeypatch.setattr("pidts.task.config.load_task", lambda _: fail(ZeroDivisionError("x")))
+    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(ZeroDivisionError("x")))
     assert run_command(["check", "t.yaml", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pidts.cli import view
 from pidts.model import Halt, Lsn, Position, TableName
-from pidts.task.progress import Progress, TableProgress
+from pidts.task.progress import Progress, SourceProgress, TableProgress
 
 COPYING = Progress(
     stage="copy",
@@ -47,6 +47,34 @@ def test_halted_tables_are_named_in_both() -> None:
         console.print(view.picture(progress))
     assert "halted  shop.a: [target-refused] [too] long" in shown.get()
     assert progress.to_json()["halted"] == [halt.to_json()]
+
+
+def test_several_sources_are_named() -> None:
+    halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
+    progress = replace(
+        COPYING,
+        position=None,
+        gtid="",
+        tables=(TableProgress(name="a.open", source="north", estimate=1000),),
+        halted=(halt,),
+        sources=(
+            SourceProgress(source="north", stage="copy", position=Position("bin.000003", 42), gtid="0-1-7"),
+            SourceProgress(source="south", stage="sync", lag_seconds=12.0, halted=(halt,)),
+        ),
+    )
+    assert "; north copy, lag -; south sync, lag 12.0 s; " in view.line(progress)
+    assert "; halted south: shop.a: [target-refused]" in view.line(progress)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(view.picture(progress))
+    shown = captured.get().splitlines()
+    for words in (
+        ("north", "copy", "bin.000003:42", "0-1-7"),
+        ("south", "sync", "12.0 s"),
+        ("north: a.open",),
+        ("halted", "south: shop.a"),
+    ):
+        assert any(all(word in one for word in words) for one in shown), words
 
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
@@ -97,4 +125,5 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
         "refetched": 0,
         "halted": [],
         "cause": None,
+        "sources": [],
     }

@@ -140,10 +140,8 @@ def looked_at() -> set[str]:
     )
     names = [last_name(node) for node in ast.walk(checks) if last_name(node) in functions]
     assert names
-    task = [
-        ast.parse((SOURCE / "task" / name).read_text("utf-8"))
-        for name in ("check.py", "online.py", "privileges.py", "rule_notes.py")
-    ]
+    files = ("check.py", "online.py", "privileges.py", "rule_notes.py", "shard_checks.py")
+    task = [ast.parse((SOURCE / "task" / name).read_text("utf-8")) for name in files]
     calls = [
         node for part in (*task, *map(functions.get, names)) for node in ast.walk(part) if isinstance(node, ast.Call)
     ]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.apply import Committer, DdlRunner, SchemaChange
+from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
@@ -42,6 +42,7 @@ from pidts.plan import (
     run_of,
 )
 from pidts.reduce import buckets
+from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
 from pidts.source import ValuesSource
@@ -106,8 +107,10 @@ class Task:
         between: Callable[[], None] = lambda: None,
         is_long: bool = False,
         defers: bool = False,
+        rules: Rules | None = None,
     ) -> None:
         """`defers`: the target makes unique keys when all rows are there."""
+        self.rules = rules or Rules()
         self.server, self.target, self.workers = server, target, workers
         self.limits = limits or Limits(chunk_rows=2, most_rows=2, idle_entries=1)
         self.chance = chance or random.Random(0)
@@ -136,7 +139,7 @@ class Task:
 
     def _make(self, tables: Mapping[TableName, Table], *, before_copy: bool) -> None:
         session = self.target.connect()
-        for table in tables.values():
+        for table in map(self.rules.landed, tables.values()):
             if session.structure(table.name) is None:
                 for statement in session.create_statements(table, before_copy=before_copy).statements:
                     session.execute(statement)
@@ -156,7 +159,8 @@ class Task:
         staged: dict[ChunkRequest, StagedChunk] = {}
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
-        with Committer(self.target, "t", "s", self.epoch, sleep=lambda _: None) as committer:
+        writing = ApplyRules(source="s", filters=self.rules, merged=merged(self.rules, self.structures))
+        with Committer(self.target, "t", "s", self.epoch, rules=writing, sleep=lambda _: None) as committer:
             while True:
                 self._go_on()
                 for lsn in [lsn for lsn in running if self.chance.random() < 0.5 or not self.slow_ddl]:
@@ -260,7 +264,7 @@ class Task:
 
     def _finish(self, table: Table) -> None:
         session = self.target.connect()
-        for statement in session.finish_statements(table).statements:
+        for statement in session.finish_statements(self.rules.landed(table)).statements:
             session.execute(statement)
         session.close()
 
@@ -271,7 +275,9 @@ class Task:
             until = Lsn(0, piece.extent.segment, piece.extent.end)
             whole = [entry.transaction for entry in self.log(piece.begin, until)]
             for transaction in whole:
-                batches = self.server.decode(transaction.begin, transaction.lsn, mine)
+                batches = filter(
+                    None, map(self.rules.changes, self.server.decode(transaction.begin, transaction.lsn, mine))
+                )
                 dealt = [buckets(batch, self.workers) for batch in batches]
                 for worker, changes in enumerate(stretches):
                     changes.append([parts[worker] for parts in dealt if parts[worker] is not None])
@@ -280,10 +286,13 @@ class Task:
             for worker, mine in enumerate(stretches)
         ]
         for request in plan.write:
-            meaning = absent if request.phase is Phase.EXTRAS else copied
+            table = self.structures[request.table]
+            lands, is_absent = self.rules.landed(table), request.phase is Phase.EXTRAS
             for rows in self.waiting[request]:
-                for batch in meaning(self.structures[request.table], rows):
-                    for worker, part in enumerate(buckets(batch, self.workers)):
+                batches = absent(lands, rows) if is_absent else copied(lands, self.rules.rows(table, rows))
+                for batch in batches:
+                    routed = replace(batch, upstream=self.rules.upstream(table))
+                    for worker, part in enumerate(buckets(routed, self.workers)):
                         if part is not None:
                             blobs[worker].append(Blob(worker, Blob.COPIED, part))
         for worker in self.chance.sample(range(self.workers), self.workers):
@@ -336,7 +345,7 @@ class Task:
             found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
             self._go_on()
             rows, begin = rows + found.num_rows, cut
-            if request.way is Way.REPAIR or not self._load(low_here, table, found):
+            if request.way is not Way.NEW or not self._load(low_here, table, found):
                 waiting += found.num_rows
                 kept.append(found)
         self.loaded, self.waited = self.loaded + rows - waiting, self.waited + waiting

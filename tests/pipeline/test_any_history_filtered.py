@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from pidts.apply import ApplyRules
 from pidts.model import ChangeBatch, Op
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
 
-from .test_any_history import EXAMPLES, NAME, TABLES, CrashError, History, Row, Run, bag, wishes
+from .any_history import EXAMPLES, NAME, TABLES, History, Row, Run, wishes
 
 TABLE = TABLES["composite key"]
 EVENTS = EventFilter((FilterRule(NAME.schema, NAME.name, ("insert",), (), "Ignore"),))
@@ -106,14 +105,7 @@ def test_the_target_ends_as_a_replay_of_what_passes(
         history.states = [[] for _ in range(len(history.transactions) + 1)]
     history.expect()
     run = FilteredRun(history, workers, chance, folds=False, is_long=split is not None, split=split)
-    for points in crashes:
-        run.crash_after(points)
-        with suppress(CrashError):
-            run.attempt()
-    run.target.store.hook = None
-    run.attempt()
-    assert bag(run.rows()) == bag(history.states[-1])
-    run.target.forget()
+    run.to_the_end(crashes)
 
 
 def moves(change: tuple[int, Op, Row | None, Row | None]) -> bool:

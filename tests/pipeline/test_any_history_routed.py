@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from pidts.model import ChangeBatch, TableName
 from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
 
-from .test_any_history import EXAMPLES, NAME, TABLES, CrashError, History, Row, Run, bag, wishes
+from .any_history import EXAMPLES, NAME, TABLES, History, Row, Run, told_by, wishes
 
 SOURCE = TableName("shop_3", "cart_7")
 EXTRACTED = {"of_table": "7", "of_schema": "3", "of_source": "one"}
@@ -74,17 +73,8 @@ def test_the_target_ends_as_a_replay_row_by_row(
 ) -> None:
     chance = random.Random(seed)
     table = TABLES[kind]
-    source = table if told else replace(table, keys=table.keys[: len(table.identity) > 0])
-    history = Routed(table, 1, source, minimal)
+    history = Routed(table, 1, told_by(table, told), minimal)
     history.play(wishes(chance, transactions))
     history.table = RULES.landed(table.renamed(SOURCE))
     run = RoutedRun(history, workers, chance, folds=False, is_long=split is not None, split=split)
-    for points in crashes:
-        run.crash_after(points)
-        with suppress(CrashError):
-            run.attempt()
-    run.target.store.hook = None
-    run.attempt()
-    assert bag(run.rows()) == bag(history.states[-1])
-    assert len(run.rows()) == len(history.states[-1])
-    run.target.forget()
+    run.to_the_end(crashes)

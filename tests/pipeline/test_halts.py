@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -25,6 +24,8 @@ from pidts.reduce import buckets
 from pidts.source import ValuesSource
 from pidts.target.values import ValuesTarget
 
+from .crashes import Crashes, survive
+
 INT = ColumnType(Kind.INT)
 A, B = TableName("shop", "a"), TableName("shop", "b")
 BAD = 7
@@ -37,10 +38,6 @@ TABLES = {
     for name in (A, B)
 }
 numbers = itertools.count()
-
-
-class CrashError(Exception):
-    """The process is gone."""
 
 
 @dataclass
@@ -182,17 +179,12 @@ def play(world: World, step: tuple[str, int, int]) -> None:
 )
 def test_others_go_on_and_what_was_refused_comes_when_it_is_taken(before, after, workers, size, crashes, seed):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
-    countdown = iter(crashes)
-    left = [next(countdown, None)]
+    dies = Crashes(crashes)
 
     def hook(point: str) -> None:
         if point == "commit:after":
             world.check_visible()
-        if left[0] is not None:
-            left[0] -= 1
-            if left[0] < 0:
-                left[0] = next(countdown, None)
-                raise CrashError(point)
+        dies(point)
 
     world.target.store.hook = hook
     for history in (before, after):
@@ -206,17 +198,9 @@ def test_others_go_on_and_what_was_refused_comes_when_it_is_taken(before, after,
         if not halted:
             assert world.content(B) == world.source.rows(B)
     world.picky.refuses = False
-    assert survive(partial(world.run)) == set()
+    assert survive(world.run) == set()
     assert {name: world.content(name) for name in TABLES} == {name: world.source.rows(name) for name in TABLES}
     world.target.forget()
-
-
-def survive(run):
-    while True:
-        try:
-            return run()
-        except CrashError:
-            continue
 
 
 def test_a_table_stays_where_its_rows_were_last_taken():

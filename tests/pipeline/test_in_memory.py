@@ -27,6 +27,8 @@ from pidts.schema import classify
 from pidts.source import ValuesSource
 from pidts.target.values import ValuesTarget
 
+from .crashes import Crashes, survive
+
 NAME = TableName("shop", "orders")
 INT = ColumnType(Kind.INT)
 TABLE = Table(
@@ -37,10 +39,6 @@ TABLE = Table(
 PLAIN = replace(TABLE, keys=TABLE.keys[:1])
 
 numbers = itertools.count()
-
-
-class CrashError(Exception):
-    """The process is gone."""
 
 
 class Pipeline:
@@ -216,31 +214,19 @@ def test_the_target_ends_as_the_source_and_never_goes_back(
     shuffled = lambda those: chance.sample(list(those), len(those))  # noqa: E731 - workers run side by side
     pipeline = Pipeline(source, target, workers, limits, copy=True, order=shuffled)
     pending, seen = iter(during), {}
-    countdown = iter(crashes)
-    left = next(countdown, None)
+    dies = Crashes(crashes)
 
     def hook(point):
-        nonlocal left
         if point == "commit:after":
             for row in target.store.content(NAME).values():
                 highest = seen.get(row["id"], 0)
                 assert row["counter"] >= highest, "a reader saw an older value"
                 seen[row["id"]] = row["counter"]
-        if left is not None:
-            left -= 1
-            if left < 0:
-                left = next(countdown, None)
-                raise CrashError(point)
+        dies(point)
 
     target.store.hook = hook
-    while True:
-        try:
-            pipeline.run(between=lambda: [play(source, step) for step in itertools.islice(pending, 1)])
-        except CrashError:
-            continue
-        if left is None:
-            break
-        left = None
+    for _ in range(2):
+        survive(lambda: pipeline.run(between=lambda: [play(source, step) for step in itertools.islice(pending, 1)]))
     target.store.hook = None
     for step in pending:
         play(source, step)
@@ -260,21 +246,8 @@ def test_a_crash_at_any_point_around_a_ddl_ends_right(crash_at, transactional_dd
     source.ddl("ALTER TABLE shop.orders ADD COLUMN note INT", {NAME: wider})
     source.update(NAME, (1,), note=5)
     source.insert(NAME, {"id": 9, "counter": 9, "slot": None, "note": 9})
-    left = crash_at
-
-    def hook(point):
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise CrashError(point)
-
-    target.store.hook = hook
-    for _ in range(2):
-        try:
-            pipeline.run()
-            break
-        except CrashError:
-            continue
+    target.store.hook = Crashes([crash_at])
+    survive(pipeline.run)
     assert sorted(target.store.content(NAME).values(), key=lambda row: row["id"]) == source.rows(NAME)
     target.forget()
 

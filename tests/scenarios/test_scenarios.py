@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from .shared_task import of_kind
+
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
 
 
 def test_the_target_has_what_is_expected(scenario, target, carried) -> None:
     done = carried(scenario, target)
     for expected in scenario.expected["expect"]:
-        query, rows = (
-            each[target] if isinstance(each, dict) else each for each in (expected["query"], expected["rows"])
-        )
+        query, rows = of_kind(expected["query"], target), of_kind(expected["rows"], target)
         assert done.rows(query) == rows, query
     for schema in scenario.expected.get("verify", []):
         tables = {name: found for name, found in done.verified.items() if name.startswith(f"{schema}.")}

@@ -1,154 +1,32 @@
-"""Runs of the real command in processes of their own, so that a test can kill any part of them."""
+"""Tasks of their own for tests, over servers that may be shared."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import psycopg
-import pymysql
 import pytest
 import yaml
+from tests.running import connect
 
 from pidts import sandbox
-from pidts.model import Lsn
-from pidts.plan import PlanState
 from pidts.sandbox import Server
-from pidts.source.position import log_end
 
-PIDTS = [sys.executable, "-m", "pidts"]
-NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, pymysql.err.ProgrammingError)
-"""What a target answers before the task has come to create its tables."""
-
-
-@dataclass
-class Run:
-    """One `pidts run`, and whatever it has started."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def pids(self, *words: str) -> list[int]:
-        """Processes below this run whose command line has all of these words."""
-        found = []
-        for pid in _below(self.process.pid):
-            with contextlib.suppress(OSError):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-                if all(word in command for word in words):
-                    found.append(pid)
-        return found
-
-    def replicator(self) -> list[int]:
-        return self.pids("pidts.task.replicator_process")
-
-    def jvm(self) -> list[int]:
-        return self.pids("org.apache.spark.deploy.SparkSubmit")
-
-    def workers(self) -> list[int]:
-        """Python workers of Spark: the children of its daemon."""
-        daemons = self.pids("pyspark.daemon")
-        return [pid for pid in daemons if _parent(pid) in daemons]
-
-    def kill(self) -> None:
-        """The driver, as the kernel would when memory runs out."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self, timeout: float = 60) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout)
-
-    def wait_until(self, claim: Callable[[], bool], what: str, seconds: float = 240) -> None:
-        """While it runs: one that has ended will not make it true."""
-        deadline = time.monotonic() + seconds
-        while not claim():
-            assert self.process.poll() is None, f"ended before this: {what}\n{self.log.read_text()[-8000:]}"
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.log.read_text()[-8000:]}"
-            time.sleep(0.1)
-
-    def summary(self) -> dict[str, Any]:
-        """Stop it, and what it says in the end, where it was started with `--json`."""
-        assert self.stop() == 0, self.log.read_text()[-8000:]
-        said: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
-        return said
-
-
-def _below(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            children.setdefault(_parent(int(entry.name)), []).append(int(entry.name))
-    found, open_pids = [], [root]
-    while open_pids:
-        below = children.get(open_pids.pop(), [])
-        found += below
-        open_pids += below
-    return found
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-@dataclass
-class Task:
-    """A task file and the commands over it."""
-
-    path: Path
-    runs: list[Run] = field(default_factory=list)
-
-    def start(self, *options: str) -> Run:
-        log = self.path.with_suffix(f".{len(self.runs)}.log")
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*PIDTS, "run", str(self.path), *options], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        run = Run(process, log)
-        self.runs.append(run)
-        return run
-
-    def sync(self, timeout: float = 120) -> dict[str, Any]:
-        """Run until what the source has now is on the target; the JSON that the command ends with."""
-        run = self.start("--until-synced", "--json")
-        try:
-            code = run.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"not synced within {timeout} s:\n{self.logs()}")
-        assert code == 0, self.logs()
-        last: dict[str, Any] = json.loads(run.log.read_text().splitlines()[-1])
-        self.check_mark(last["applied"]["lsn"])
-        return last
-
-    def check_mark(self, applied: str) -> None:
-        """Others purge a shared relay by what a task that has ended left there."""
-        for path in self.path.parent.glob("relay/*/needs/*.json"):
-            assert applied in path.read_text()
-
-    def command(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [*PIDTS, *words], capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False
-        )
-
-    def logs(self) -> str:
-        replicator = [path.read_text() for path in self.path.parent.glob("relay/*/replicator.log")]
-        return "\n".join([run.log.read_text() for run in self.runs] + replicator)[-8000:]
+from .altering import TOOL, Altering
+from .commands import Task, below
+from .shards import Shards, routes
 
 
 @pytest.fixture
 def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
-    """`make_task(source, target, schema, spark=..., **top_level)` writes a task file."""
+    """`make_task(source, target, schemas, spark=..., **top_level)` writes a task file; `beside` are further sources."""
     made: list[Task] = []
 
     def make(
@@ -163,6 +41,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
         pidts: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         instance: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Server] | None = None,
         **top: Any,
     ) -> Task:
         about: dict[str, Any] = {
@@ -178,18 +57,19 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
             "target-database": about,
             "mysql-instances": [
                 {
-                    "source-id": "one",
+                    "source-id": source_id,
                     "from": {
-                        "host": source.host,
-                        "port": source.port,
-                        "user": source.user,
-                        "password": source.password,
+                        "host": server.host,
+                        "port": server.port,
+                        "user": server.user,
+                        "password": server.password,
                     },
                     "block-allow-list": "ours",
                     "syncer-config-name": "global",
                     **({"meta": dict(meta)} if meta else {}),
                     **(instance or {}),
                 }
+                for source_id, server in {"one": source, **(beside or {})}.items()
             ],
             "block-allow-list": {"ours": {"do-dbs": list(schemas)}},
             "syncers": {"global": {"worker-count": workers}},
@@ -205,33 +85,11 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
     for task in made:
         for run in task.runs:
             if run.process.poll() is None:
-                below = _below(run.process.pid)
+                children = below(run.process.pid)
                 run.kill()
-                for pid in below:
+                for pid in children:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-
-
-def connect(server: Server, database: str | None = None) -> Any:
-    """A plain driver's connection, autocommit."""
-    if server.kind == "postgres":
-        return psycopg.connect(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            password=server.password,
-            dbname=database or "postgres",
-            autocommit=True,
-        )
-    return pymysql.connect(
-        host=server.host,
-        port=server.port,
-        user=server.user,
-        password=server.password,
-        charset="utf8mb4",
-        autocommit=True,
-        ssl_disabled=True,
-    )
 
 
 @pytest.fixture
@@ -246,52 +104,6 @@ def open_session() -> Iterator[Callable[..., Any]]:
     yield session
     for one in opened:
         one.close()
-
-
-NOT_THERE = (*NO_TABLE, pymysql.err.OperationalError)
-"""MySQL says so of a missing schema."""
-
-
-class Progress:
-    """How far a task is, by its checkpoints on the target."""
-
-    def __init__(self, target: Any) -> None:
-        self._cursor = target.cursor()
-
-    def states(self) -> list[PlanState]:
-        """Each worker's."""
-        try:
-            self._cursor.execute("SELECT lsn, copy_progress FROM pidts_meta.checkpoint ORDER BY worker")
-        except NOT_THERE:
-            return []
-        return [PlanState.from_checkpoint(Lsn.parse(lsn), copy) for lsn, copy in self._cursor.fetchall()]
-
-    def batches(self) -> int:
-        """How many there have been."""
-        try:
-            self._cursor.execute("SELECT SUM(batch) FROM pidts_meta.checkpoint")
-        except NOT_THERE:
-            return 0
-        return int(self._cursor.fetchone()[0] or 0)
-
-    def is_copied(self) -> bool:
-        states = self.states()
-        return bool(states) and not any(state.copying for state in states)
-
-    def has(self, source: Any) -> Callable[[], bool]:
-        """Whether everything that the source's log has now is there, of all tables."""
-        end = Lsn.at(log_end(source))
-        return lambda: min((state.needs for state in self.states()), default=Lsn(0, 0, 0)) >= end
-
-    @contextlib.contextmanager
-    def held_back(self) -> Iterator[None]:
-        """Nothing is committed meanwhile; what comes to the log then is as much as a batch takes."""
-        self._cursor.execute("BEGIN")
-        self._cursor.execute("SELECT * FROM pidts_meta.checkpoint FOR UPDATE")
-        try:
-            yield
-        finally:
-            self._cursor.execute("ROLLBACK")
 
 
 class Background:
@@ -353,3 +165,43 @@ def target_server() -> Iterator[Callable[[str], Server]]:
             return servers.enter_context(launch[kind]())
 
         yield start
+
+
+@pytest.fixture
+def make_shards(
+    make_task: Callable[..., Task],
+    mariadb: Server,
+    mysql97: Server,
+    target_server: Callable[[str], Server],
+    database: str,
+) -> Iterator[Callable[..., Shards]]:
+    """`make_shards(target's kind, extract, **top_level)`: two sources with tables that become one, and a task for them."""
+    made: list[Shards] = []
+
+    def make(kind: str, *, extract: bool = False, **more: Any) -> Shards:
+        target, found = target_server(kind), routes(database, extract=extract)
+        task = make_task(
+            mariadb,
+            target,
+            [f"{database}_?"],
+            beside={"two": mysql97},
+            instance={"route-rules": list(found)},
+            **{"is-sharding": True, "routes": found, **more},
+        )
+        made.append(Shards(task, {"one": mariadb, "two": mysql97}, target, database))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def altering() -> Iterator[Altering]:
+    if shutil.which(TOOL) is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{TOOL} is not on this machine")
+        pytest.skip(f"{TOOL} is not on this machine: ./test installs percona-toolkit")
+    tool = Altering()
+    yield tool
+    tool.end()

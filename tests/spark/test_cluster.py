@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-
-from .conftest import Progress
+from tests.running import Progress
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS = 20_000

@@ -16,6 +16,7 @@ from pathlib import Path
 import pymysql
 import pytest
 import yaml
+from tests.running import PIDTS
 
 from pidts.model import Lsn
 from pidts.relay import RelayReader
@@ -23,7 +24,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import read_refetches
 
-from .conftest import PIDTS, Run, Task
+from .commands import Run, Task
 
 LOCK = "SELECT * FROM pidts_meta.checkpoint FOR UPDATE"
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 
 import pymysql
 import pytest
-
-from .conftest import Progress
+from tests.running import Progress
 
 HOLE = """
 CREATE TABLE {0}.hole (id INT PRIMARY KEY, u INT NOT NULL, v VARCHAR(20), UNIQUE KEY u (u), KEY v (v));

@@ -13,8 +13,7 @@ import signal
 import time
 
 import pytest
-
-from .conftest import NO_TABLE, Progress
+from tests.running import NO_TABLE, Progress
 
 SETUP = """
 CREATE TABLE account (id INT PRIMARY KEY, counter BIGINT NOT NULL, amount DECIMAL(12,2) NOT NULL, note VARCHAR(40));

@@ -11,8 +11,7 @@ import time
 import psycopg
 import pymysql
 import pytest
-
-from .conftest import Progress
+from tests.running import Progress
 
 SETUP = """
 CREATE TABLE {0}.slow (id INT PRIMARY KEY, v INT NOT NULL);

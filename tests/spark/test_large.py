@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from .conftest import Progress
+from tests.running import Progress
 
 WIDE, WIDE_ROWS = 30 * 32, 100_000
 """Bytes and number: 100 MB of log, and as much again in Arrow."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.running import Progress
 
-from pidts.cli.comparison import compare_task
 from pidts.sandbox import Server
+from pidts.task.comparison import compare_task
 from pidts.task.config import load_task
 
-from .conftest import Background, Progress, Task
+from .altering import Altering
+from .commands import Task
+from .conftest import Background
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-TOOL = "pt-online-schema-change"
 SETUP = """
 CREATE TABLE {0}.orders (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(20), note TEXT, n INT NOT NULL, KEY by_name (name));
 CREATE TABLE {0}.other (id INT PRIMARY KEY, n INT NOT NULL);
@@ -27,64 +26,12 @@ INSERT INTO {0}.other VALUES (1, 0)
 """
 
 
-class Altering:
-    """The tool at work on one table of a server."""
-
-    def __init__(self, server: Server, schema: str) -> None:
-        self._server, self._schema = server, schema
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, change: str, *more: str) -> subprocess.Popen[str]:
-        server = self._server
-        place = f"h={server.host},P={server.port},u={server.user},D={self._schema},t=orders"
-        words = [
-            "--execute",
-            "--no-version-check",
-            "--recursion-method",
-            "none",
-            "--no-check-alter",
-            "--chunk-size",
-            "50",
-        ]
-        process = subprocess.Popen(
-            [TOOL, *words, *more, "--alter", change, place + (f",p={server.password}" if server.password else "")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.started.append(process)
-        return process
-
-    def finish(self, process: subprocess.Popen[str]) -> None:
-        told, _ = process.communicate(timeout=100)
-        assert process.returncode == 0, told
-
-
-@pytest.fixture
-def altering(database: str) -> Iterator[Callable[[Server], Altering]]:
-    if shutil.which(TOOL) is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{TOOL} is not on this machine")
-        pytest.skip(f"{TOOL} is not on this machine: ./test installs percona-toolkit")
-    made: list[Altering] = []
-
-    def altering(server: Server) -> Altering:
-        made.append(Altering(server, database))
-        return made[-1]
-
-    yield altering
-    for process in (process for one in made for process in one.started):
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.parametrize(("source_kind", "target_kind"), [("mariadb", "postgres"), ("mysql97", "mariadb")])
 def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
     source_kind: str,
     target_kind: str,
     request: pytest.FixtureRequest,
-    altering: Callable[[Server], Altering],
+    altering: Altering,
     make_task: Callable[..., Task],
     target_server: Callable[[str], Server],
     open_session: Callable[..., Any],
@@ -113,10 +60,10 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
         cursor.execute(f"SELECT 1 FROM information_schema.columns WHERE {about}")
         return bool(cursor.fetchall())
 
-    tool, target = altering(server), target_server(target_kind)
+    place, target = (server, database, "orders"), target_server(target_kind)
     # Eight chunks with a pause behind each: it is not over before it is stopped.
     change = "ADD COLUMN price DECIMAL(10,2) NOT NULL DEFAULT 1.50 AFTER name, DROP KEY by_name"
-    first = tool.start(change, "--sleep", "0.5")
+    first = altering.start(place, change, "--sleep", "0.5")
     eventually(is_altered, 60, "the shadow is altered")
     first.send_signal(signal.SIGSTOP)
     task = make_task(server, target, [database])
@@ -124,9 +71,11 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
     with background(write, 0.02):
         run.wait_until(progress.is_copied, "all is copied")
         first.send_signal(signal.SIGCONT)
-        tool.finish(first)
-        tool.finish(tool.start("CHANGE note remark TEXT, ADD COLUMN second INT NOT NULL DEFAULT 7 FIRST"))
-        tool.finish(tool.start("DROP COLUMN second, MODIFY n BIGINT NOT NULL"))
+        altering.finish(first)
+        altering.finish(
+            altering.start(place, "CHANGE note remark TEXT, ADD COLUMN second INT NOT NULL DEFAULT 7 FIRST")
+        )
+        altering.finish(altering.start(place, "DROP COLUMN second, MODIFY n BIGINT NOT NULL"))
     run.wait_until(progress.has(session), "all changes are there")
     rows = run.summary()["rows"]
     assert rows["copied"] >= 401

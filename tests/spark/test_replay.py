@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.cli.comparison import compare_task
+from pidts.task.comparison import compare_task
 from pidts.task.config import load_task
 
 ITEM = """CREATE TABLE {}.item (id INT PRIMARY KEY, name VARCHAR(20), body TEXT, u INT UNIQUE,

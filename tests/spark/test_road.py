@@ -6,12 +6,11 @@ What is equal is told by the comparison that the demo ends with: every row, ever
 from __future__ import annotations
 
 import pytest
+from tests.running import Progress
 
-from pidts.cli.comparison import compare_task
 from pidts.model import Halt
+from pidts.task.comparison import compare_task
 from pidts.task.config import load_task
-
-from .conftest import Progress
 
 ZOO = """
 CREATE TABLE {0}.zoo (

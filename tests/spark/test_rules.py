@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.running import Progress
 
 from pidts.sandbox import Server
 
-from .conftest import Progress, Task
+from .commands import Task
 
 pytestmark = pytest.mark.spark
 

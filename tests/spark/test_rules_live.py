@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.running import NO_TABLE
 
 from pidts.sandbox import Server
 
-from .conftest import NO_TABLE, Task
+from .commands import Task
 
 pytestmark = pytest.mark.spark
 

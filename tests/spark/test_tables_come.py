@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.running import NO_TABLE
 
 from pidts.sandbox import Server, start_mariadb
 
-from .conftest import NO_TABLE, Task
+from .commands import Task
 
 pytestmark = pytest.mark.spark
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.running import Progress
 
 from pidts.sandbox import Server
 from pidts.source import connect
@@ -20,7 +21,8 @@ from pidts.task.membership import Wanted
 from pidts.task.replicator_process import ReplicatorProcess
 from pidts.task.start import begin
 
-from .conftest import Background, Progress, Task
+from .commands import Task
+from .conftest import Background
 
 QUIET = 5000
 """Rows of higher numbers are not written to."""

@@ -204,9 +204,9 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
     }
     tables = "{{db-name: {0}, tbl-name: {1}}}".format
     told: list[str] = []
-    tracker = Tracker("t", lambda progress: told.append(progress.message))
+    tracker = Tracker("t", "s", lambda progress: told.append(progress.message))
     prepare_meta(running := write(**real, tables=tables(database, "t")))
-    takeover = Takeover(running, tracker)
+    takeover = Takeover([running], tracker.note)
 
     def look() -> TaskConfig | None:
         found = takeover.look(running) or takeover.look(running)

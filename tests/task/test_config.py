@@ -172,8 +172,6 @@ def test_a_wrong_value_is_told_with_its_line(load: Load, text: str, code: str, l
 @pytest.mark.parametrize(
     "line",
     [
-        "is-sharding: true",
-        "shard-mode: optimistic",
         "remove-meta: true",
         "collation_compatible: strict",
     ],
@@ -384,12 +382,6 @@ def test_meta_of_a_full_copy_is_noted(load: Load) -> None:
     assert notes == (
         "task.yaml:7: mysql-instances[0].meta: no effect: with task-mode 'all' the log is read from where the copy begins",
     )
-
-
-def test_several_sources_are_refused(load: Load) -> None:
-    error = refused(load, replaced("block-allow-list: {shop", "  - source-id: shop-2\nblock-allow-list: {shop"))
-    assert (error.code, error.where.line) == ("not-supported", 9)
-    assert "merging" in error.what
 
 
 def test_a_password_may_stand_in_a_file_or_look_like_a_number(load: Load) -> None:

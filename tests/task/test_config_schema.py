@@ -65,7 +65,7 @@ def test_a_task_file_fits() -> None:
         ("compact: true", "compact: 1", "syncers.g.compact"),
         ("[insert]", "insert", "filters.f.events"),
         ("zone: 2", "zone: x", "pidts.zone"),
-        ("task-mode: all", "task-mode: all\nis-sharding: true", "is-sharding"),
+        ("task-mode: all", "task-mode: all\nremove-meta: true", "remove-meta"),
         ("action: Ignore", "", "filters.f.action"),
     ],
 )

@@ -14,6 +14,7 @@ from pidts.model import DecodeError, Halted, Lsn, TableName, Where
 from pidts.plan import Held, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.target import ValuesTarget
+from pidts.task import halting as halting_module
 from pidts.task.halting import Halting
 
 A, B, C = (TableName("shop", name) for name in "abc")
@@ -37,7 +38,8 @@ def halting(target: TargetSession) -> Halting:
 def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True) -> Halting:
     stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
     halting.begins(target, LANDS)
-    halting.runs(stream)
+    relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
+    halting.runs(stream, relay)
     return halting
 
 
@@ -48,13 +50,29 @@ def refused(table: str, code: str = "target-refused", kind: Callable[..., Halted
 def test_a_table_is_halted_once_where_it_stands(halting: Halting, target: TargetSession) -> None:
     assert halting.takes(refused("shop.a"))
     (halt,) = halting.rows
-    assert (halt.tables, halt.lsn, halt.todo) == ((A,), STATE.lsn, "mend it")
+    assert (halt.tables, halt.lsn, halt.position, halt.todo) == ((A,), STATE.lsn, "bin.000001:500", "mend it")
     assert target.halts.halts("t", "s") == []
     begun(halting, target)
     assert target.halts.halts("t", "s") == [halt]
     assert not halting.takes(refused("shop.a")), "what is halted cannot fail"
     halting.forget()
     assert halting.rows == ()
+
+
+def test_a_halt_that_is_taken_off_the_record_is_tried_again(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    halting, server = begun(Halting("t", "s"), target), ValuesTarget("halting")
+    assert not halting.is_lifted(server), "nothing was refused"
+    assert halting.takes(refused("shop.a"))
+    assert halting.takes(refused("crm.all"))
+    begun(halting, target)
+    assert not halting.is_lifted(server)
+    target.halts.resolve("t", "s", [str(B)])
+    assert halting.is_lifted(server)
+    assert [halt.tables for halt in halting.rows] == [(A,)]
+    assert not halting.is_lifted(server)
 
 
 def test_all_tables_that_land_in_one_are_halted_together(halting: Halting) -> None:

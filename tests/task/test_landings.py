@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Kind, Lsn, Table, TableName
+from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Halt, Kind, Lsn, Table, TableName
+from pidts.plan import Way
 from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.target.values import ValuesTarget
 from pidts.task import landings
+from pidts.task.fit import Fit
 
 TABLE = Table(TableName("shop", "t_1"), (Column("id", ColumnType(Kind.INT), nullable=False),))
 ROUTES = Routes((RouteRule("shop", "t_*", "all", "t", Extract("t_(.*)", "n"), None, Extract("(.*)", "o")),), "s", True)
@@ -66,4 +68,82 @@ def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) ->
             assert raised.value.code == "rules-moved"
         else:
             landings.demand_unmoved(now, session)
+    target.forget()
+
+
+@pytest.mark.parametrize("waits", ["s", "other"])
+def test_routes_stay_while_a_shard_of_any_source_waits_for_others(waits: str) -> None:
+    target = ValuesTarget("waiting shards")
+    with closing(target.connect()) as session:
+        before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
+        landings.remember(before, session)
+        halt = Halt(tables=(TABLE.name,), lsn=Lsn(0, 1, 4), statement="ALTER ...", code="shard-awaits", what="")
+        session.halts.tell("t", waits, halt)
+        others: Any = [Config(Rules(), "t", Source("other"))]
+        more: Any = Config(
+            Rules(routes=Routes((*ROUTES.rules, RouteRule("crm", "", "x")), "s", True), mappings=(MAPPING,))
+        )
+        landings.demand_unmoved(more, session, others)  # it waits for nobody
+        session.halts.tell("t", waits, replace(halt, awaits=("s: shop.t_2",)))
+        landings.demand_unmoved(before, session, others)
+        for rules in (more.rules, replace(more.rules, routes=ROUTES, mappings=())):
+            now: Any = Config(rules)
+            with pytest.raises(ConfigError, match=r"a schema change of shop.t_1 waits") as raised:
+                landings.demand_unmoved(now, session, others)
+            assert raised.value.code == "shard-lock-open"
+    target.forget()
+
+
+def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_go() -> None:
+    target = ValuesTarget("strangers")
+    lands = TableName("all", "t")
+    with closing(target.connect()) as session:
+        for task, source in (("t", "s"), ("other", "s")):
+            config: Any = Config(Rules(routes=ROUTES), task, Source(source))
+            session.claim(task, source, 1, Checkpoint(task=task, source=source, worker=0, lsn=Lsn(0, 1, 4)))
+            session.begin()
+            session.save_structures(task, source, Lsn(0, 1, 4), {TABLE.name: TABLE})
+            session.save_structures(task, "*", Lsn(0, 1, 4), {lands: TABLE})
+            session.commit()
+            landings.remember(config, session)
+        config = Config(Rules(routes=ROUTES))
+        repaired, plain = Fit(TABLE.name, TABLE.renamed(lands), Way.REPAIR), Fit(TABLE.name, TABLE, Way.REPAIR)
+        refused = replace(repaired, way=Way.NEW, has_rows=True, problem="it has rows", fix="Empty it")
+        assert [fit.way for fit in landings.beside_strangers(config, session, [repaired, plain])] == [
+            Way.ADD,
+            Way.REPAIR,
+        ]
+        (told,) = landings.beside_strangers(config, session, [refused])
+        assert told.problem == "it has rows, and shop.t_1 of task other lands there"
+    target.forget()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "way"),
+    [
+        ("north", TableName("shop", "t_2"), Way.ADD),
+        ("north", TableName("shop", "other"), Way.REPAIR),
+        ("*", TableName("all", "t"), Way.ADD),
+        ("*", TableName("shop", "t_1"), Way.REPAIR),
+        ("* north", TableName("shop", "t_2"), Way.REPAIR),
+    ],
+)
+def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
+    source: str, name: TableName, way: Way
+) -> None:
+    target = ValuesTarget("residents")
+    table = TABLE.renamed(name)
+    with closing(target.connect()) as session:
+        for own in ("s", source):
+            config: Any = Config(Rules(routes=ROUTES), "t", Source(own))
+            session.begin()
+            session.save_structures("t", own, Lsn(0, 1, 4), {TABLE.name: TABLE} if own == "s" else {name: table})
+            session.commit()
+            if not own.startswith("*"):
+                landings.remember(config, session)
+        config = Config(Rules(routes=ROUTES))
+        (fit,) = landings.beside_strangers(
+            config, session, [Fit(TABLE.name, TABLE.renamed(TableName("all", "t")), Way.REPAIR)]
+        )
+        assert fit.way is way
     target.forget()

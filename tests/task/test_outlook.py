@@ -86,7 +86,8 @@ routes:
     target-schema: other
     target-table: copy
     extract-table: {{table-regexp: "(pl)", target-column: origin}}
-  parts: {{schema-pattern: "{database}", table-pattern: "part_*", target-schema: other, target-table: part}}
+  parts: {{schema-pattern: "{database}", table-pattern: "part_*", target-schema: other, target-table: part,
+    extract-table: {{table-regexp: "part_(.*)", target-column: part}}}}
   orders: {{schema-pattern: "*", table-pattern: orders, target-table: o, extract-source: {{source-regexp: "(.*)", target-column: NOTE}}}}
   taken: {{schema-pattern: "{database}", target-schema: "{database}"}}
 filters: {{no-drops: {{schema-pattern: "*", events: [drop table], action: Ignore}}}}
@@ -113,13 +114,13 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
 
     assert (told["orders"]["way"], told["orders"]["target"]) == ("refused", f"{database}.o")
     assert "which the table has itself" in told["orders"]["problems"][0]
-    assert [told[name]["way"] for name in ("part_7", "part_8")] == ["refused", "refused"]
-    assert told["part_7"]["problems"] == [f"{database}.part_8 would land there, too, and tables cannot be merged yet"]
+    assert [told[name]["way"] for name in ("part_7", "part_8")] == ["create", "create"]
+    assert any('PRIMARY KEY ("id", "part")' in statement for statement in told["part_7"]["statements"])
     assert [rule["name"] for rule in told["taken"]["rules"]] == ["taken", "no-drops"]
 
     assert run_command(["plan", str(task)]) == 3
     shown = capsys.readouterr().out
     assert f"create  {database}.plain -> other.copy" in shown
     assert "extracted 'pl'" in shown
-    assert f"refused: {database}.part_8 would land there, too" in shown
+    assert f"{database}.part_8 -> other.part" in shown
     assert "filters no-drops: Ignore drop table" in shown

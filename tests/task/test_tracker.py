@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
     told: list[Progress] = []
-    tracker = Tracker("t", told.append)
+    tracker = Tracker("t", "s", told.append)
     before = state(
         big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(way=Way.REPAIR)
     )
@@ -95,7 +95,7 @@ def test_until_the_first_batch_it_is_said_what_is_waited_for(clock: list[float])
 
 def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
     told: list[Progress] = []
-    tracker = Tracker("t", told.append)
+    tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(big=CopyState(estimate=9000)), "", "")
     for rows in (5000, 5000, 5100, 5200):
         clock[0] += 15
@@ -110,7 +110,7 @@ def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -
     def take(progress: Progress) -> None:
         told.append(progress.message)
 
-    tracker = Tracker("t", take)
+    tracker = Tracker("t", "s", take)
     tracker.note("a.u joins")
     tracker.tell("sync")
     tracker.tell("starting", message="news")
@@ -121,5 +121,5 @@ def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -
 
 def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
     told: list[Any] = []
-    Tracker("t", told.append).tell("sync")
+    Tracker("t", "s", told.append).tell("sync")
     assert (told[0].to_json()["tables"], told[0].to_json()["eta_seconds"]) == ([], 0)

@@ -14,9 +14,10 @@ import pytest
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calendar
 from pidts.verify import EXACT, POSTGRES, Finding, Memory, Normals, Order, Outside, Report, Stopped, compare
+from pidts.verify.keys import upto
 from pidts.verify.match import Matcher
 
-from .world import Flight, Row, Source, Target, Traffic, World, arrow
+from .world import Row, Target, Traffic, World, arrow, merged
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=20)
@@ -44,7 +45,8 @@ def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any)
 
 
 def run(world: World, **options: Any) -> Report:
-    return compare(Source(world), Target(world), Flight(world), **options)
+    source, flight = merged(world)
+    return compare(source, Target(world), flight, **options)
 
 
 def names(report: Report) -> set[str]:
@@ -67,6 +69,11 @@ def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_tell
         "d.t (a=3): extra",
         "d.t (a=900): extra",
     }
+
+
+def test_a_row_behind_the_last_one_of_the_source_is_counted_once() -> None:
+    rows: list[Row] = [(n, n) for n in range(15)]
+    assert run(world(rows, [*rows, (900, 1)], sums=False)).tables[0].extra == 1
 
 
 @pytest.mark.parametrize("order", Order)
@@ -222,6 +229,12 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
 
     found = run(World(bag, dict(rows), dict(rows), tick=meanwhile, sums=False))
     assert (found.tables[0].missing, found.tables[0].extra, found.equal) == (1, 0, False)
+
+
+def test_keys_up_to_an_end_are_those_that_come_before_it_column_by_column() -> None:
+    pair = table(INT, ColumnType(Kind.DATE), key=2)
+    keys = arrow(pair, [(a, date(2024, 1, b)) for a in (1, 2, 3) for b in (1, 2, 3)])
+    assert upto(pair, keys, [2, "2024-01-02"]).to_pylist() == keys.slice(0, 5).to_pylist()
 
 
 def verdict(kind: ColumnType, one: Any, two: Any, normals: Normals) -> set[str]:

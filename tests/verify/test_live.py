@@ -17,12 +17,12 @@ from typing import Self
 import pyarrow as pa
 import pytest
 
-from pidts.cli.comparison import compare_task
 from pidts.cli.repair import repaired
 from pidts.model import Checkpoint, Lsn, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.source import connect, log_end, query
+from pidts.task.comparison import compare_task
 from pidts.task.compose import source_config, target_of
 
 from .conftest import Pair
@@ -117,7 +117,7 @@ def _net(table: Table, last: dict[int, tuple[int, ...] | None]) -> NetChange:
 def test_a_loss_is_found_and_repaired_while_everything_is_written_to(
     pair_of: Callable[[Server, Server], Pair], mariadb: Server, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["pidts.cli.repair"], "_CROWDED_SECONDS", 0.3)
+    monkeypatch.setattr(sys.modules["pidts.task.repairs"], "_CROWDED_SECONDS", 0.3)
     pair = pair_of(mariadb, postgres)
     name = pair.config.name
     pair.on_source(
@@ -144,7 +144,7 @@ def test_a_loss_is_found_and_repaired_while_everything_is_written_to(
             ("cold", "extra", -7),
         }
         before = len(live.changes)
-        work = repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+        work = repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
         assert work.report is not None
         assert (work.report.examples, work.written, work.removed) == ((), 2, 2)
         assert compare_task(pair.config).equal

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pidts.cli.comparison import compare_task
 from pidts.cli.repair import repaired
 from pidts.sandbox import Server
+from pidts.task.comparison import compare_task
 from pidts.verify import Report
 
 from .conftest import Pair
@@ -83,7 +83,7 @@ def in_order(things: Found) -> Found:
 def run_by_hand(pair: Pair) -> None:
     """What `pidts repair` prints, as a person would run it."""
     printed: list[str] = []
-    repaired(pair.config, "", apply=False, stop=threading.Event(), show=printed.append)
+    repaired([pair.config], "", apply=False, stop=threading.Event(), show=printed.append)
     script = "\n".join(printed)
     if pair.target.kind == "postgres":
         pair.on_target(script)

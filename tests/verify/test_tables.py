@@ -15,17 +15,21 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.cli.comparison import SourceRows, compare_task, target_rows
-from pidts.cli.flight import TaskFlight
-from pidts.cli.repair import Repairs, repaired
+from pidts.cli.repair import repaired
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, Lsn, Position
+from pidts.model import Checkpoint, Lsn, Position, TableName
+from pidts.plan import PlanState
+from pidts.plan.state import held_at
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import ColumnMapping, EventFilter, FilterRule, Rules
 from pidts.sandbox import Server
 from pidts.source import connect, event_at, log_end, server_info
+from pidts.task.comparison import compare_task, opened_comparison
 from pidts.task.compose import source_config, target_of
-from pidts.verify import Finding, Report, Settled, Span, Stopped, Sum
+from pidts.task.flight import TaskFlight
+from pidts.task.repairs import Repairs
+from pidts.task.target_table import target_rows
+from pidts.verify import Behind, Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -46,9 +50,10 @@ ON_POSTGRES = {"x'7e'": r"'\x7e'", "5": "5::bit(20)"}
 
 
 def sums(pair: Pair) -> set[tuple[Sum | None, Sum | None]]:
-    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
-        there, here = SourceRows(pair.config, source, lambda _: True), target_rows(pair.config, target)
-        return {(there.sum(table, Span()), here.sum(table, Span())) for table in there.tables()}
+    with opened_comparison([pair.config], lambda _: True) as comparison:
+        groups = comparison.groups()
+        here = target_rows(comparison.target, lambda: groups)
+        return {(group.members[0].sum(Span()), here.sum(group.table, Span())) for group in groups.values()}
 
 
 @pytest.mark.usefixtures("mysql97", "mariadb", "postgres")
@@ -111,7 +116,7 @@ def test_what_only_the_target_can_hold_is_no_value_of_the_source(
         pair.on_target(f"UPDATE {schema}.{name}_ SET v = {other}")
     assert not any(there == here for there, here in sums(pair))
     assert told(compare_task(pair.config)) == {(f"{name}_", "different") for name, *_ in ONLY_THERE}
-    repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
     assert compare_task(pair.config).equal
 
 
@@ -157,7 +162,7 @@ def test_keys_of_any_type_are_compared_and_repaired(
     }
     numbers = {one.table.name: one for one in found.tables}
     assert (numbers["bag"].missing, numbers["bag"].extra, numbers["bag"].has_key) == (1, 0, False)
-    work = repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    work = repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
     assert work.report is not None
     assert [str(one.table.name) for one in work.report.tables if not one.equal] == ["bag"]
 
@@ -173,7 +178,7 @@ def test_a_key_in_another_case_is_a_difference_and_is_repaired(
     pair.copy()
     pair.on_target(f"UPDATE {pair.config.name}.t SET k = 'A' WHERE k = 'a'")
     assert told(compare_task(pair.config)) == {("t", "missing"), ("t", "extra")}
-    repaired(pair.config, "", apply=True, stop=threading.Event(), show=print)
+    repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
     assert pair.run_sql(pair.target, f"SELECT k, n FROM {pair.config.name}.t ORDER BY k") == [("a", 1), ("b", 1)]
     assert compare_task(pair.config).equal
 
@@ -185,16 +190,20 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
     pair.on_target(f"DELETE FROM {pair.config.name}.t")
     (table,) = pair.tables().values()
     rows = table.arrow.empty_table().from_pylist([{"id": 1, "u": 1}, {"id": 2, "u": 2}], table.arrow)
-    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2)
+    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2, ((0,),) * 2)
     stop = threading.Event()
-    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
-        work = Repairs(pair.config, target, TaskFlight(pair.config, source, target), stop, print, apply=True)
+    with (
+        opened_comparison([pair.config], lambda _: True) as comparison,
+        closing(target_of(pair.config).connect()) as target,
+    ):
+        work = Repairs(pair.config.name, target, stop, print, apply=True)
+        (group,) = comparison.groups().values()
         stop.set()
         with pytest.raises(Stopped):
-            work.differ(table, settled)
+            work.differ(group, settled)
         assert target.count(table.name) == 0
         stop.clear()
-        assert work.differ(table, settled)
+        assert work.differ(group, settled)
         assert target.count(table.name) == 2
 
 
@@ -218,6 +227,10 @@ def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
             assert (flight.change_no, flight.place() > far.lsn) == (6, True)
 
 
+MAPPED = 1 << 59
+"""What `partition id` makes of 0 for instance 1."""
+
+
 def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +241,7 @@ def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
             f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)"
         )
     pair.copy()
+    pair.on_target(f"ALTER TABLE {name}.mapped MODIFY n BIGINT")
     pair.on_source("DELETE FROM kept WHERE id = 1", "DELETE FROM plain WHERE id = 1")
     rules = Rules(
         allow=pair.config.allow,
@@ -236,16 +250,20 @@ def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
     )
     config = replace(pair.config, rules=rules)
     found = {one.table.name: one for one in compare_task(config).tables}
-    assert [(one, report.extra, report.filtered) for one, report in sorted(found.items())] == [
-        ("kept", 1, True),
-        ("mapped", 0, False),
-        ("plain", 1, False),
+    assert [(one, report.extra, report.different, report.filtered) for one, report in sorted(found.items())] == [
+        ("kept", 1, 0, True),
+        ("mapped", 0, 2, False),
+        ("plain", 1, 0, False),
     ]
-    assert "column n is mapped" in found["mapped"].problem
-    repaired(config, "", apply=True, stop=threading.Event(), show=print)
+    repaired([config], "", apply=True, stop=threading.Event(), show=print)
     assert f"{name}.kept is left alone" in capsys.readouterr().err
     rows = {table: len(pair.run_sql(pair.target, f"SELECT id FROM {name}.{table}")) for table in found}
     assert rows == {"kept": 2, "mapped": 2, "plain": 1}
+    assert pair.run_sql(pair.target, f"SELECT id, n FROM {name}.mapped ORDER BY id") == [
+        (1, MAPPED + 1),
+        (2, MAPPED + 2),
+    ]
+    assert [one.equal for one in compare_task(config).tables if one.table.name != "kept"] == [True, True]
 
 
 def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(
@@ -298,8 +316,27 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
     pair.on_target(f"UPDATE {pair.config.name}.a SET n = 0 WHERE id = 5")
-    report = verified(pair.config, "", examples=9, restart=False, stop=threading.Event())
+    report = verified([pair.config], "", examples=9, restart=False, stop=threading.Event())
     assert "going on" in capsys.readouterr().err
     assert told(report) == {("a", "different"), ("b", "missing")}
     assert not memory.exists()
-    assert told(verified(pair.config, "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}
+    assert told(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}
+
+
+def test_a_task_that_stands_still_is_waited_for_once(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["pidts.task.flight"], "_PATIENCE", 1.5)
+    pair = pair_of(mariadb, other_mariadb)
+    tables = [TableName(pair.config.name, name) for name in ("a", "b", "c")]
+    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+        target.prepare_meta()
+        start = Lsn.at(log_end(source))
+        held = PlanState(start, {}, held_at({tables[1]: replace(start, offset=start.offset - 1)}, start))
+        state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start, copy=held.copy_json())
+        target.claim(pair.config.name, "one", 1, state)
+        flight = TaskFlight(pair.config, source, target)
+        place = replace(start, offset=start.offset + 9)
+        begin = time.monotonic()
+        assert [flight.behind(name, place) for name in tables * 5] == [Behind()] * 15
+        assert 1.5 < time.monotonic() - begin < 9

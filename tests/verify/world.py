@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify import Key, Order, Size, Span, Sum
+from pidts.verify import Behind, Group, Key, MergedFlight, MergedSource, Order, Size, Span, Sum
 
 Row = tuple[Any, ...]
 Rows = dict[Any, Row]
@@ -36,6 +36,8 @@ class World:
     applied: int = 0
     on_apply: Callable[[Any], None] = lambda _: None
     runs: bool = True
+    waits: str = ""
+    """What the applier stands still for."""
     knows_log: bool = True
     order: Order = Order.SAME
     sums: bool = True
@@ -75,22 +77,22 @@ def _in(span: Span, key: Any) -> bool:
 
 
 class Source:
-    def __init__(self, world: World) -> None:
-        self.world = world
+    """The world's source as the only member of the target's table, with its leg."""
 
-    def tables(self) -> Sequence[Table]:
-        return [self.world.table]
+    def __init__(self, world: World, label: str = "one") -> None:
+        self.world, self.label, self.leg = world, label, self
 
-    def structure(self, name: TableName) -> Table | None:
-        return self.world.table if name == self.world.table.name else None
+    @property
+    def name(self) -> TableName:
+        return self.world.table.name
 
-    def size(self, table: Table) -> Size:
+    def size(self) -> Size:
         return Size(len(self.world.source), 16)
 
-    def highest(self, table: Table) -> Key | None:
+    def highest(self) -> Key | None:
         return [max(self.world.source)] if self.world.source else None
 
-    def spans(self, table: Table, span: Span, rows: int) -> Iterator[Span]:
+    def spans(self, span: Span, rows: int) -> Iterator[Span]:
         after = span.after
         while True:
             keys = sorted(key for key in self.world.source if _in(Span(after, span.upto), key))
@@ -100,24 +102,49 @@ class Source:
             yield Span(after, [keys[rows - 1]])
             after = [keys[rows - 1]]
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, span: Span) -> Sum | None:
         self.world.asked("source.sum")
         return _sum(self.world.source, span)
 
-    def rows(self, table: Table, span: Span) -> pa.Table:
+    def rows(self, span: Span) -> pa.Table:
         self.world.asked("source.rows")
         return self.world.handed([row for key, row in self.world.source.items() if _in(span, key)])
 
-    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+    def find(self, keys: pa.Table) -> pa.Table:
         self.world.asked("source.find")
         return self.world.handed(_found(self.world.source, keys))
 
-    def count(self, table: Table) -> int:
+    def count(self) -> int:
         return len(self.world.source)
 
-    def all(self, table: Table) -> Iterator[pa.Table]:
+    def all(self) -> Iterator[pa.Table]:
         self.world.asked("source.all")
-        yield arrow(table, list(self.world.source.values()))
+        yield arrow(self.world.table, list(self.world.source.values()))
+
+    def settled(self) -> Lsn:
+        return Lsn(0, 1, len(self.world.log))
+
+    def place(self) -> Lsn:
+        self.world.asked("place")
+        return Lsn(0, 1, len(self.world.log))
+
+    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+        self.world.asked("reached")
+        if self.world.runs and not self.world.waits:
+            self.world.apply(lsn.offset)
+        return None if self.world.applied >= lsn.offset else Behind(self.world.waits)
+
+    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
+        return self.world.knows_log and after == upto
+
+
+def merged(*worlds: World) -> tuple[MergedSource, MergedFlight]:
+    """Their tables as the members of one group; they share a target."""
+    table = worlds[0].table
+    members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
+    group = Group(table, table, members)
+    source = MergedSource(lambda: {table.name: group}, lambda _: frozenset(one.label for one in members))
+    return source, MergedFlight(lambda: source.groups)
 
 
 class Target:
@@ -150,27 +177,6 @@ class Target:
     def all(self, table: Table) -> Iterator[pa.Table]:
         self.world.asked("target.all")
         yield arrow(table, list(self.world.target.values()))
-
-
-class Flight:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def settled(self) -> Lsn:
-        return Lsn(0, 1, len(self.world.log))
-
-    def place(self) -> Lsn:
-        self.world.asked("place")
-        return Lsn(0, 1, len(self.world.log))
-
-    def reached(self, table: TableName, lsn: Lsn) -> bool:
-        self.world.asked("reached")
-        if self.world.runs:
-            self.world.apply(lsn.offset)
-        return self.world.applied >= lsn.offset
-
-    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        return self.world.knows_log and after == upto
 
 
 def _found(rows: Mapping[Any, Row], keys: pa.Table) -> list[Row]:

@@ -3,25 +3,39 @@
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
 from pidts.apply.complete import keyed
-from pidts.apply.ddl import DdlRunner, OrderChanged, SchemaChange
+from pidts.apply.ddl import DdlRunner
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.retry import Retry
+from pidts.apply.schema_change import (
+    SHARED,
+    JournalOpen,
+    OrderChanged,
+    Party,
+    PartyLeft,
+    SchemaChange,
+    dropped_by,
+)
 from pidts.apply.versions import can_be_version
 
 __all__ = [
+    "SHARED",
     "ApplyRules",
     "Asked",
     "Committer",
     "DdlRunner",
+    "JournalOpen",
     "OrderChanged",
     "Outcome",
+    "Party",
+    "PartyLeft",
     "Retry",
     "SchemaChange",
     "Target",
     "TargetSession",
     "can_be_version",
+    "dropped_by",
     "keyed",
     "load_chunk",
     "load_whole",

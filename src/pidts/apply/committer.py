@@ -28,7 +28,7 @@ from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.retry import Retry
-from pidts.model import Checkpoint, Lsn, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, Transient, Where
 from pidts.reduce import NetChange
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
@@ -78,7 +78,7 @@ class Committer:
                     session.rollback()
                     return Outcome.APPLIED if asked else Outcome.ALREADY
                 for change in changes(session):
-                    session.write(change)
+                    _write(session, change)
                     del change  # a large batch is read on while this is written
                 session.save_checkpoint(new)
                 asked = True
@@ -124,3 +124,13 @@ class Committer:
             where=error.where if str(error.where) else Where(source=self._source),
             todo=error.todo or "The task tries again by itself once the target answers",
         )
+
+
+def _write(session: TargetSession, change: NetChange) -> None:
+    """What is refused of one of several tables that become one halts that one."""
+    try:
+        session.write(change)
+    except Halted as error:
+        if change.origin is not None and error.where.table == str(change.table.name):
+            error.where = replace(error.where, table=str(change.origin))
+        raise

@@ -38,6 +38,15 @@ journal that was begun otherwise is begun anew by an order that was not taken, a
 What an order runs leaves no structure that could be foreseen: a step of it that was broken off and left a trace counts
 as made, and one that left none is run again.
 
+**For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and what ends
+it says "done" for all of them: their journals and structures are written by the same commit, after a look at the epoch
+of each of their sources, whose checkpoint rows are locked in the order of the sources. Elsewhere the lock of step 1 is
+that of the table, and the commit that begins the journal notes beside the table whose journal it is. Crash before the
+last commit: all arrive again. The leader may be another one then, or only some have come: the note leads to the journal
+that was begun (see `shared_journal`), which is continued if its member has come, and waited for if not. After: each
+finds its own "done".
+Where a source of theirs was taken over, its new attempt has its members arrive again: nothing is said for any of them.
+
 A run that was taken over in the middle of this keeps the lock until its statement has ended, and the new run waits for
 it in step 1; the old one is refused in step 5, and the new one finds the change made. Rows never wait for any of this.
 """
@@ -45,9 +54,9 @@ it in step 1; the old one is refused in step 5, and the new one finds the change
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -55,67 +64,14 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
-from pidts.model import (
-    DdlJournal,
-    DdlOrder,
-    DdlState,
-    Halted,
-    Lsn,
-    OrderKind,
-    Shadow,
-    Table,
-    TableName,
-    Transient,
-    Where,
-)
-from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Statement
+from pidts.apply.schema_change import SHARED, OrderChanged, PartyLeft, SchemaChange
+from pidts.apply.shared_journal import begun_by, is_emptied, lead, note_refused
+from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, TableName, Transient, Where
+from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
 
 _Answer = TypeVar("_Answer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaChange:
-    """A statement of the source's log and what it does; `before` and `after` go by the names on the target."""
-
-    statement: Statement | None
-    """None: nothing of it is to run, it is only put on record."""
-    text: str
-    """As the source ran it, for the journal and for messages."""
-    before: Mapping[TableName, Table | None]
-    after: Mapping[TableName, Table | None]
-    structures: Mapping[TableName, Table | None] = field(default_factory=dict)
-    """What the change leaves on the source, by the source's names, for the target's record."""
-    shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    """What it leaves of online schema changes that are under way; None forgets."""
-    executed_at: int = 0
-    order: DdlOrder | None = None
-    """What an operator wants to be run instead, or before it."""
-
-    def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
-        """What is run, but for what an order puts in front of it."""
-        match self.order:
-            case DdlOrder(kind=OrderKind.SKIP):
-                return ()
-            case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
-                return statements
-            case _:
-                return tuple(rendered())
-
-    @property
-    def first(self) -> tuple[str, ...]:
-        """What an order puts in front of it."""
-        return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
-
-    @property
-    def is_foreseen(self) -> bool:
-        """Whether `after` is what the target has in the end."""
-        return self.order is None or self.order.kind is OrderKind.REVERT
-
-
-class OrderChanged(Exception):
-    """An order was given, or another one, since it was read: read it again."""
 
 
 class DdlRunner:
@@ -172,13 +128,22 @@ class DdlRunner:
 
     def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
         if session.transactional_ddl:
-            return self._in_one_transaction(session, change, lsn)
-        with session.ddl_lock(self._task, f"{self._source} {lsn}"):
-            return self._journaled(session, change, lsn)
+            outcome = self._in_one_transaction(session, change, lsn)
+        else:
+            place = f"{SHARED} {change.shared}" if change.shared else f"{self._source} {lsn}"
+            with session.ddl_lock(self._task, place):
+                outcome = self._journaled(session, change, lsn)
+        if outcome is Outcome.ALREADY and change.others:
+            # Whoever heard nothing of the commit may have come again with more of them.
+            session.begin()
+            self._check_epochs(session, change)
+            self._tell_others(session, change)
+            session.commit()
+        return outcome
 
     def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
         session.begin()
-        self._check_epoch(session)
+        self._check_epochs(session, change)
         done = self._journal_says_done(session, lsn)
         session.rollback()
         if done:
@@ -188,10 +153,10 @@ class DdlRunner:
         self._take(session, change)
         with _about(change):
             for sql in change.first:
-                session.execute(sql)
+                _execute(session, change, sql)
             rendered = change.own(lambda: self._render(session, change))
             for sql in rendered:
-                session.execute(sql)
+                _execute(session, change, sql)
             rendered = (*change.first, *rendered)
         journal = DdlJournal(
             task=self._task,
@@ -202,20 +167,30 @@ class DdlRunner:
             step=len(rendered),
             epoch=self._epoch,
         )
-        self._finish(session, change, journal)
+        self._finish(session, change, journal, lsn)
         return Outcome.APPLIED
 
     def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
         tables = sorted({*change.before, *change.after})
         session.begin()
-        self._check_epoch(session)
+        self._check_epochs(session, change)
         journal = session.read_journal(self._task, self._source, lsn)
+        if journal is None or journal.state is not DdlState.DONE:
+            journal = begun_by(session, self._task, change, (self._source, lsn)) or journal
+            if journal is not None and is_emptied(journal):
+                journal = None
         session.rollback()
         if journal is not None and journal.state is DdlState.DONE:
             return Outcome.ALREADY
         self._begun = True
-        anew = change.order is not None and not change.order.taken
+        order = change.order
+        anew = order is not None and not order.taken and order.kind is not OrderKind.UNLOCK
         resumed = journal is not None and not anew
+        if journal is not None and resumed:
+            session.begin()
+            self._take(session, change)
+            lead(session, change, journal)
+            session.commit()
         if journal is None or anew:
             # Without the checkpoint's lock, for which batches would wait: this may look through a whole table.
             with _about(change):
@@ -231,9 +206,14 @@ class DdlRunner:
                 epoch=self._epoch,
             )
             session.begin()
-            self._check_epoch(session)
+            self._check_epochs(session, change)
             self._take(session, change)
+            if not rendered:
+                # What an operator has ordered to be nothing is done by the same commit that takes the order.
+                self._finish(session, change, journal, lsn)
+                return Outcome.APPLIED
             session.write_journal(journal)
+            lead(session, change, journal)
             session.commit()
         guessed = False
         while True:
@@ -241,8 +221,8 @@ class DdlRunner:
                 if resumed and journal.before != _fingerprints(session, tables):
                     guessed = True
                 else:
-                    with _about(change):
-                        session.execute(journal.rendered[journal.step])
+                    with self._refusable(session, change, journal), _about(change):
+                        _execute(session, change, journal.rendered[journal.step])
                 resumed = False
                 done, before = journal.step + 1, _fingerprints(session, tables)
                 journal = replace(journal, step=done, before=before, epoch=self._epoch)
@@ -261,7 +241,7 @@ class DdlRunner:
             with _about(change):
                 _must_fit(session, change)
         session.begin()
-        self._finish(session, change, journal)
+        self._finish(session, change, journal, lsn)
         return Outcome.APPLIED
 
     def _note(self, session: TargetSession, journal: DdlJournal) -> None:
@@ -269,25 +249,56 @@ class DdlRunner:
         session.write_journal(journal)
         session.commit()
 
+    @contextmanager
+    def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
+        """Where the target refuses the first step, and looks as before, other members need not wait for this one."""
+        try:
+            yield
+        except Halted:
+            if change.shared is not None and journal.step == 0:
+                tables = sorted({*change.before, *change.after})
+                if journal.before == _fingerprints(session, tables):
+                    session.begin()
+                    self._check_epochs(session, change)
+                    note_refused(session, change.shared, journal)
+                    session.commit()
+            raise
+
     def _take(self, session: TargetSession, change: SchemaChange) -> None:
         """In the open transaction."""
-        order = change.order
-        if order is not None and not order.taken and not session.halts.take(self._task, self._source, order):
-            raise OrderChanged
+        orders = [(self._source, change.order), *((party.source, party.order) for party in change.others)]
+        for source, order in orders:
+            if order is None or order.taken or not change.does(order):
+                continue
+            if not session.halts.take(self._task, source, order):
+                raise OrderChanged
 
-    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> None:
-        """In the open transaction, which ends here."""
-        self._check_epoch(session)
-        session.save_structures(self._task, self._source, journal.lsn, change.structures)
+    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> None:
+        """In the open transaction, which ends here; the journal may be one that another member has begun."""
+        self._check_epochs(session, change)
+        self._tell_others(session, change)
+        session.save_structures(self._task, self._source, lsn, change.structures)
         session.shadows.save(self._task, self._source, change.shadows)
-        session.write_journal(replace(journal, state=DdlState.DONE, before={}))
+        for record, structures in change.records.items():
+            session.save_structures(self._task, record, lsn, structures)
+        own = replace(journal, source=self._source, lsn=lsn, statement=change.text)
+        session.write_journal(replace(own, state=DdlState.DONE, before={}))
         session.commit()
 
-    def _check_epoch(self, session: TargetSession) -> None:
+    def _tell_others(self, session: TargetSession, change: SchemaChange) -> None:
+        """That it is done for them, too; in the open transaction."""
+        for party in change.others:
+            session.save_structures(self._task, party.source, party.lsn, party.structures)
+            session.shadows.save(self._task, party.source, party.shadows)
+            session.write_journal(party.journal(self._task))
+
+    def _check_epochs(self, session: TargetSession, change: SchemaChange) -> None:
         """All workers' rows have the same epoch; the first one's lock keeps a take-over waiting until we commit."""
-        stored = session.lock_checkpoint(self._task, self._source, 0)
-        if stored.epoch != self._epoch:
-            raise fenced(stored, self._epoch)
+        epochs = {party.source: party.epoch for party in change.others} | {self._source: self._epoch}
+        for source in sorted(epochs):
+            stored = session.lock_checkpoint(self._task, source, 0)
+            if stored.epoch != epochs[source]:
+                raise fenced(stored, self._epoch) if source == self._source else PartyLeft(source)
 
     def _journal_says_done(self, session: TargetSession, lsn: Lsn) -> bool:
         journal = session.read_journal(self._task, self._source, lsn)
@@ -312,6 +323,21 @@ class DdlRunner:
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
         return rendered.statements
+
+
+def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
+    try:
+        session.execute(sql)
+    except Halted as error:
+        order = change.order
+        if order is None or sql not in order.statements:
+            raise
+        raise Halted(
+            "order-refused",
+            f"the target refuses what was ordered ({order.kind}): {sql}: {error.what}",
+            where=error.where,
+            todo="Give another order",
+        ) from error
 
 
 @contextmanager
@@ -366,5 +392,5 @@ def _shape(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Change the target's table to what the source has, then restart the task",
+        todo="Change the target's table to what the source has",
     )

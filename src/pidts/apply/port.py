@@ -189,6 +189,9 @@ class TargetSession(Protocol):
     def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
         """What was saved last."""
 
+    def known(self) -> list[tuple[str, str, TableName]]:
+        """Of which tables structures are kept: task, source and the source's name, of all tasks that have run here."""
+
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """The schema change at `lsn`, if it was begun."""
 

@@ -18,7 +18,7 @@ A crash before the COMMIT leaves neither, one behind it both, and the next attem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,11 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from pidts.apply.align import aligned
 from pidts.apply.complete import Completion, told_columns
 from pidts.apply.guard import Guard, Verdict
 from pidts.apply.kept_away import without_kept_away
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
+from pidts.apply.one_log import one_log
 from pidts.apply.port import TargetSession
+from pidts.apply.residents import has_others
 from pidts.apply.target_rows import narrowed, target_rows
 from pidts.apply.versions import can_be_version
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
@@ -46,6 +49,7 @@ _log = structlog.get_logger(__name__)
 class ApplyRules:
     """What a task asks of its writing; the same for a whole run."""
 
+    task: str = ""
     source: str = ""
     """Whose log the changes come from: its Lsns can be compared with each other."""
     version_column: str = ""
@@ -68,47 +72,94 @@ def prepared(
     rules: ApplyRules,
     copying: Mapping[TableName, CopyState] | None = None,
 ) -> list[NetChange]:
-    """What these changes, in log order, write to the target; `copying` has the tables whose full copy is not done."""
-    copies = copying or {}
+    """What these changes, in log order, write to the target.
+
+    `copying` has the source's tables whose full copy is not done.
+    """
+    unfinished = copying or {}
+    batches = aligned(batches)
+    copies = _landed(unfinished, batches)
     absent, batches = _parted(batches)
+    if rules.task and absent:
+        # A table that was alone when its repair began may have company by now, whose rows its source has not.
+        absent = [one for one in absent if not has_others(session, one.table.name, rules.task, rules.source)]
     whole = list(absent)
     verdicts: dict[TableName, list[Verdict]] = {}
     watched = {batch.table.name: session.watched(batch.table) for batch in [*absent, *batches] if len(batch)}
-    for batch in _joined(batches, rules):
-        table = batch.table
+    for logs in _guarded_together(_joined(batches, rules), rules):
+        table = logs[0].table
         guarded = is_guarded(table, rules.version_column)
-        if batch.is_partial and _is_repaired(copies, table.name):
-            _check_moves(batch)
-        completion = _completion(session, batch, rules if guarded else None, watched[table.name])
-        full = _images(session, batch, completion)
-        if guarded and len(full):
-            told = told_columns(batch).before if batch.is_partial else None
+        completions = []
+        images = []
+        for batch in logs:
+            if batch.is_partial and _is_repaired(copies, table.name):
+                _check_moves(batch)
+            completions.append(_completion(session, batch, rules if guarded else None, watched[table.name]))
+            images.append(_images(session, batch, completions[-1]))
+        full = images[0]
+        if guarded and any(map(len, images)):
+            full, told = _one(logs, images)
             read = _read(full, absent, repaired=_is_repaired(copies, table.name))
             verdict = _guarded(session, full, rules, told, read)
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
-        if completion is not None:
+        for batch, completion in zip(logs, completions, strict=True):
             # Not before the guard: what it sets aside needs no row.
-            full = completion.written(
-                full,
-                copying=table.name in copies,
-                filtered=rules.filters.drops(batch.origin),
-                seen_until=rules.safe_until,
-            )
-        if rules.keeps_away(batch):
-            full = without_kept_away(session, full, copying=table.name in copies, seen_until=rules.safe_until)
+            if completion is not None:
+                full = completion.written(
+                    full,
+                    copying=batch.origin in unfinished,
+                    filtered=rules.filters.drops(batch.origin),
+                    seen_until=rules.safe_until,
+                )
+        if any(map(rules.keeps_away, logs)):
+            is_copied = any(batch.origin in unfinished for batch in logs)
+            full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
         whole.append(full)
     safe = _is_safe(batches, rules)
     changes = []
+    origins: dict[TableName, set[TableName]] = {}
+    for batch in whole:
+        if len(batch):
+            origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
     for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged):
         name = change.table.name
         found = verdicts.pop(name, [])
         written = _with_present(change, watched[name], found)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
-        changes.append(replace(written, safe=change.safe or gives_way, counts=_counted(change.counts, found)))
+        of = origins.get(name, set()) if name in rules.merged else set()
+        origin = next(iter(of)) if len(of) == 1 else None
+        counts = _counted(change.counts, found)
+        changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
     return [*changes, *empty]
+
+
+def _landed(copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]) -> dict[TableName, CopyState]:
+    """Copies by the target's names; of several tables that become one, the one that asks for the most care."""
+    found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
+    return dict(sorted(found, key=lambda one: (one[1].way is Way.REPAIR, one[1].ahead)))
+
+
+def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
+    """Each by itself, but for those of tables that become one under a guard: between them a row may move."""
+    together: dict[TableName, list[ChangeBatch]] = {}
+    found = []
+    for batch in batches:
+        if batch.table.name in rules.merged and is_guarded(batch.table, rules.version_column):
+            together.setdefault(batch.table.name, []).append(batch)
+        else:
+            found.append([batch])
+    return [*found, *together.values()]
+
+
+def _one(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
+    """All images as one batch, and which columns of the before images the logs have told."""
+    told = [told_columns(batch) if batch.is_partial else None for batch in logs]
+    if len(logs) == 1:
+        return images[0], None if told[0] is None else told[0].before
+    return one_log(images, [None if one is None else (one.before, one.after) for one in told])
 
 
 def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:

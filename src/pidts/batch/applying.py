@@ -153,12 +153,8 @@ class _Work:
             # Arrow keeps what it has freed, for arrays of the same size; those of the next part have other sizes.
             pa.default_memory_pool().release_unused()
 
-    def _landed(self, changes: Iterable[ChangeBatch]) -> Mapping[TableName, CopyState]:
-        """Copies by the target's names."""
-        return {batch.table.name: self._copying[batch.origin] for batch in changes if batch.origin in self._copying}
-
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
-        for change in prepared(session, part.changes, self._rules, self._landed(part.changes)):
+        for change in prepared(session, part.changes, self._rules, self._copying):
             self.counts += change.counts
             yield change
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
 from pidts.model import ChangeBatch, Table, TableName
 from pidts.reduce import buckets, watched_columns
-from pidts.rules import Rules
+from pidts.rules import Rules, merged
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
@@ -59,11 +59,14 @@ class JobContext:
     def dealing(self) -> str:
         """Says the same as long as rows go to the same workers, as far as the target's own keys decide that."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
-        return sha256(repr(watched).encode()).hexdigest()[:16] if watched else ""
+        keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.landed_name, self.structures))
+        decides = [*watched, *sorted(map(str, keyed))]
+        return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
 
     def committer(self) -> Committer:
-        """A connection of its own to the target."""
-        return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=self.writing)
+        """A connection of its own to the target, for as long as this context is the one that holds."""
+        writing = replace(self.writing, task=self.task, filters=self.rules, merged=merged(self.rules, self.structures))
+        return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:

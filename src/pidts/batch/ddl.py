@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,14 +10,19 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from pidts.apply import DdlRunner, Retry
+from pidts.apply import SHARED, DdlRunner, Retry
+from pidts.apply.shard_keys import keyed_landings
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.ddl_meaning import Told
 from pidts.batch.finishing import start_over
 from pidts.batch.log import ddl_event
 from pidts.batch.meaning import Meaning
 from pidts.batch.ordered import overrides
-from pidts.model import DdlOrder, LogEntry, Table, TableName, Transient, Where
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_keys import demand_apart
+from pidts.batch.shard_left import Sharing
+from pidts.batch.shard_turn import Coming, Turn, told, turn
+from pidts.model import DdlOrder, LogEntry, OrderKind, Table, TableName, Transient, Where
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
 from pidts.schema import apply_charset
@@ -37,6 +42,8 @@ class Changed:
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    keyed: frozenset[TableName] = frozenset()
+    """Tables of the target of which was found that their key tells rows of several tables apart."""
 
     def applied_to(self, context: JobContext) -> JobContext:
         """What the batches behind the change work with."""
@@ -45,6 +52,7 @@ class Changed:
             structures=_merged(context.structures, self.structures),
             charsets=_merged(context.charsets, self.charsets),
             watched={**context.watched, **self.watched},
+            rules=replace(context.rules, keyed=context.rules.keyed | self.keyed) if self.keyed else context.rules,
         )
 
 
@@ -58,6 +66,8 @@ def run_ddl(
     concerns: Concerns = lambda _: True,
     filling: Collection[TableName] = (),
     order: DdlOrder | None = None,
+    groups: ShardGroups | None = None,
+    arrived: bool = False,
 ) -> Changed:
     """Returns when the target has the change, for as long as that may take; `sleep` may raise to break it off.
 
@@ -65,44 +75,132 @@ def run_ddl(
     tables that were empty when their copy began, which goes on: one whose copy has to begin anew is emptied. `order` is
     what an operator wants to be done about it.
 
+    Where others land in the same table, their `groups` decide; `ShardWaits` is raised for as long as they do not let it
+    go on. In the run in which a change has `arrived` there, "done" in the journal may have been said by another member,
+    behind the structures that are known here.
+
     The rows of a CREATE TABLE ... SELECT stand in the same entry. They are rows like others and come with a batch.
     """
-    lsn = entry.transaction.lsn
-    runner = DdlRunner(
-        context.target, context.task, context.source.source_id, context.epoch, retry=_PATIENT, sleep=sleep
-    )
-    if runner.is_done(lsn):
+    lsn, source = entry.transaction.lsn, context.source.source_id
+    runner = DdlRunner(context.target, context.task, source, context.epoch, retry=_PATIENT, sleep=sleep)
+    is_done = runner.is_done(lsn)
+    if is_done and not arrived:
         return Changed()  # the structures were read from the target after this
-    where = Where(source=context.source.source_id, position=str(relay.position(lsn) or lsn))
+    party = groups.made(source, lsn) if groups is not None and arrived else None
+    if party is not None:
+        # Not understood once more: of an online schema change the target has forgotten what it was made of.
+        _log.info("schema change was made by another shard, for this one, too", statement=party.text, at=str(lsn))
+        return _made(context, party.structures)
+    if is_done:
+        # By one who never heard of it itself.
+        _log.info("schema change is on record as made", statement=entry.transaction.ddl, at=str(lsn))
+        concerned = Meaning(allow, context.dialect)(entry).tables or context.structures
+        return _made(context, _recorded(context, filter(concerns, concerned)))
+    where = Where(source=source, position=str(relay.position(lsn) or lsn))
     query = ddl_event(relay, entry)
-    found = Told(
-        context=context,
+    told_by = partial(
+        Told,
         allow=allow,
         entry=entry,
         query=query,
         where=where,
         is_ours=lambda name: allow(name) and concerns(name),
         order=order,
-    ).found(runner.shadows)
+    )
+    sharing = Sharing(groups, source, context.rules) if groups is not None else None
+    found = told_by(context=context, sharing=sharing).found(runner.shadows)
+    comes = (found.table, found.change.structures.get(found.table)) if found is not None and found.table else None
+    keyed = _keyed(context, *comes) if comes is not None else frozenset[TableName]()
+    if keyed:
+        # Its key tells rows of several tables apart, which was not known before there was one of them.
+        context = replace(context, rules=replace(context.rules, keyed=context.rules.keyed | keyed))
+        found = told_by(context=context, sharing=sharing).found(runner.shadows)
     if found is None:
         return Changed()
-    change = found.change
-    if change.statement is not None and not overrides(order):
-        for name in Meaning(allow, context.dialect)(entry).recopied:
-            table = context.structures.get(name)
-            if name in filling and table is not None:
-                _patiently(partial(start_over, context, table, lsn), sleep)
-    runner.run(change, lsn)
-    says = "schema change applied" if change.statement is not None else "schema change put on record"
-    _log.info(says, statement=query.sql, at=where.position)
+    dialect = context.dialect.under(query.sql_mode)
+    now = Turn(found.change)
+    if groups is not None:
+        demand_apart(context, groups, found, where, order, again=arrived)
+        coming = Coming(
+            source=source,
+            epoch=context.epoch,
+            lsn=lsn,
+            where=where,
+            table=found.table,
+            change=found.change,
+            dialect=dialect,
+        )
+        now = turn(groups, coming)
+    change = now.change
+    staying = sharing.new_records(context.structures) if sharing is not None else {}
+    if staying:
+        change = replace(change, records={**change.records, SHARED: {**change.records.get(SHARED, {}), **staying}})
+    with told(groups, now, context.epoch):
+        if change.statement is not None and not overrides(order) and not now.is_made:
+            for name in Meaning(allow, context.dialect)(entry).recopied:
+                table = context.structures.get(name)
+                if name in filling and table is not None and not (sharing is not None and sharing.shared(name)):
+                    _patiently(partial(start_over, context, table, lsn), sleep)
+        if not now.is_made:
+            runner.run(change, lsn)
+    if groups is not None and staying:
+        groups.recall(groups.looks(), source, staying, {})
+    _log.info(_said(now), statement=query.sql, at=where.position)
+    for left in sharing.left if sharing is not None else ():
+        _log.warning("the target keeps the rows of a shard, since others share its table", what=left, at=where.position)
     charsets: dict[str, tuple[str, str] | None] = {}
     if found.statement is not None:
-        charsets = apply_charset(found.statement, context.charsets, dialect=context.dialect.under(query.sql_mode))
-    made = [table for table in change.after.values() if table is not None]
-    if not made:
-        return Changed(change.structures, charsets)
+        charsets = apply_charset(found.statement, context.charsets, dialect=dialect)
+    made = [table for table in found.change.after.values() if table is not None]
+    return Changed(change.structures, charsets, _watched(context, made), keyed)
+
+
+def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:
+    """What another one has put on record."""
+    keyed = frozenset[TableName]().union(*(_keyed(context, *named) for named in structures.items()))
+    rules = replace(context.rules, keyed=context.rules.keyed | keyed)
+    landed = [rules.landed(table) for table in structures.values() if table is not None]
+    return Changed(structures, {}, _watched(context, landed), keyed)
+
+
+def _recorded(context: JobContext, names: Iterable[TableName]) -> dict[TableName, Table | None]:
     with closing(context.target.connect()) as session:
-        return Changed(change.structures, charsets, watched_by(session, made, context.workers))
+        known = session.load_structures(context.task, context.source.source_id)
+    return {name: known.get(name) for name in names if name in known or name in context.structures}
+
+
+def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, tuple[str, ...]]:
+    if not made:
+        return {}
+    with closing(context.target.connect()) as session:
+        return watched_by(session, made, context.workers)
+
+
+def _keyed(context: JobContext, name: TableName, table: Table | None) -> frozenset[TableName]:
+    """Of a table that comes, the one where it lands, if that is there and has such a key."""
+    if table is None or name in context.structures:
+        return frozenset()
+    landing = context.rules.routes.landing(table.name)
+    if not landing.extracted or landing.name in context.rules.keyed:
+        return frozenset()
+    with closing(context.target.connect()) as session:
+        return keyed_landings(session, context.rules, [table])
+
+
+def _said(now: Turn) -> str:
+    if now.is_made:
+        return "schema change was made by another shard, for this one, too"
+    if now.passes:
+        return "schema change passes, other shards have made it"
+    change = now.change
+    match change.order:
+        case DdlOrder(kind=OrderKind.SKIP):
+            return "schema change skipped, as ordered"
+        case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
+            return f"schema change replaced, as ordered: {'; '.join(statements)}"
+    if change.others:
+        return f"schema change applied for {len(change.others) + 1} shards"
+    return "schema change applied" if change.statement is not None else "schema change put on record"
 
 
 def _patiently(work: Callable[[], None], sleep: Callable[[float], None]) -> None:

@@ -1,8 +1,7 @@
 """Schema changes that run beside the batches, each in a thread with connections of its own.
 
-The planner works in another process and has to learn that a change is done: a file in the staging folder says so, as
-one does for a chunk that was read. It is a message of this run, nothing more. The truth is the journal on the target,
-and the next run asks it.
+The planner works in another process and has to learn that a change is done (`ddl_marks`). That is a message of this
+run, nothing more. The truth is the journal on the target, and the next run asks it.
 
 Crash points: a change begins when the batch that names it as due is in the target. Until its tables are moved over it
 by the commit of a later batch, a restart finds it due again and runs it again, or finds in the journal that it is done.
@@ -15,10 +14,21 @@ goes on, and its thread waits for an operator's order. Otherwise it is the failu
 2. It has failed, its tables are held in the checkpoint: the next run finds them before it, has it run again (what it
    failed for may be gone), and it halts again if not.
 3. An order is given while nobody runs: it is read before the change begins. While the change fails: within a second.
-   While it runs: when it fails, or never, where it does not.
+   While it runs: when it fails or is tried again, or never, where it does not.
 4. An order is read, and another one given before it is begun: the commit that would begin it finds out, and the newer
    one is read (see `pidts.apply.ddl`, also for a crash while an order is carried out).
 5. What is ordered fails, too: the order was taken or stays given, and nothing happens before another one is given.
+
+A change that **waits for other shards** halts in the same way, without the three seconds that all give a change that
+runs, and goes on by itself when its group lets it (see `shard_groups`, `pidts.plan.shards`); an order counts as well.
+
+6. The process dies while some wait: the checkpoints hold their tables before their changes; the next run meets these
+   again, and they arrive again. Nothing else was known of the group but what it had agreed on before.
+7. It dies while the leader's statement runs, or behind it: see `pidts.apply.ddl`. Either all who had arrived are done,
+   or all arrive again.
+8. Behind it, before the others have heard: each asks the journal, and finds itself done.
+9. One part's attempt ends while others wait: its members arrive again in the next attempt. What it leads goes on in its
+   thread, and the others hear how it ends; where it ends by having been left, they wait for it to come again.
 """
 
 from __future__ import annotations
@@ -27,19 +37,25 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import structlog
 
-from pidts.apply import OrderChanged
+from pidts.apply import JournalOpen, OrderChanged, PartyLeft
 from pidts.batch.context import JobContext
-from pidts.batch.ddl import Changed, Concerns, run_ddl
+from pidts.batch.ddl import Changed, run_ddl
+from pidts.batch.ddl_marks import mark_done, mark_halted
+from pidts.batch.ddl_orders import Orders
+from pidts.batch.due_change import DueChange, found_in
 from pidts.batch.meaning import Meaning
-from pidts.model import DdlOrder, DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_telling import standing_halt
+from pidts.batch.shard_turn import ShardWaits, landed
+from pidts.model import Arrival, DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
 from pidts.plan import PlanState, Way
 from pidts.plan.continuity import Discontinuity
+from pidts.plan.shards import Wait
+from pidts.plan.standing import standing
 from pidts.relay import RelayReader
 
 _log = structlog.get_logger(__name__)
@@ -47,28 +63,36 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 0.1
 _ORDER_SECONDS = 1.0
 """So often a change that has failed looks for an order."""
+_LEADER_SECONDS = 3.0
+"""So long the shards for which another one makes a change wait for it as for one that runs."""
+_TELL_SECONDS = 2.0
+"""So often at most people are told anew what a change waits for."""
 
 
 class _ClosedError(Exception):
     """The run has ended, and with it its attempts at a change."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What one thread is about."""
-
-    context: JobContext
-    lsn: Lsn
-    concerns: Concerns
-    filling: Collection[TableName]
-
-
 class DdlLane:
     """The schema changes of one run."""
 
-    def __init__(self, meaning: Meaning, halts: Callable[[Halted], bool] = lambda _: True) -> None:
-        self._meaning, self._halts_alone = meaning, halts
+    def __init__(
+        self,
+        meaning: Meaning,
+        halts: Callable[[Halted], bool] = lambda _: True,
+        shards: ShardGroups | None = None,
+    ) -> None:
+        self._meaning, self._halts_alone, self._shards = meaning, halts, shards
         self._halts: dict[Lsn, Halt] = {}
+        self._arrivals: dict[Lsn, Arrival] = {}
+        """Of halts, those that wait for other shards."""
+        self._told: dict[Lsn, float] = {}
+        """When."""
+        self._moving: set[Lsn] = set()
+        """Of halts, those for which something is done now."""
+        self._standing: dict[Lsn, Halt] = {}
+        """Statements that have not begun, since some of their tables wait before others."""
+        self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
         self._finished: list[Changed] = []
@@ -83,17 +107,34 @@ class DdlLane:
 
     @property
     def halts(self) -> Mapping[Lsn, Halt]:
-        """Changes that have failed, and wait for an operator."""
+        """Changes that have failed, and wait for an operator; and those that wait for these."""
         with self._moved:
-            return dict(self._halts)
+            return {**self._standing, **self._halts}
+
+    @property
+    def resting(self) -> frozenset[Lsn]:
+        """Those of them for which nothing is done before somebody else does something."""
+        with self._moved:
+            halts, arrivals = self._halts.keys() - self._moving, dict(self._arrivals)
+        shards = self._shards
+        return frozenset(
+            lsn for lsn in halts if shards is None or lsn not in arrivals or shards.stands(arrivals[lsn]) is not None
+        )
+
+    @property
+    def awaits_shards(self) -> bool:
+        """Whether some of them go on by themselves, when others come."""
+        with self._moved:
+            return any(halt.awaits for halt in self._halts.values())
 
     def start(self, context: JobContext, state: PlanState) -> None:
         """Begin those of a state that have not begun; all that lies before them is in the target."""
+        self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.way is Way.NEW)
         for lsn in state.dues:
             if lsn not in self._begun:
                 # A daemon: a statement that takes hours must not keep the process from ending.
-                change = _Change(context, lsn, partial(state.concerns, lsn=lsn), filling)
+                change = DueChange(context, lsn, partial(state.concerns, lsn=lsn), filling)
                 thread = threading.Thread(target=self._run, args=(change,), name=f"ddl {lsn}", daemon=True)
                 self._begun.add(lsn)
                 self._running.add(lsn)
@@ -129,11 +170,14 @@ class DdlLane:
         if left:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
-    def _run(self, change: _Change) -> None:
+    def _run(self, change: DueChange) -> None:
         context, lsn = change.context, change.lsn
         try:
             with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-                changed = self._made(change, relay, _found(relay, lsn))
+                changed = self._made(change, relay, found_in(relay, lsn))
+            if self._shards is not None:
+                rules = changed.applied_to(context).rules
+                self._shards.changed(context.source.source_id, landed(rules, changed.structures), context.epoch)
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():
@@ -148,44 +192,116 @@ class DdlLane:
                 self._running.discard(lsn)
                 self._moved.notify_all()
 
-    def _made(self, change: _Change, relay: RelayReader, entry: LogEntry) -> Changed:
-        """However long that takes, and whatever an operator has to say about it."""
+    def _made(self, change: DueChange, relay: RelayReader, entry: LogEntry) -> Changed:
+        """However long that takes, and whatever other shards and an operator have to say about it."""
+        arrived = False
+        orders = Orders(change.context, change.lsn, self._pause, _ORDER_SECONDS)
         while True:
-            order = self._order(change)
+            order = orders.read()
             try:
                 changed = run_ddl(
                     change.context,
                     self._meaning.allow,
                     relay,
                     entry,
-                    self._pause,
+                    partial(orders.pause_between_tries, order),
                     concerns=change.concerns,
                     filling=change.filling,
                     order=order,
+                    groups=self._shards,
+                    arrived=arrived,
                 )
             except OrderChanged:
-                continue
+                self._pause(_LOOK_SECONDS)  # it may be another shard's, which reads it by itself
+            except ShardWaits as told:
+                arrived = arrived or told.arrival is not None
+                halt = partial(change.waiting_halt, self._meaning, relay, entry, told)
+                self._wait_for_shards(change, relay, told, halt, partial(orders.is_newer, order))
+            except PartyLeft as left:
+                arrived = True
+                assert self._shards is not None  # noqa: S101 - nobody else has parties
+                self._shards.forget(left.source)
+            except JournalOpen as begun:
+                arrived = True
+                wait = Wait(begun=(begun.source, begun.lsn))
+                self._tell_waiting(
+                    change, change.waiting_halt(self._meaning, relay, entry, ShardWaits(wait), wait), None
+                )
+                self._pause(_ORDER_SECONDS)
             except Halted as error:
                 if isinstance(error, DecodeError | Discontinuity) or not self._halts_alone(error):
                     raise
-                self._tell(change, self._halt(change, relay, entry, error), error)
-                self._wait_for_order(change, order)
+                arrived = arrived or self._shards is not None
+                known = self._halts.get(change.lsn)
+                since = known.since if known is not None else 0.0
+                self._tell(change, change.halt(self._meaning, relay, entry, error, since), error)
+                self._wait_for_order(change, relay, partial(orders.is_newer, order))
             else:
                 self._resolve(change)
                 return changed
 
-    def _halt(self, change: _Change, relay: RelayReader, entry: LogEntry, error: Halted) -> Halt:
-        """Of all tables, where nobody knows of which; what names none was not refused for the statement's sake."""
-        tables = self._meaning(entry).tables if error.where.table else None
-        return Halt.of(
-            error,
-            tuple(sorted(filter(change.concerns, tables or ()))),
-            change.lsn,
-            position=str(relay.position(change.lsn) or ""),
-            statement=entry.transaction.ddl or "",
-        )
+    def _wait_for_shards(
+        self,
+        change: DueChange,
+        relay: RelayReader,
+        waits: ShardWaits,
+        halt: Callable[[Wait], Halt],
+        is_decided: Callable[[], bool],
+    ) -> None:
+        """Until the group lets it go on, or there is another order; returns at once where something has moved since."""
+        shards, lsn = self._shards, change.lsn
+        assert shards is not None  # noqa: S101 - nobody else waits for them
+        began = looked = time.monotonic()
+        while True:
+            seen = shards.moves
+            wait = self._stands(shards, waits)
+            if wait is None:
+                break
+            now = time.monotonic()
+            # The leader needs no longer than a change that runs; all wait for it as they do for one.
+            if wait.leader is None or now >= began + _LEADER_SECONDS or lsn in self._halts:
+                self._tell_waiting(change, halt(wait), waits.arrival)
+            if now >= looked + _ORDER_SECONDS:
+                looked = now
+                self._look_around(change.context, relay)
+                if is_decided():
+                    break
+            shards.wait(seen, _ORDER_SECONDS)
+            self._pause(0)
+        with self._moved:
+            self._moving.add(lsn)
 
-    def _tell(self, change: _Change, halt: Halt, error: Halted) -> None:
+    def _stands(self, shards: ShardGroups, waits: ShardWaits) -> Wait | None:
+        if waits.arrival is not None:
+            return shards.stands(waits.arrival)
+        absent = tuple(source for source in waits.wait.absent if source in shards.absent)
+        return Wait(absent=absent) if absent else None
+
+    def _tell_waiting(self, change: DueChange, halt: Halt, arrival: Arrival | None) -> None:
+        """Again only where it is another one, and not for each of many shards that come one after the other."""
+        context, lsn, now = change.context, change.lsn, time.monotonic()
+        with self._moved:
+            known, told = self._halts.get(lsn), self._told.get(lsn, -_TELL_SECONDS)
+            if known == halt or (known is not None and known.code == halt.code and now < told + _TELL_SECONDS):
+                self._moving.discard(lsn)
+                return
+            self._told[lsn] = now
+        with suppress(Transient), closing(context.target.connect()) as session:
+            session.halts.tell(context.task, context.source.source_id, halt)
+        if known is None or known.code != halt.code:
+            say = _log.error if halt.code == "shards-disagree" else _log.warning
+            say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
+        if halt.tables:
+            mark_halted(context.staging, lsn)
+        with self._moved:
+            self._halts[lsn] = halt
+            self._moving.discard(lsn)
+            if arrival is not None:
+                self._arrivals[lsn] = arrival
+            self._running.discard(lsn)
+            self._moved.notify_all()
+
+    def _tell(self, change: DueChange, halt: Halt, error: Halted) -> None:
         """All who may want to know; an error that concerns all tables is raised."""
         context = change.context
         with suppress(Transient), closing(context.target.connect()) as session:
@@ -196,72 +312,59 @@ class DdlLane:
         mark_halted(context.staging, change.lsn)
         with self._moved:
             self._halts[change.lsn] = halt
+            self._arrivals.pop(change.lsn, None)
+            self._moving.discard(change.lsn)
             self._running.discard(change.lsn)
             self._moved.notify_all()
 
-    def _wait_for_order(self, change: _Change, tried: DdlOrder | None) -> None:
-        number = tried.number if tried is not None else 0
+    def _wait_for_order(self, change: DueChange, relay: RelayReader, is_decided: Callable[[], bool]) -> None:
+        """Or until another shard has made the change for this one, too."""
+        source, shards = change.context.source.source_id, self._shards
         while True:
             self._pause(_ORDER_SECONDS)
-            order = self._order(change)
-            if order is not None and order.number > number and not order.taken:
-                _log.info("an operator has decided about a schema change", at=str(change.lsn), order=order.kind.value)
-                return
-
-    def _resolve(self, change: _Change) -> None:
+            self._look_around(change.context, relay)
+            if is_decided() or (shards is not None and shards.made(source, change.lsn) is not None):
+                break
         with self._moved:
-            halt = self._halts.pop(change.lsn, None)
+            self._moving.add(change.lsn)
+
+    def _look_around(self, context: JobContext, relay: RelayReader) -> None:
+        """Whether others stand before statements that speak of tables that wait: people, and groups, are told."""
+        state, source = self._state, context.source.source_id
+        if state is None or self._shards is None:
+            return
+        known = frozenset(self._shards.tables(source))
+        with self._moved:
+            halted = frozenset(self._halts)
+        there = standing(state, partial(relay.entries, joined=True), self._meaning, known, halted)
+        self._shards.leaves(source, frozenset[TableName]().union(*(one.leaving for one in there)))
+        with self._moved:
+            before = dict(self._standing)
+            now = {
+                one.lsn: before.get(one.lsn)
+                or standing_halt(one, source, str(relay.position(one.lsn) or ""), time.time())
+                for one in there
+                if one.tables and one.lsn not in self._begun
+            }
+            self._standing = now
+        told = [halt for lsn, halt in now.items() if lsn not in before]
+        over = [halt.place for lsn, halt in before.items() if lsn not in now and lsn not in self._halts]
+        if told or over:
+            with suppress(Transient), closing(context.target.connect()) as session:
+                for halt in told:
+                    session.halts.tell(context.task, source, halt)
+                if over:
+                    session.halts.resolve(context.task, source, over)
+        for halt in told:
+            _log.warning("tables wait for others of the same statement", halt=str(halt), statement=halt.statement)
+
+    def _resolve(self, change: DueChange) -> None:
+        with self._moved:
+            halt = self._halts.pop(change.lsn, None) or self._standing.pop(change.lsn, None)
         if halt is not None:
             with suppress(Transient), closing(change.context.target.connect()) as session:
                 session.halts.resolve(change.context.task, change.context.source.source_id, [halt.place])
 
-    def _order(self, change: _Change) -> DdlOrder | None:
-        """As it stands on the target, which may be down for a while."""
-        context = change.context
-        while True:
-            try:
-                with closing(context.target.connect()) as session:
-                    return session.halts.order(context.task, context.source.source_id, change.lsn)
-            except Transient as error:
-                _log.warning("orders cannot be read", at=str(change.lsn), error=str(error))
-                self._pause(_ORDER_SECONDS)
-
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise _ClosedError
-
-
-def _found(relay: RelayReader, lsn: Lsn) -> LogEntry:
-    entry = relay.find(lsn)
-    if entry is None or entry.transaction.lsn != lsn:
-        raise DecodeError("no-statement", f"the relay has no schema change that ends at {lsn}")
-    return entry
-
-
-def mark_done(staging: Path, lsn: Lsn) -> None:
-    """Tell the planner."""
-    _touch(_mark(staging, lsn, "done"))
-
-
-def mark_halted(staging: Path, lsn: Lsn) -> None:
-    """Tell the planner; it stands for as long as the change is not done."""
-    _touch(_mark(staging, lsn, "halted"))
-
-
-def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Those of which this run knows that they are done."""
-    return frozenset(lsn for lsn in due if _mark(staging, lsn, "done").exists())
-
-
-def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Those that have failed in this run."""
-    return frozenset(lsn for lsn in due if _mark(staging, lsn, "halted").exists()) - done_of(staging, due)
-
-
-def _touch(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def _mark(staging: Path, lsn: Lsn, what: str) -> Path:
-    return staging / "ddl" / f"{lsn}.{what}"

@@ -1,8 +1,8 @@
 """What a DDL of the log does to the record of the source's structures, and what it has the target do.
 
-Four things stand between the two: a statement may belong to an online schema change (`online`), an operator may have
-said what is to be done (`ordered`), the task's filters may leave out parts of it, and the target has other names
-(`statement`).
+Five things stand between the two: a statement may belong to an online schema change (`online`), an operator may have
+said what is to be done (`ordered`), others may have rows in the target's table (`shard_left`), the task's filters may
+leave out parts of it, and the target has other names (`statement`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from pidts.batch.context import JobContext
 from pidts.batch.meaning import Meaning
 from pidts.batch.online import followed, made_of, online_of
 from pidts.batch.ordered import overrides, unfollowed
+from pidts.batch.shard_left import Sharing
+from pidts.batch.shard_turn import ShardWaits
 from pidts.batch.statement import landed, taken
 from pidts.binlog import Query
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LogEntry, Shadow, Spoken, Table, TableName, Where
-from pidts.plan import WorkKind
+from pidts.plan import Work, WorkKind
+from pidts.plan.shards import Wait
 from pidts.rules import AllowList, Rules
-from pidts.schema import AddColumn, AlterTable, Dialect, Statement, StatementDml, Unknown, classify
+from pidts.schema import (
+    AddColumn,
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    Statement,
+    StatementDml,
+    Unknown,
+    classify,
+)
 from pidts.schema.online_swap import untranslated
 from pidts.source import is_utc
 
@@ -36,6 +49,12 @@ class Found:
     statement: Statement | None = None
     """As the task follows it; None where it is only remembered, or nobody understands it."""
 
+    @property
+    def table(self) -> TableName | None:
+        """Of which it speaks, where it alters or makes one."""
+        statement = self.statement
+        return statement.table if isinstance(statement, AlterTable | CreateTable | CreateTableLike) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -48,6 +67,7 @@ class Told:
     where: Where
     is_ours: Callable[[TableName], bool]
     order: DdlOrder | None = None
+    sharing: Sharing | None = None
 
     def found(self, shadows: Shadows) -> Found | None:
         """None: it is nothing to the task."""
@@ -80,27 +100,23 @@ class Told:
             known, forgotten = untranslated(online, statement, remembered)
             change = self._as_ordered(order)
             return Found(replace(change, structures={**change.structures, **known}, shadows=forgotten))
-        self._demand_places(heard.structures)
         runs = heard.statement
+        if runs is not None and not overrides(order):
+            runs = self._left_to_run(runs, work)
         if not overrides(order):
             self._demand_same_rows(work.renamed)
         if runs is not None and not overrides(order):
             runs = self._taken(runs, heard.text)
         return Found(self._change(heard.statement, runs, heard.structures, heard.shadows), heard.statement)
 
-    def _demand_places(self, structures: Mapping[TableName, Table | None]) -> None:
-        """A table that comes lands where no other table does."""
-        landed_name, known = self.context.rules.landed_name, self.context.structures
-        kept = {name for name in known if structures.get(name, known[name]) is not None}
-        for name in (name for name, table in structures.items() if table is not None and name not in known):
-            others = sorted(str(other) for other in kept if landed_name(other) == landed_name(name))
-            if others:
-                raise Halted(
-                    "merge-not-supported",
-                    f"the table would come to land in {landed_name(name)}, where {', '.join(others)} does",
-                    where=replace(self.where, table=str(name)),
-                    todo="Leave it out by block-allow-list, or write a route for it, then run again",
-                )
+    def _left_to_run(self, statement: Statement, work: Work) -> Statement | None:
+        """Without what would touch rows of others, of whom all have to be known."""
+        sharing = self.sharing
+        if sharing is None or not sharing.looks_at(statement):
+            return statement
+        if absent := sharing.absent(statement):
+            raise ShardWaits(Wait(absent=absent))
+        return sharing.runs(statement, work, self.where, self.context.structures)
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
         """Rows that are on the target are found as they would be by the table's new name."""
@@ -143,7 +159,8 @@ class Told:
         context, rules = self.context, self.context.rules
         there: Mapping[TableName, Table | None] = {}
         if runs is not None:
-            there = structures if runs is statement else made_of(context, runs, self._dialect, self.is_ours)
+            makes = isinstance(runs, CreateTable | CreateTableLike)
+            there = structures if runs is statement or makes else made_of(context, runs, self._dialect, self.is_ours)
         return SchemaChange(
             statement=None if runs is None else landed(runs, rules),
             text=self.query.sql,
@@ -183,7 +200,7 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "ddl-not-understood",
             f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
             where=where,
-            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace), then run again",
+            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace)",
         )
     if isinstance(statement, StatementDml):
         raise Halted(

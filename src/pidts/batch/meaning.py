@@ -96,9 +96,13 @@ class Meaning:
             case Unknown(sql=text) if self.events(TableName("", ""), (), text) is Verdict.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
-                return Work(WorkKind.DDL) if self.allow.takes_schema(name) else _NOTHING
+                return Work(WorkKind.DDL, schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
             case DropDatabase(name=name) | CreateDatabase(name=name):
-                return Work(WorkKind.DDL, gone_schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
+                return (
+                    Work(WorkKind.DDL, schemas=(name,), gone_schemas=(name,))
+                    if self.allow.takes_schema(name)
+                    else _NOTHING
+                )
             case Unknown() | StatementDml() if not statement.tables:
                 return Work(WorkKind.DDL)
             case _ if not any(map(self.allow, statement.tables)):

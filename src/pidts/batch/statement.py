@@ -13,6 +13,7 @@ from pidts.model import Halted, Table, TableName, Where
 from pidts.rules import Rules, Verdict
 from pidts.schema import (
     AddColumn,
+    AddKey,
     AlterDatabase,
     AlterTable,
     ChangeColumn,
@@ -81,4 +82,15 @@ def _stays(action: Action, table: TableName, rules: Rules) -> bool:
 def _clause(action: Action, table: TableName, rules: Rules) -> Action:
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))
+    if isinstance(action, AddKey) and rules.landed_name(table) in rules.keyed:
+        return _among_own(action, tuple(name for name, _ in rules.routes.landing(table).extracted))
     return action
+
+
+def _among_own(action: AddKey, extracted: tuple[str, ...]) -> AddKey:
+    """A value is unique among the rows of one shard."""
+    key, prefixes = action.key, action.prefixes
+    if not (key.unique or key.primary):
+        return action
+    prefixes = (*prefixes, *(None for _ in extracted)) if prefixes else ()
+    return replace(action, key=replace(key, columns=(*key.columns, *extracted)), prefixes=prefixes)

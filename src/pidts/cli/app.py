@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.ddl import binlog_commands, ddl_commands
+from pidts.cli.ddl import binlog_commands, ddl_commands, list_standing, shard_ddl_lock, unlock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
@@ -41,6 +41,9 @@ app = typer.Typer(
 app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
 app.add_typer(binlog_commands)
+app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
+app.command("show-ddl-locks", hidden=True)(list_standing)
+app.command("unlock-ddl-lock", hidden=True)(unlock)
 app.command("init")(init)
 app.command("grants")(grants)
 app.command("schema")(schema)
@@ -48,6 +51,7 @@ app.command("verify")(verify)
 app.command("repair")(repair)
 
 _INTERRUPTED = 130
+_WITHOUT_PANDAS = frozenset({"events", "ddl", "binlog", "shard-ddl-lock", "show-ddl-locks", "unlock-ddl-lock"})
 
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
@@ -56,7 +60,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all lo
 
 def main() -> None:
     """The program `pidts`."""
-    if sys.argv[1:2] == ["events"]:
+    if _WITHOUT_PANDAS & set(sys.argv[1:2]):
         sys.meta_path.insert(0, _NoPandas())
     sys.exit(run_command(sys.argv[1:]))
 
@@ -64,7 +68,7 @@ def main() -> None:
 class _NoPandas(MetaPathFinder):
     """pyarrow loads pandas with the first array that it makes, if there is one.
 
-    Printing events needs none of it, and it takes longer to load than all the rest.
+    Some commands need none of it, and it takes longer to load than all the rest.
     """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol's
@@ -132,7 +136,7 @@ def run(
     debug: Debug = False,
 ) -> int:
     """Run a task in the foreground, with live progress."""
-    config = _opened(task, debug=debug, live=True)
+    parts = _opened(task, debug=debug, live=True)
     tables = resynced(resync)
     from pidts.cli.ddl_view import show_halt
     from pidts.cli.view import progress_view
@@ -141,50 +145,56 @@ def run(
 
     def work(stop: threading.Event) -> Summary:
         with progress_view() as view:
-            return run_task(config, until_synced=until_synced, stop=stop, on_progress=view, resync=tables)
+            return run_task(parts, until_synced=until_synced, stop=stop, on_progress=view, resync=tables)
 
     summary = run_until_stopped(work)
-    for halt in summary.halted:
-        show_halt(halt, config.path)
+    for source in summary.sources:
+        for halt in source.halted:
+            show_halt(halt, task, source.source if len(parts) > 1 else "")
     if as_json:
         print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
     else:
         rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
-        place = summary.position or "-"
-        print(f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {place}")
+        several = len(parts) > 1
+        places = [
+            f"{one.source} {one.position or '-'}" if several else f"{one.position or '-'}" for one in summary.sources
+        ]
+        print(
+            f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {', '.join(places)}"
+        )
     if summary.stage == "halted":
         return Halted.exit_code
-    ends = until_synced or config.mode == "full"
+    ends = until_synced or parts[0].mode == "full"
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
 @app.command("check")
 def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
     """Look whether both servers are fit for a task; write nothing."""
-    config = _opened(task, debug=debug)
+    parts = _opened(task, debug=debug)
     from pidts.cli.findings import show_findings
-    from pidts.task.check import check_task
+    from pidts.task.check_parts import check_parts
 
-    return show_findings(config.name, check_task(config), as_json=as_json)
+    return show_findings(parts[0].name, check_parts(parts), as_json=as_json)
 
 
 @app.command("plan")
 def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
     """Show each table, its types and statements on the target, and its size; write nothing."""
-    config = _opened(task, debug=debug)
+    parts = _opened(task, debug=debug)
     from pidts.cli.outlook import show_outlook
     from pidts.task.outlook import outlook
 
-    return show_outlook(config, outlook(config), as_json=as_json)
+    return show_outlook(parts[0], outlook(parts), as_json=as_json)
 
 
 @app.command("replicate")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
-    """Run a task's replicator alone: from the source into the relay."""
-    config = _opened(task, debug=debug)
+    """Run a task's replicators alone: from its sources into the relay."""
+    parts = _opened(task, debug=debug)
     from pidts.task.replicator_process import replicate as replicate_task
 
-    run_until_stopped(lambda stop: replicate_task(config, stop))
+    run_until_stopped(lambda stop: replicate_task(parts, stop))
 
 
 @app.command("events")
@@ -266,12 +276,12 @@ def demo(
     return show_comparison(result.report, result.summary, as_json=as_json)
 
 
-def _opened(task: Path, *, debug: bool, live: bool = False) -> TaskConfig:
+def _opened(task: Path, *, debug: bool, live: bool = False) -> tuple[TaskConfig, ...]:
     """The task file, read before anything that takes long to load: a mistake in it is told at once."""
-    from pidts.task.config import load_task
+    from pidts.task.config import load_parts
 
-    config = load_task(task)
+    parts = load_parts(task)
     set_up_logs(debug=debug, quiet=live and sys.stderr.isatty())
-    for note in config.notes:
+    for note in parts[0].notes:
         print(f"note: {note}", file=sys.stderr)
-    return config
+    return parts

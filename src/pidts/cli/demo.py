@@ -15,12 +15,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from pidts.cli.comparison import compare_task
 from pidts.cli.workload import Workload
 from pidts.model import Lsn, PidtsError, Position
 from pidts.sandbox import Server, start_mariadb, start_postgres
 from pidts.source.connection import connect
 from pidts.source.position import position
+from pidts.task.comparison import compare_task
 from pidts.task.compose import source_config
 from pidts.task.config import TaskConfig, load_task
 from pidts.task.progress import Progress, Summary
@@ -80,7 +80,7 @@ def run_demo(
         conductor = _Conductor(config, workload, seconds, stop, show)
         workload.start()
         cleanup.callback(workload.stop)
-        summary = run_task(config, until_synced=False, stop=conductor.ended, on_progress=conductor)
+        summary = run_task([config], until_synced=False, stop=conductor.ended, on_progress=conductor)
         if not conductor.was_live:
             return None
         conductor.check()

@@ -8,13 +8,21 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from pidts.model import PrecheckFailed
+from pidts.model import Halted, PrecheckFailed
 from pidts.source.finding import Finding
 from pidts.task.progress import Summary
 from pidts.verify import Report, TableReport
 
 DIFFERENT = 4
 """The exit code where two sides are not equal."""
+_MEMBERS = 8
+
+
+def exit_code(report: Report) -> int:
+    """What says in short whether two sides are equal, or what is not equal only waits for an operator."""
+    if report.equal:
+        return 0
+    return Halted.exit_code if report.waits else DIFFERENT
 
 
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
@@ -40,28 +48,43 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     """A line for each table, then the rows that are not equal, as far as they are named."""
     if as_json:
         print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
-        return 0 if report.equal else DIFFERENT
+        return exit_code(report)
     console = Console(soft_wrap=True, highlight=False)
-    width = max((len(str(one.table)) for one in report.tables), default=0)
+    width = max((len(_named(one)) for one in report.tables), default=0)
     for one in report.tables:
-        counts = ((one.missing, "missing"), (one.extra, "extra"), (one.different, "different"))
-        found = [f"{count:,} {name}" for count, name in (*counts, (one.unsettled, "unsettled")) if count]
+        kinds = ("missing", "extra", "different", "unsettled", "waiting")
+        found = [f"{count:,} {name}" for name in kinds if (count := getattr(one, name))]
         meant = "filters leave out some of its changes, so that may be meant" if found and one.filtered else ""
-        said = "; ".join(filter(None, (one.problem, ", ".join(found), meant))) or "equal"
+        said = "; ".join(filter(None, (one.problem, ", ".join(found), meant, *one.waits))) or "equal"
         numbers = f"  {one.rows:>13,} rows  "
-        console.print(Text.assemble((str(one.table).ljust(width), "bold"), numbers, (said, _colour(one))))
+        console.print(Text.assemble((_named(one).ljust(width), "bold"), numbers, (said, _colour(one))))
+        for line in filter(None, (_merged(one), one.note)):
+            console.print(Text(f"  {line}", "dim"))
     for example in report.examples:
         console.print(Text(f"  {example}"))
-    more = report.differences - len(report.examples)
+    more = report.differences + sum(one.waiting for one in report.tables) - len(report.examples)
     if more > 0 and report.examples:
         console.print(Text(f"  and {more:,} more", "dim"))
-    said = "equal" if report.equal else f"{report.differences:,} differences"
+    differences = f"{report.differences:,} differences"
+    said = "equal" if report.equal else "no difference, but some tables wait" if report.waits else differences
     console.print(Text(f"{task}: {said}, {report.rows:,} rows of {len(report.tables)} tables compared"))
-    return 0 if report.equal else DIFFERENT
+    return exit_code(report)
+
+
+def _named(one: TableReport) -> str:
+    return f"{one.source}: {one.table}" if one.source else str(one.table)
+
+
+def _merged(one: TableReport) -> str:
+    """Of which tables it is made; of very many the first."""
+    shown = ", ".join(one.members[:_MEMBERS])
+    more = len(one.members) - _MEMBERS
+    return f"of {shown}" + (f" and {more:,} more" if more > 0 else "") if one.members else ""
 
 
 def _colour(one: TableReport) -> str:
-    return "green" if one.equal else "bold red"
+    waits = one.waits and not one.differences
+    return "green" if one.equal else "bold yellow" if waits else "bold red"
 
 
 def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
@@ -79,4 +102,4 @@ def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
         for example in report.examples:
             print(f"  {example}")
         print(f"{report.differences} differences in {report.rows:,} rows of {len(report.tables)} tables")
-    return 0 if report.equal else DIFFERENT
+    return exit_code(report)

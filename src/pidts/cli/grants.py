@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from pidts.model import ConfigError
 if TYPE_CHECKING:
     from pidts.apply import Target
     from pidts.cli.server_urls import Address
+    from pidts.source import SourceConfig
     from pidts.task.config import TaskConfig
     from pidts.task.grants import Side
 
@@ -28,9 +30,12 @@ def grants(
         str, typer.Option(metavar="source|target", help="One server's, ready for its client.", show_default=False)
     ] = "",
     source: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Look at the source as this account; the task's need not be there yet."),
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Look at the source as this account; the task's need not be there yet. One for each source, in order.",
+        ),
+    ] = None,
     target: Annotated[str, typer.Option(metavar="URL", help="The same for the target.")] = "",
     host: Annotated[
         str, typer.Option(metavar="HOST", help="Where MySQL's accounts log in from, e.g. 10.0.0.% or localhost.")
@@ -41,23 +46,35 @@ def grants(
     """Print the least that the task's accounts must be allowed, as SQL for each server; change nothing."""
     if only not in {"", *_SIDES}:
         raise ConfigError("usage", f"--only is source or target, not {only!r}")
-    from pidts.cli.server_urls import source_address, target_address
-    from pidts.task.config import load_task
+    from pidts.cli.server_urls import target_address
+    from pidts.task.config import load_parts
     from pidts.task.grants import Looks, grants_of
 
-    config = load_task(task)
+    parts = load_parts(task)
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
     looks = Looks(
-        source=source_address(source, os.environ).source if source else None,
-        target=_looked_at(config, target_address(target, os.environ)) if target else None,
+        sources=_sources(parts, source or ()),
+        target=_looked_at(parts[0], target_address(target, os.environ)) if target else None,
         host=host,
     )
-    found = list(grants_of(config, looks, tuple(side for side in _SIDES if only in {"", side})))
+    found = list(grants_of(parts, looks, tuple(side for side in _SIDES if only in {"", side})))
     if as_json:
-        print(json.dumps({"task": config.name, "servers": [one.to_json() for one in found]}, ensure_ascii=False))
+        print(json.dumps({"task": parts[0].name, "servers": [one.to_json() for one in found]}, ensure_ascii=False))
     else:
         print("\n\n".join(one.text() for one in found))
     return 0
+
+
+def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, SourceConfig]:
+    """Each by its source's id."""
+    from pidts.cli.server_urls import source_address
+
+    if urls and len(urls) != len(parts):
+        names = ", ".join(part.source.source_id for part in parts)
+        what = f"--source is given {len(urls)} times, and the task has {len(parts)} sources: {names}"
+        raise ConfigError("usage", what, todo="Give it once for each of them, in this order, or not at all")
+    found = [source_address(url, os.environ).source for url in urls]
+    return {part.source.source_id: one for part, one in zip(parts, found, strict=False) if one is not None}
 
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:

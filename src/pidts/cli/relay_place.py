@@ -12,7 +12,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.needs import read_needs
 from pidts.relay.survey import source_ids
 from pidts.task.compose import target_of
-from pidts.task.config import TaskConfig, load_task
+from pidts.task.config import TaskConfig, load_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,9 @@ class Asked:
 
 
 def find_places(path: Path) -> list[Place]:
-    """One for a task file, or for the folder of one source; for a directory of relays, all of them."""
+    """One for each source of a task file, or for its folder; for a directory of relays, all of them."""
     if not path.is_dir():
-        config = load_task(path)
-        return [Place(config.relay, config.source.source_id, config)]
+        return [Place(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()
     if any(path.glob("*.index")):
         return [Place(path.parent, path.name)]

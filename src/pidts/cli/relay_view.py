@@ -12,15 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from pidts.cli.relay_place import Asked, Place, ask_target
-from pidts.model import Lsn
 from pidts.relay.needs import Need, read_needs
 from pidts.relay.retention import Release
 from pidts.relay.soundness import broken
 from pidts.relay.structures import stored_places
-from pidts.relay.survey import SegmentSurvey, survey
+from pidts.relay.survey import SegmentSurvey, measure, survey
 from pidts.replicate import read_status
 
-_LOG_HEAD = 4
 _TITLES = ("segment", "size", "entries", "last Lsn", "source position", "last GTID", "times (UTC)")
 _TO_THE_RIGHT = (True, True, True, False, False, False, False)
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -41,7 +39,7 @@ def picture_of(place: Place, *, verify: bool) -> dict[str, Any]:
         "received": str(segments[-1].end) if segments else None,
         "bytes": sum(segment.log_bytes + segment.index_bytes for segment in segments),
         "segments": [_segment(segment) for segment in segments],
-        "tasks": [_task(need, asked, place, segments, marked=name in marked) for name, need in sorted(needs.items())],
+        "tasks": [_task(need, asked, place, marked=name in marked) for name, need in sorted(needs.items())],
         "structures": [str(lsn) for lsn in stored_places(place.folder)],
         "replicator": read_status(place.relay, place.source_id),
         "verified": verify,
@@ -70,7 +68,7 @@ def show_releases(releases: Sequence[tuple[Place, Release]], *, applied: bool, a
         print(json.dumps({"applied": applied, "relays": [_release(*one) for one in releases]}, ensure_ascii=False))
         return
     for place, release in releases:
-        size = _size(sum(segment.log_bytes + segment.index_bytes for segment in release.gone))
+        size = in_units(sum(segment.log_bytes + segment.index_bytes for segment in release.gone))
         verb = "removed" if applied else "would remove"
         print(f"{place.source_id}: {verb} {len(release.gone)} of {_count(release)} segments ({size})")
         if release.kept:
@@ -95,7 +93,7 @@ def _segment(segment: SegmentSurvey) -> dict[str, Any]:
     }
 
 
-def _task(need: Need, asked: Asked, place: Place, segments: list[SegmentSurvey], *, marked: bool) -> dict[str, Any]:
+def _task(need: Need, asked: Asked, place: Place, *, marked: bool) -> dict[str, Any]:
     is_named = place.task is not None and place.task.name == need.task
     checkpoint = asked.checkpoints.get(need.task)
     lsn = checkpoint or need.lsn
@@ -108,22 +106,8 @@ def _task(need: Need, asked: Asked, place: Place, segments: list[SegmentSurvey],
         "checkpoint": str(checkpoint) if checkpoint else None,
         "position": asked.positions.get(need.task) or None,
         "checkpoint_error": asked.error.to_json() if is_named and asked.error else None,
-        "behind_bytes": _behind(lsn, segments) if lsn else None,
+        "behind_bytes": measure(place.relay, place.source_id)(lsn) if lsn else None,
     }
-
-
-def _behind(lsn: Lsn, segments: list[SegmentSurvey]) -> int:
-    """Bytes of log in the relay behind a place; a segment is a stretch of one file of the source's log."""
-    behind = 0
-    for segment in segments:
-        if segment.end <= lsn:
-            continue
-        passed = 0
-        if segment.start < lsn:
-            same_file = segment.start.log_index == lsn.log_index
-            passed = lsn.offset - (segment.start.offset if same_file else _LOG_HEAD)
-        behind += max(0, segment.log_bytes - passed)
-    return behind
 
 
 def _release(place: Place, release: Release) -> dict[str, Any]:
@@ -139,7 +123,7 @@ def _release(place: Place, release: Release) -> dict[str, Any]:
 
 def _show(console: Console, picture: dict[str, Any]) -> None:
     count = len(picture["segments"])
-    title = f" {_size(picture['bytes'])} in {count} segments, {picture['folder']}"
+    title = f" {in_units(picture['bytes'])} in {count} segments, {picture['folder']}"
     console.print(Text.assemble((picture["source"], "bold"), title))
     if count:
         for number, line in enumerate(_segment_lines(picture["segments"])):
@@ -160,7 +144,7 @@ def _segment_lines(segments: list[dict[str, Any]]) -> list[str]:
     rows = [_TITLES] + [
         (
             str(segment["number"]),
-            _size(segment["log_bytes"] + segment["index_bytes"]),
+            in_units(segment["log_bytes"] + segment["index_bytes"]),
             f"{segment['entries']:,}",
             segment["last"],
             segment["position"] or "-",
@@ -193,7 +177,7 @@ def _about(task: dict[str, Any]) -> str:
     else:
         parts.append("no mark")
     if task["behind_bytes"] is not None:
-        parts.append(f"{_size(task['behind_bytes'])} to go")
+        parts.append(f"{in_units(task['behind_bytes'])} to go")
     if task["keep_seconds"]:
         parts.append(f"keeps {task['keep_seconds']:,} s")
     return f"{parts[0]} {', '.join(parts[1:]).replace(', (', ' (')}"
@@ -207,7 +191,8 @@ def _time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else "-"
 
 
-def _size(count: int) -> str:
+def in_units(count: int) -> str:
+    """Bytes, for people."""
     amount, unit = float(count), 0
     while amount >= 1000 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,14 +40,14 @@ def verify(
     debug: Debug = False,
 ) -> int:
     """Compare source and target while both are written to; change nothing."""
-    config = opened(task, debug=debug)
+    parts = opened(task, debug=debug)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
 
     def work(stop: threading.Event) -> Report | None:
         try:
-            return verified(config, tables, examples=examples, restart=restart, stop=stop)
+            return verified(parts, tables, examples=examples, restart=restart, stop=stop)
         except Stopped:
             return None
 
@@ -55,35 +55,39 @@ def verify(
     if report is None:
         print("stopped; the same command goes on from here, with --restart it begins anew", file=sys.stderr)
         return PidtsError.exit_code
-    return show_report(config.name, report, as_json=as_json)
+    return show_report(parts[0].name, report, as_json=as_json)
 
 
-def opened(task: Path, *, debug: bool) -> TaskConfig:
+def opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
     """The task file, read before anything that takes long to load."""
-    from pidts.task.config import load_task
+    from pidts.task.config import load_parts
 
-    config = load_task(task)
+    parts = load_parts(task)
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
-    return config
+    return parts
 
 
-def verified(config: TaskConfig, tables: str, *, examples: int, restart: bool, stop: threading.Event) -> Report:
+def verified(
+    parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event
+) -> Report:
     """Go on where an earlier comparison of the same tables was broken off; a lost connection is no end."""
-    from pidts.cli.comparison import chosen, compare_task
+    from pidts.task.comparison import chosen, compare_task
     from pidts.verify import MemoryFile, Outside
 
-    file = MemoryFile(config.relay / config.source.source_id / "verify" / f"{config.name}.json")
+    first = parts[0]
+    file = MemoryFile(first.relay / first.source.source_id / "verify" / f"{first.name}.json")
     if restart:
         file.forget()
-    takes, asked = chosen(tables), f"{tables} {config.allow}"
+    takes = chosen(tables)
+    asked = " ".join([tables, *(f"{one.source.source_id} {one.allow} {one.rules.routes}" for one in parts)])
     if file.load(asked).begun:
         print("going on where the last comparison was broken off; --restart begins anew", file=sys.stderr)
-    with progress_line(config.name) as line:
+    with progress_line(first.name) as line:
         outside = Outside(tell=line.tell, save=file.save, stop=stop)
 
         def attempt() -> Report:
             memory = file.load(asked)
-            return compare_task(config, examples=examples, takes=takes, memory=memory, outside=outside, say=line.say)
+            return compare_task(*parts, examples=examples, takes=takes, memory=memory, outside=outside, say=line.say)
 
         report = persistently(attempt, outside)
     file.forget()

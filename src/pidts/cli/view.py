@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pidts.plan import Phase
-from pidts.task.progress import Progress, TableProgress
+from pidts.task.progress import Progress, SourceProgress, TableProgress
 
 LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
@@ -84,17 +84,18 @@ def line(progress: Progress) -> str:
     ]
     if progress.position:
         parts.append(f"at {progress.position}")
+    if len(progress.sources) > 1:
+        parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
-    parts += [f"halted {halt}" for halt in progress.halted]
+    parts += [f"halted {halt}" for halt in _halts(progress)]
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
 def picture(progress: Progress) -> RenderableType:
     """The whole of it, for a terminal."""
-    late = (progress.lag_seconds or 0.0) > _LATE_SECONDS
     numbers = Grid.grid(padding=(0, 3))
     for _ in range(4):
         numbers.add_column(justify="left")
@@ -103,19 +104,39 @@ def picture(progress: Progress) -> RenderableType:
     numbers.add_row(*(Text(name, "dim") for name in ("rate", "lag", "batches", "time", *progress.rows)))
     numbers.add_row(
         Text(f"{progress.rate:,.0f} rows/s"),
-        Text(_lag(progress), "yellow" if late else "green"),
+        _lag_text(progress),
         Text(f"{progress.batches:,}"),
         Text(f"{progress.seconds:,.0f} s"),
         *(Text(f"{count:,}", "bold") for count in progress.rows.values()),
     )
     head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
-    where = Text(f"applied up to {progress.position or '-'}  {progress.gtid}", "dim", overflow="ellipsis", no_wrap=True)
-    parts: list[RenderableType] = [head, numbers, where]
+    parts: list[RenderableType] = [head, numbers, _places(progress)]
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
-    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in progress.halted]
+    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in _halts(progress)]
     return Group(*parts)
+
+
+def _places(progress: Progress) -> RenderableType:
+    """How far the log is applied: that of each source in a line of its own, where there are several."""
+    if len(progress.sources) <= 1:
+        text = f"applied up to {progress.position or '-'}  {progress.gtid}"
+        return Text(text, "dim", overflow="ellipsis", no_wrap=True)
+    grid = Grid.grid(padding=(0, 2))
+    for _ in range(4):
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+    for source in progress.sources:
+        place = f"applied up to {source.position or '-'}  {source.gtid}"
+        grid.add_row(Text(source.source, "bold"), Text(source.stage, "cyan"), _lag_text(source), Text(place, "dim"))
+    return grid
+
+
+def _halts(progress: Progress) -> list[str]:
+    several = len(progress.sources) > 1
+    if not several:
+        return [str(halt) for halt in progress.halted]
+    return [f"{source.source}: {halt}" for source in progress.sources for halt in source.halted]
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
@@ -131,7 +152,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
         total = max(table.estimate, table.copied) or None
         bar = ProgressBar(total=total, completed=table.copied, width=_BAR_WIDTH, pulse=False) if total else Text("")
         of = f"{table.copied:,} of about {total:,}" if table.estimate and total else f"{table.copied:,}"
-        grid.add_row(Text(table.name), bar, Text(of, "dim"), Text(_pace(table), "dim"))
+        grid.add_row(Text(str(table)), bar, Text(of, "dim"), Text(_pace(table), "dim"))
     more = len(open_ones) - _TABLES_SHOWN
     done = len(tables) - len(open_ones)
     rest = [f"{more} more" if more > 0 else "", f"{done} copied" if done else ""]
@@ -155,5 +176,10 @@ def _to_go(seconds: float | None) -> str:
     return f", {hours}:{minutes:02}:{left:02} to go" if hours else f", {minutes}:{left:02} to go"
 
 
-def _lag(progress: Progress) -> str:
+def _lag_text(progress: Progress | SourceProgress) -> Text:
+    late = (progress.lag_seconds or 0.0) > _LATE_SECONDS
+    return Text(_lag(progress), "yellow" if late else "green")
+
+
+def _lag(progress: Progress | SourceProgress) -> str:
     return "-" if progress.lag_seconds is None else f"{progress.lag_seconds:.1f} s"

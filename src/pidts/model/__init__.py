@@ -27,6 +27,7 @@ from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn
 from pidts.model.position import Position
 from pidts.model.shadow import Shadow, Spoken
+from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.tombstone import Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
@@ -35,6 +36,7 @@ from pidts.model.xa import Xa, XaStep
 
 __all__ = [
     "CHANGE_FIELDS",
+    "Arrival",
     "ChangeBatch",
     "ChangeEvent",
     "Checkpoint",
@@ -58,6 +60,7 @@ __all__ = [
     "Lsn",
     "MariaDbGtid",
     "MariaDbGtidSet",
+    "Member",
     "MySqlGtid",
     "MySqlGtidSet",
     "Op",
@@ -69,6 +72,7 @@ __all__ = [
     "Rendered",
     "SchemaEvent",
     "Shadow",
+    "ShardLock",
     "Spoken",
     "Table",
     "TableName",

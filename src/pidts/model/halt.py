@@ -27,6 +27,10 @@ class Halt:
     code: str
     what: str
     todo: str = ""
+    awaits: tuple[str, ...] = ()
+    """Of a schema change that waits for other shards: theirs, each as `source: schema.table`."""
+    since: float = 0.0
+    """Since when it waits, in seconds since 1970."""
 
     @property
     def place(self) -> str:
@@ -43,6 +47,8 @@ class Halt:
             "code": self.code,
             "what": self.what,
             "todo": self.todo,
+            "awaits": list(self.awaits),
+            "since": self.since,
         }
 
     def dumps(self) -> str:
@@ -54,11 +60,19 @@ class Halt:
         """The inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
-        return cls(tables=names, lsn=Lsn.parse(data.pop("lsn")), **data)
+        awaits = tuple(data.pop("awaits", ()))
+        return cls(tables=names, lsn=Lsn.parse(data.pop("lsn")), awaits=awaits, **data)
 
     @classmethod
     def of(
-        cls, error: PidtsError, tables: tuple[TableName, ...], lsn: Lsn, *, position: str = "", statement: str = ""
+        cls,
+        error: PidtsError,
+        tables: tuple[TableName, ...],
+        lsn: Lsn,
+        *,
+        position: str = "",
+        statement: str = "",
+        since: float = 0.0,
     ) -> Halt:
         """What an error says."""
         return cls(
@@ -69,6 +83,7 @@ class Halt:
             code=error.code,
             what=error.what,
             todo=error.todo,
+            since=since,
         )
 
     def __str__(self) -> str:
@@ -87,6 +102,8 @@ class OrderKind(StrEnum):
     """These statements, and then what the log says."""
     REVERT = "revert"
     """What the log says, once more from its beginning."""
+    UNLOCK = "unlock"
+    """What the log says, without those other shards that have not come to it; they pass when they come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from pidts.model import Lsn, TableName
 from pidts.plan.copying import CopyState
@@ -20,12 +21,18 @@ class Groups:
     """All groups of one batch; `held` are those that are left behind it."""
 
     def __init__(
-        self, copy: dict[TableName, CopyState], limits: Limits, work_of: WorkOf, done: Collection[Lsn]
+        self,
+        copy: dict[TableName, CopyState],
+        limits: Limits,
+        work_of: WorkOf,
+        done: Collection[Lsn],
+        kept: frozenset[TableName] = frozenset(),
     ) -> None:
         self.copy = copy
         self.held: list[Held] = []
         self.bytes = 0
         self.has_moved = False
+        self._kept = kept
         self._limits, self._work_of, self._done = limits, work_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[Held]]] = {}
         """Schema changes of several groups: their tables, and who stands before them."""
@@ -50,6 +57,13 @@ class Groups:
         """Where the group is after the batch; None where it has caught up. What comes off it goes to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
+        if (staying := group.tables & self._kept) and group.due is not None:
+            return self._over_its_own(group, log, group.due)
+        if staying:
+            if staying != group.tables:
+                left.append(replace(group, tables=group.tables - staying))
+                group = replace(group, tables=staying)
+            return group
         tables, lsn = group.tables, group.lsn
         size = Size(self._limits)
         try:
@@ -72,6 +86,13 @@ class Groups:
             return None if lsn >= goal else Held(tables, lsn)
         finally:
             self.bytes += size.bytes
+
+    def _over_its_own(self, group: Held, log: Log, due: Lsn) -> Held:
+        """Only over the change that was made of all of its tables."""
+        for entry in log(group.lsn, due):
+            if entry.transaction.lsn == due:
+                self.copy = after_ddl(self.copy, Begun(self.copy).work(self._work_of(entry), due), due)
+        return Held(group.tables, due)
 
     def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> Held:
         if names == tables:

@@ -15,8 +15,9 @@ were nothing, and no reader of the target saw more than a pause. If it is not, a
 held where they are and everything else goes on, until the schema change is done and they have caught up.
 
 One that speaks of held tables and others waits until they have caught up; and so does one of which nobody can say
-which tables it touches, for which everything waits, too. One that speaks of held tables only is met again when they get
-there, in the same way: of several groups, whoever comes first waits there for the others, and they go on as one.
+which tables it touches, for which everything waits, too, unless it only makes or alters a schema, or drops one of which
+none are held. One that speaks of held tables only is met again when they get there, in the same way: of several groups,
+whoever comes first waits there for the others, and they go on as one.
 
 A table *halts* where an operator has to do something: a schema change of it fails for good (`halted`), or the target
 refuses rows of it (`Held.halted`). Nobody knows how long that takes, so others do not wait for it to catch up. A
@@ -54,21 +55,24 @@ def next_state(
     goal: Lsn | None = None,
     done: Collection[Lsn] = (),
     halted: Collection[Lsn] = (),
+    kept: Collection[TableName] = (),
 ) -> PlanState | None:
     """The state after the next batch, or None where there is nothing to do yet.
 
     `staged` holds the chunks named by `state.reading`, `done` the schema changes of `state.dues` that have been run,
-    `halted` those that have failed and wait for an operator. Up to `goal` the position is moved even if nothing needs
-    applying, so that a caller who waits for it sees it reached.
+    `halted` those that have failed and wait for an operator, `kept` tables that stay where they are for now, since
+    others change what they have together. Up to `goal` the position is moved even if nothing needs applying, so that a
+    caller who waits for it sees it reached.
     """
     copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
-    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged))
+    kept = frozenset(kept) - copy.keys()
+    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept)
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
     # Where a schema change stands before the end of a chunk's window, or its file is gone, it is read again.
     has_work = main.has_work or bool(state.reading)
-    walks = Groups(main.copy, limits, work_of, done)
+    walks = Groups(main.copy, limits, work_of, done, kept)
     walks.walk(main.held, main.overtaken, log, main.lsn)
     has_work |= walks.has_moved
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
@@ -129,6 +133,7 @@ class _Main:
         done: Collection[Lsn],
         halted: Collection[Lsn],
         windows: tuple[Lsn | None, Lsn | None],
+        kept: frozenset[TableName],
     ) -> None:
         self._was_due, self._work_of, self._done = state.due, work_of, done
         self._halted = halted
@@ -140,6 +145,10 @@ class _Main:
         self.size = Size(limits)
         self.overtaken: list[Held] = []
         self.has_work = self.at_end = self.is_full = False
+        self._kept, self._free = kept, kept - state.exceptions.keys()
+        self.has_work |= bool(self._free)
+        if state.due is None:
+            self._keep()
         self._look_at(copy)
 
     def _look_at(self, copy: dict[TableName, CopyState]) -> None:
@@ -175,18 +184,28 @@ class _Main:
         self.size.take(entry, rows=rows)
         self.has_work |= rows
         self.lsn = transaction.lsn
+        if transaction.lsn == self._was_due:
+            self._keep()
         return True
+
+    def _keep(self) -> None:
+        """From here on; a schema change that is due is begun for all of its tables, so they go over it together."""
+        if self._free:
+            self.held.append(Held(self._free, self.lsn))
+            self._free = frozenset()
 
     def _passes(self, lsn: Lsn, work: Work) -> bool:
         names = work.tables
         held = {name for group in self.held for name in group.tables}
         if names is not None and names <= held:
             return True
-        if held and (names is None or names & held):
-            if names is not None and any(group.halted or group.due in self._halted for group in self.held):
+        if held and work.touches(held):
+            if names is not None and any(map(self._stays, self.held)):
                 self.held.append(Held(names - held, self.lsn))
                 return True
             return False
+        if lsn == self._was_due and lsn not in self._done and names is None:
+            self._keep()
         if lsn in self._done:
             self._look_at(after_ddl(self.copy, work, lsn))
             self.has_work = True
@@ -194,10 +213,16 @@ class _Main:
         if lsn == self._was_due and names is not None:
             self.overtaken.append(Held(names, self.lsn, lsn))
             self.held += self.overtaken
+            self._free -= names
+            self._keep()
             return True
         self.due = lsn
         self.has_work |= lsn != self._was_due
         return False
+
+    def _stays(self, group: Held) -> bool:
+        """Whether nobody knows for how long."""
+        return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, work: Work) -> bool:
         if not transaction.row_events:

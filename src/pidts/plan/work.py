@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -29,12 +29,21 @@ class Work:
     kind: WorkKind
     tables: frozenset[TableName] | None = None
     """Of a DDL: the task's tables that it speaks of, by all of their names; None: it may be any."""
+    schemas: tuple[str, ...] = ()
+    """Where it may be any table, but only in these."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Name before and name after the whole statement."""
     recopied: tuple[TableName, ...] = ()
     """Tables whose key may be another one now: how far a copy had come by the old key says nothing any more."""
+
+    def touches(self, held: Collection[TableName]) -> bool:
+        """Whether it may speak of one of these."""
+        if self.tables is not None:
+            return not self.tables.isdisjoint(held)
+        # A schema that is made or altered has its tables as before.
+        return any(name.schema in self.gone_schemas for name in held) if self.schemas else bool(held)
 
 
 WorkOf = Callable[[LogEntry], Work]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pidts.model import Table
+from pidts.model import Table, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +64,5 @@ class NetChange:
     """Without a key: how many copies of each row of `deletes` to remove. The target has at least as many."""
     safe: bool = False
     """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""
+    origin: TableName | None = None
+    """The source's table, where several become this one and all of these rows are of one of them."""

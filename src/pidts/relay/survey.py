@@ -5,12 +5,19 @@ Whole indexes are gone through, but only their first and last entries are decode
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from pidts.model import LogEntry, Lsn, Position
-from pidts.relay.folder import Folder
+from pidts.relay.folder import Folder, segments
 from pidts.relay.index import Header, decode_entry, entry_gtid, entry_key, payloads, position_of
+from pidts.relay.reader import RelayReader
+
+_LOG_HEAD = 4
+"""Bytes before the first event of a log file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,28 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
         except FileNotFoundError:  # purged meanwhile
             continue
     return found
+
+
+def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
+    """How much log is behind a place, of the relay as it is now; a segment is a stretch of one file of that log."""
+    found = segments(relay, source_id)
+    with closing(RelayReader(relay, source_id)) as reader:
+        received = reader.received
+    ends = [*(following.start for following in found[1:]), received]
+
+    def behind(lsn: Lsn) -> int:
+        count = 0
+        for segment, end in zip_longest(found, ends):
+            if end is None or end <= lsn:
+                continue
+            passed = 0
+            if segment.start < lsn:
+                same_file = segment.start.log_index == lsn.log_index
+                passed = lsn.offset - (segment.start.offset if same_file else _LOG_HEAD)
+            count += max(0, segment.log_bytes - passed)
+        return count
+
+    return behind
 
 
 def source_ids(relay: Path) -> list[str]:

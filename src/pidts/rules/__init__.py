@@ -6,6 +6,7 @@ from pidts.rules.event_filter import EventFilter, FilterRule, Verdict
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
 from pidts.rules.routes import Extract, Landing, RouteRule, Routes
 from pidts.rules.stage import Rules
+from pidts.rules.together import merged, together
 
 __all__ = [
     "SYSTEM_SCHEMAS",
@@ -22,4 +23,6 @@ __all__ = [
     "Rules",
     "Verdict",
     "mapping_of",
+    "merged",
+    "together",
 ]

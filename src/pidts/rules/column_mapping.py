@@ -19,6 +19,7 @@ becomes one that can, in the structure that the target is to have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -120,6 +121,26 @@ class ColumnMapping:
         columns[place] = self._values(pc.struct_field(rows, place), table, landed)
         mask = rows.is_null() if rows.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+    def tells_source(self, table: Table) -> bool:
+        """Whether a mapped value tells which it was made of: the texts `7` and `07` become the same number."""
+        return self.expression != PARTITION_ID or self._column(table).type.is_integer
+
+    def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
+        """What such a table has for values of the target; null for those that it cannot have."""
+        argument, kind = self.arguments[0], self._column(table).type.arrow
+        if self.expression == PREFIX:
+            own = pc.utf8_slice_codeunits(values, len(argument))
+            return pc.if_else(pc.starts_with(values, argument), own, pa.scalar(None, kind))
+        if self.expression == SUFFIX:
+            own = pc.replace_substring_regex(values, f"(?s){re.escape(argument)}\\z", "") if argument else values
+            return pc.if_else(pc.ends_with(values, argument), own, pa.scalar(None, kind))
+        base = self.base(table.name)
+        bits = kind.bit_width - pa.types.is_signed_integer(kind)
+        most = base + min(MOST, 1 << bits) - 1
+        inside = pc.and_(pc.greater_equal(values, base), pc.less_equal(values, most))
+        own = pc.if_else(inside, values, pa.scalar(None, values.type))
+        return pc.cast(pc.subtract(own, pa.scalar(base, values.type)), kind)
 
     def base(self, name: TableName) -> int:
         """What `partition id` adds to each value of this table."""

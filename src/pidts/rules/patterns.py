@@ -21,6 +21,11 @@ def matches(pattern: str, name: str, *, case_sensitive: bool) -> bool:
     return _compiled(pattern, case_sensitive).search(name) is not None
 
 
+def is_wide(pattern: str) -> bool:
+    """Whether the pattern may mean several names."""
+    return pattern.startswith("~") or any(letter in pattern for letter in "*?[")
+
+
 def check(pattern: str) -> None:
     """A pattern that cannot mean anything is an error at once, not when the first name is asked."""
     _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key

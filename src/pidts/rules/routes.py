@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pidts.model import ConfigError, TableName
-from pidts.rules.patterns import check, expression, matches
+from pidts.rules.patterns import check, expression, is_wide, matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,13 @@ class RouteRule:
         """Those of the table, the schema and the source: the order in which the columns are appended."""
         return self.extract_table, self.extract_schema, self.extract_source
 
+    @property
+    def may_merge(self) -> bool:
+        """Whether several tables, of one source or of several, may land in one by it."""
+        of_schemas = is_wide(self.schema_pattern) and bool(self.target_schema)
+        of_tables = (not self.table_pattern or is_wide(self.table_pattern)) and bool(self.target_table)
+        return of_schemas or of_tables or self.extract_source is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Landing:
@@ -104,6 +111,16 @@ class Routes:
         if found is None:
             found = self._found[name] = self._landing(name)
         return found
+
+    def may_merge(self, name: TableName) -> bool:
+        """Whether other tables may land where this one does, today or later."""
+        rule = self.landing(name).rule
+        if rule is None:
+            return False
+        goal = (rule.target_schema, rule.target_table)
+        return rule.may_merge or (
+            all(goal) and sum((one.target_schema, one.target_table) == goal for one in self.rules) > 1
+        )
 
     def schema(self, name: str) -> str:
         """Where a schema goes: the target of statements on the schema itself."""

@@ -6,6 +6,10 @@ what the source wrote under the source's names; what is behind the route speaks 
     shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
 
 A copied row passes the mappings and the route only: no filter looks at rows that are there already, as in DM.
+
+Where several tables become one, rows of two of them may have the same key. They stay two rows where the extracted
+columns are part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`: then these columns are a part of
+every unique key, so that each table has its own values. They hold text that no collation folds.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, ColumnType, Halted, Kind, Lsn, Op, Table, TableName, Where
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
 from pidts.rules.allow_list import AllowList
 from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, Verdict
@@ -40,6 +44,8 @@ class Rules:
     expressions: ExpressionFilter = field(default_factory=ExpressionFilter)
     mappings: tuple[ColumnMapping, ...] = ()
     routes: Routes = field(default_factory=Routes)
+    keyed: frozenset[TableName] = frozenset()
+    """Tables of the target whose key is the source's with the extracted columns behind it."""
 
     def landed_name(self, name: TableName) -> TableName:
         """The table's name on the target."""
@@ -49,13 +55,17 @@ class Rules:
         """The table as its rows are written on the target: renamed, mapped, with the extracted columns behind its own.
 
         Such a column may be NULL, since rows that others write there come from no source; the product never writes one.
+        As part of a key it may not.
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             table = mapping.mapped_table(table)
         landing = self.routes.landing(table.name)
         if landing.extracted:
-            table = replace(table, columns=(*table.columns, *_appended(table, landing.extracted)))
+            is_keyed = landing.name in self.keyed and bool(table.identity)
+            columns = (*table.columns, *_appended(table, landing.extracted, nullable=not is_keyed))
+            keys = tuple(_extended(key, landing.extracted) for key in table.keys) if is_keyed else table.keys
+            table = replace(table, columns=columns, keys=keys)
         return table if landing.name == table.name else table.renamed(landing.name)
 
     def upstream(self, table: Table) -> TableName | None:
@@ -90,11 +100,16 @@ class Rules:
 
     def keeps_keys(self, table: Table) -> bool:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
+        if self.landed_name(table.name) in self.keyed:
+            return False
         mapping = mapping_of(self.mappings, table.name)
         return mapping is None or mapping.target_column not in table.identity
 
     def maps_alike(self, name: TableName, other: TableName) -> bool:
-        """Whether a row of the one table has the same values on the target as if it were one of the other."""
+        """Whether a row of the one table has the same mapped values, and the same key, as if it were of the other."""
+        here, there = self.routes.landing(name), self.routes.landing(other)
+        if here.name in self.keyed and (here.name, here.extracted) != (there.name, there.extracted):
+            return False
         mapping = mapping_of(self.mappings, name)
         if mapping is None or mapping != mapping_of(self.mappings, other):
             return mapping is mapping_of(self.mappings, other)
@@ -205,7 +220,7 @@ def _chosen(values: pa.Array, stays: pa.BooleanArray, count: int) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(values.type), mask=mask)
 
 
-def _appended(table: Table, extracted: tuple[tuple[str, str], ...]) -> list[Column]:
+def _appended(table: Table, extracted: tuple[tuple[str, str], ...], *, nullable: bool) -> list[Column]:
     taken = {column.name.lower() for column in table.columns} & {name.lower() for name, _ in extracted}
     if taken:
         raise Halted(
@@ -214,7 +229,11 @@ def _appended(table: Table, extracted: tuple[tuple[str, str], ...]) -> list[Colu
             where=Where(table=str(table.name)),
             todo="Give the extracted column another name: target-column in the task file's routes",
         )
-    return [Column(name, EXTRACTED) for name, _ in extracted]
+    return [Column(name, EXTRACTED, nullable=nullable) for name, _ in extracted]
+
+
+def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
+    return replace(key, columns=(*key.columns, *(name for name, _ in extracted))) if key.unique or key.primary else key
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:

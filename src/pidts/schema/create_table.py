@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from pidts.model.table import Table
 from pidts.schema.actions import Action, AddColumn, AddKey, AlterOption
 from pidts.schema.alteration import altered
@@ -34,7 +37,13 @@ def parse_create_table(cursor: Cursor, *, or_replace: bool) -> CreateTable | Cre
         raise NotUnderstoodError("the table has no columns")
     structure = altered(Table(name, ()), actions, cursor.dialect)
     constraints = tuple(filter(_is_constraint, actions))
-    return CreateTable(name, structure, if_not_exists, or_replace, constraints)
+    return CreateTable(name, structure, if_not_exists, or_replace, constraints, _first_number(actions))
+
+
+def _first_number(actions: Iterable[Action]) -> int:
+    texts = [one.text for one in actions if isinstance(one, AlterOption) and one.what == "auto_increment"]
+    digits = re.search(r"\d+", texts[-1]) if texts else None
+    return max(1, int(digits[0])) if digits else 1
 
 
 def _is_constraint(action: Action) -> bool:

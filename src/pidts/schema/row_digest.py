@@ -12,6 +12,9 @@ NULL, which counts as `UNKNOWN` in the sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
+
 from pidts.model import Column, Kind, Table
 from pidts.schema.definitions import quote, quote_table
 
@@ -27,10 +30,11 @@ _SHORT_YEAR = 2
 _DIGITS = 15
 
 
-def sum_query(table: Table, where: str, *, floats: bool) -> str | None:
+def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
     """Selects the number of rows and their sum; None where a column has no such text.
 
-    `floats` where the other server writes floating point numbers as this one does.
+    `floats` where the other server writes floating point numbers as this one does. `constants` are texts that the other
+    server has in columns of their own, behind those of the table.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:
@@ -38,6 +42,7 @@ def sum_query(table: Table, where: str, *, floats: bool) -> str | None:
     values = [
         f"IF({quote(column.name)} IS NULL, '-', {text})" for column, text in zip(table.columns, texts, strict=True)
     ]
+    values += [f"'{sha256(text.encode()).hexdigest()}'" for text in (constants or {}).values()]
     joined = ", '|', ".join(values)
     row = f"CONCAT({joined})" if len(values) > 1 else values[0]
     number = f"CAST(CONV(LEFT(SHA2({row}, 256), {_DIGITS}), 16, 10) AS UNSIGNED)"

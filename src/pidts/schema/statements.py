@@ -19,6 +19,8 @@ class CreateTable:
     or_replace: bool = False
     constraints: tuple[Action, ...] = field(default=(), compare=False)
     """Foreign keys and checks, which no structure holds."""
+    first_number: int = field(default=1, compare=False)
+    """The first that its counting column gives."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pidts.model import Table
@@ -18,12 +18,18 @@ def row_sum(
     highest: Sequence[Any] | None,
     *,
     floats: bool,
+    constants: Mapping[str, str] | None = None,
 ) -> tuple[int, int] | None:
-    """Number and sum of the rows behind one key and not behind another; None where the server cannot tell."""
+    """Number and sum of the rows behind one key and not behind another; None where the server cannot tell.
+
+    `constants`: as if each row had these texts behind its own columns.
+    """
     bounds = [] if behind is None else [f"({after(table, behind)})"]
     bounds += [] if highest is None else [f"({upto(table, highest)})"]
     index = "FORCE INDEX (PRIMARY) " if bounds and any(key.primary for key in table.keys) else ""
-    sql = sum_query(table, index + (f"WHERE {' AND '.join(bounds)}" if bounds else ""), floats=floats)
+    sql = sum_query(
+        table, index + (f"WHERE {' AND '.join(bounds)}" if bounds else ""), floats=floats, constants=constants
+    )
     if sql is None:
         return None
     rows, total = query(connection, sql)[0]

@@ -16,6 +16,8 @@ class Finding:
     ok: bool
     message: str
     fix: str = ""
+    passes: bool = False
+    """It may be fulfilled by itself: a run that has begun once waits for it."""
 
 
 def login_finding(error: PidtsError) -> Finding:

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pidts.batch.ddl_lane import done_of, halted_of
+from pidts.batch.ddl_marks import done_of, halted_of, kept_of
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.staging import staged_chunk
-from pidts.model import LogEntry, Lsn
+from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
@@ -102,12 +102,13 @@ class SliceReader(DataSourceStreamReader):
 
     def _next(self, state: PlanState, start: dict[str, Any]) -> dict[str, Any]:
         deadline = time.monotonic() + _WAIT_SECONDS
-        seen: tuple[Lsn | None, frozenset[Lsn]] | None = None
+        seen: tuple[Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
         while True:
-            known = self._open().received, done_of(self._options.staging, state.dues)
+            staging = self._options.staging
+            known = self._open().received, done_of(staging, state.dues), kept_of(staging)
             if known != seen or state.reading:
                 seen = known
-                after = self._plan(state, known[1])
+                after = self._plan(state, known[1], known[2])
                 if after is not None:
                     self._worked = time.monotonic()
                     return {"state": after.to_json()}
@@ -116,7 +117,7 @@ class SliceReader(DataSourceStreamReader):
                 return start
             time.sleep(_POLL_SECONDS if now - self._worked < _BUSY_SECONDS else _IDLE_POLL_SECONDS)
 
-    def _plan(self, state: PlanState, done: frozenset[Lsn]) -> PlanState | None:
+    def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
         options = self._options
         staged = {}
         for request in state.reading:
@@ -130,7 +131,7 @@ class SliceReader(DataSourceStreamReader):
             return read[-1]
 
         halted = halted_of(options.staging, state.dues)
-        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done, halted)
+        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None and broken is not None:
             raise broken

@@ -34,9 +34,12 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.ddl_lane import DdlLane
+from pidts.batch.ddl_marks import kept_of, mark_kept
 from pidts.batch.decoding import decode
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_turn import join
 from pidts.batch.staging import forget, staged_chunk
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Halt, Halted, Lsn, TableName, Transient, Where, parse_gtid_set
@@ -89,6 +92,7 @@ class TaskStream:
         on_batch: Callable[[BatchDone], None],
         halted: Sequence[Halt] = (),
         halts_alone: Callable[[Halted], bool] = lambda _: True,
+        shards: ShardGroups | None = None,
     ) -> None:
         self._spark, self._meaning, self._limits = spark, meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
@@ -97,7 +101,11 @@ class TaskStream:
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
-        self._ddl = DdlLane(meaning, halts_alone)
+        self._shards = shards or ShardGroups()
+        self._keep = partial(mark_kept, context.staging)
+        self._shards.holds.attend(context.source.source_id, self._keep, self._state.exceptions)
+        join(self._shards, context)
+        self._ddl = DdlLane(meaning, halts_alone, self._shards)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
@@ -122,12 +130,17 @@ class TaskStream:
         return self._ddl.failure is None
 
     def rests(self, relay: RelayReader) -> bool:
-        """Whether all that the relay holds is in the target, but for what waits for an operator."""
-        state, halted = self._state, self._ddl.halts
-        if state.reading or not halted.keys() >= set(state.dues):
+        """Whether all that the relay holds is in the target, but for what waits for an operator or for other shards."""
+        state, halted = self._state, self._ddl.resting
+        if state.reading or not halted >= set(state.dues):
             return False
-        log = partial(relay.entries, joined=True)
-        return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted) is None
+        log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
+        return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
+
+    @property
+    def awaits_shards(self) -> bool:
+        """Whether some of what waits goes on by itself, when shards of this or another part come to a change."""
+        return self._ddl.awaits_shards
 
     @property
     def tables(self) -> Collection[TableName]:
@@ -152,7 +165,7 @@ class TaskStream:
             self._copying.prepare(self._spark)
         stream = self._spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
         self._query = (
-            stream.writeStream.queryName(f"pidts-{self._context.epoch}")
+            stream.writeStream.queryName(f"pidts-{self._context.source.source_id}-{self._context.epoch}")
             .option("checkpointLocation", str(self._scratch / "query"))
             .foreachBatch(self._batch)
             .start()
@@ -195,6 +208,8 @@ class TaskStream:
             self._busy.release()
         self._copying.close()
         self._ddl.close(max(0.0, deadline - time.monotonic()))
+        self._shards.holds.leave(self._context.source.source_id, self._keep)
+        self._shards.forget(self._context.source.source_id)
         for committer in self._committers:
             committer.close()
         self._relay.close()
@@ -249,9 +264,12 @@ class TaskStream:
         self._state, self._gtids, self._workers = end, gtids, moved
         forget(self._context.staging, plan.start.reading)
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
+        source = self._context.source.source_id
+        self._shards.holds.stand(source, end.exceptions)
         self._ddl.start(self._context, end)
         if end.due is not None:
-            self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
+            with self._shards.holds.quiet(source):
+                self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
         if plan.read:
             self._copying.run(slices.sparkSession, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
@@ -265,6 +283,7 @@ class TaskStream:
         if context is not self._context:
             self._context = context
             self._reconnect()
+            self._committers = [context.committer() for _ in range(context.workers)]
 
     def _reconnect(self) -> None:
         """A session knows the target's tables as they were."""

@@ -124,6 +124,13 @@ class MetaStore:
         )
         return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
 
+    def known(self) -> list[tuple[str, str, TableName]]:
+        """Of all tasks that have run."""
+        if not self._run(_META_EXISTS, ())[0]:
+            return []
+        rows, _ = self._run("SELECT task, source, table_schema, table_name FROM pidts_meta.structure", ())
+        return [(task, source, TableName(schema, name)) for task, source, schema, name in rows]
+
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """The schema change at `lsn`."""
         rows, _ = self._run(

@@ -34,9 +34,10 @@ from pidts.reduce import NetChange, UniqueKey, watched_columns
 from pidts.schema import Statement
 from pidts.target.meta import claimed_rows, no_checkpoint
 from pidts.target.values_ddl import run_step, steps
+from pidts.target.values_fill import plain
 from pidts.target.values_halts import ValuesHalts
 from pidts.target.values_locks import Lock
-from pidts.target.values_rows import OpenTable, plain, tuples
+from pidts.target.values_rows import OpenTable, tuples
 from pidts.target.values_shadows import ValuesShadows
 from pidts.target.values_store import Store, Worker
 
@@ -290,6 +291,10 @@ class ValuesSession:
     def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
         """Committed ones."""
         return {name: table for (its, of, name), table in self._store.structures.items() if (its, of) == (task, source)}
+
+    def known(self) -> list[tuple[str, str, TableName]]:
+        """Committed ones."""
+        return list(self._store.structures)
 
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """Committed ones."""

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
-from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
+from pidts.model import Halted, Table, TableName, Where
 from pidts.schema import (
     AlterTable,
     CreateTable,
@@ -21,8 +19,8 @@ from pidts.schema import (
     TruncateTable,
 )
 from pidts.target.difference import difference, kept_names
-from pidts.target.literals import Bytes, Number, Text, parse_default
-from pidts.target.values_rows import StoredTable, tuples
+from pidts.target.values_fill import fill
+from pidts.target.values_rows import StoredTable
 
 Structures = Mapping[TableName, Table | None]
 
@@ -96,44 +94,12 @@ def _alter(table: Table, kept: Mapping[str, str], tables: dict[TableName, Stored
     for column in table.columns:
         origin = kept.get(column.name, column.name)
         sources.append(have.index(origin) if origin in have and column.name in kept else None)
-    fills = [None if place is not None else _fill(column) for column, place in zip(table.columns, sources, strict=True)]
+    fills = [None if place is not None else fill(column) for column, place in zip(table.columns, sources, strict=True)]
     made = StoredTable(table, folds=stored.folds)
     for row in stored.rows.values():
         new = tuple(fill if place is None else row[place] for place, fill in zip(sources, fills, strict=True))
         made.rows[made.key(new)] = new
     tables[table.name] = made
-
-
-def _fill(column: Column) -> Any:
-    """What existing rows get in a new column."""
-    parsed = parse_default(column.default)
-    kind = column.type.arrow
-    if isinstance(parsed, Text | Number):
-        value = (
-            pa.scalar(parsed.value).cast(kind)
-            if not pa.types.is_binary(kind)
-            else pa.scalar(parsed.value.encode(), kind)
-        )
-        return _number(value)
-    if isinstance(parsed, Bytes):
-        return parsed.value if pa.types.is_binary(kind) else parsed.value.decode()
-    if column.nullable:
-        return None
-    return _implicit(column.type)
-
-
-def _implicit(kind: ColumnType) -> Any:
-    if kind.kind is Kind.ENUM:
-        return kind.labels[0] if kind.labels else ""
-    if pa.types.is_string(kind.arrow):
-        return ""
-    if pa.types.is_binary(kind.arrow):
-        return b""
-    return _number(pa.scalar(0, pa.int64()).cast(kind.arrow))
-
-
-def _number(value: pa.Scalar) -> Any:
-    return tuples(pa.table({"value": pa.array([value], value.type)}))[0][0]
 
 
 def _pair(name: TableName) -> list[str]:

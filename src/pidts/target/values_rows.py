@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pidts.model import Column, Halted, Table, Where
 from pidts.reduce import NetChange
+from pidts.target.values_fill import fill, plain
 
 Row = tuple[Any, ...]
 
@@ -73,7 +74,7 @@ class OpenTable:
         names = change.upserts.column_names
         places = [names.index(column.name) if column.name in names else None for column in self.stored.table.columns]
         for row in tuples(change.upserts):
-            self._put([None if place is None else row[place] for place in places], places, change, rows, taken)
+            self._put(self._values(row, places), places, change, rows, taken)
 
     def add(self, rows: pa.Table) -> bool:
         """New rows; False, and none of them, where one would collide with what is there or with each other."""
@@ -83,7 +84,7 @@ class OpenTable:
         places = [names.index(column.name) if column.name in names else None for column in self.stored.table.columns]
         added: dict[Row, Row] = {}
         for values in tuples(rows):
-            row = tuple(None if place is None else values[place] for place in places)
+            row = tuple(self._values(values, places))
             key = self.stored.key(row)
             if key in there or key in added or any(unique.holder(row) is not None for unique in taken):
                 return False
@@ -112,6 +113,11 @@ class OpenTable:
             if len(found) < times:
                 raise self._refused(f"{len(found)} rows instead of {times} are {row}", "row-missing")
             yield from found[:times]
+
+    def _values(self, row: Row, places: list[int | None]) -> list[Any]:
+        """Of all columns; those that the writer does not name have their defaults."""
+        named = zip(self.stored.table.columns, places, strict=True)
+        return [fill(column) if place is None else row[place] for column, place in named]
 
     def _put(
         self,
@@ -183,10 +189,3 @@ def tuples(rows: pa.Table) -> list[Row]:
     """Rows as Python values; times as numbers, since unreal dates have no Python value."""
     columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
     return list(zip(*columns, strict=True))
-
-
-def plain(kind: pa.DataType) -> pa.DataType:
-    """The number that a date, time or timestamp is held as."""
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    return pa.int64() if pa.types.is_temporal(kind) else kind

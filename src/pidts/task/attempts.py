@@ -1,4 +1,4 @@
-"""Attempts to carry a task on, one after the other: each from the claim to the goal, a stop or a failure.
+"""Attempts to carry a part of a task on, one after the other: each from the claim to the goal, a stop or a failure.
 
 What ends an attempt and begins another:
 
@@ -14,9 +14,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -24,27 +23,30 @@ import structlog
 from pidts.apply import ApplyRules, TargetSession
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.meaning import Meaning
+from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.workers import Workers
-from pidts.model import Halted, Lsn, PidtsError, Transient
+from pidts.model import Halted, Lsn, Transient
 from pidts.plan import Limits, PlanState
 from pidts.relay import RelayReader
 from pidts.relay.needs import TaskMark
 from pidts.relay.retention import PurgeLimits, release
 from pidts.source import Session as SourceSession
 from pidts.source import connect, position
-from pidts.spark.failures import restored
-from pidts.spark.session import Session, build_session, forget_session, is_alive
 from pidts.spark.stream import BatchDone, TaskStream
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns
+from pidts.task.goals import Goals
 from pidts.task.halting import Halting
 from pidts.task.lost import as_loss, explained, last_moved, loses_log
 from pidts.task.membership import Wanted
+from pidts.task.orders import has_failed
 from pidts.task.progress import Stage
 from pidts.task.reading import wait_for_relay
 from pidts.task.relay_cure import RelayCure
 from pidts.task.replicator_process import ReplicatorProcess
+from pidts.task.shard_start import ShardAhead
+from pidts.task.shared_spark import SharedSpark
 from pidts.task.start import Begin, begin
 from pidts.task.takeover import Takeover
 from pidts.task.tracker import Tracker
@@ -58,8 +60,18 @@ _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
 """Codes of errors that a table which joins the task may put an end to."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all parts of a run have in common."""
+
+    spark: SharedSpark
+    goals: Goals
+    takeover: Takeover
+    shards: ShardGroups
+
+
 class Attempts:
-    """What lives as long as the run: Spark's session, the goal, the number of the attempt."""
+    """What lives as long as the run: the goal, the number of the attempt, what has halted."""
 
     def __init__(
         self,
@@ -67,19 +79,18 @@ class Attempts:
         replicator: ReplicatorProcess,
         scratch: Path,
         tracker: Tracker,
+        shared: Shared,
         stop: threading.Event,
         resync: Patterns,
     ) -> None:
         self._config, self._replicator, self._scratch = config, replicator, scratch
-        self._tracker, self._stop = tracker, stop
-        self._spark: Session | None = None
+        self._tracker, self._shared, self._stop = tracker, shared, stop
         self._goal: Lsn | None = None
         self._cure = RelayCure(config)
         self._applied: Lsn | None = None
         """What is on the target, as far as this run has seen."""
         self._moved_at = last_moved(config)
         self._attempt = 0
-        self._takeover = Takeover(config, tracker)
         self._starts_over = resync == ()
         """Whether a log that is lost may be left for a new position."""
         self._wanted = Wanted(resync)
@@ -87,17 +98,22 @@ class Attempts:
         """What the next attempt shall put an end to by having tables join."""
         self._answered: set[tuple[str, str, str]] = set()
         self._halting = Halting(config.name, config.source.source_id)
-        self.reached_goal = False
+        self._is_asked_again = False
+        """Whether an operator wants another attempt, since what was refused may be taken now."""
 
     def is_over(self, *, until_synced: bool) -> bool:
         """One attempt; False where another one has to follow at once."""
-        before = self._config
+        before, self._is_asked_again = self._config, False
         try:
             self._attempt_once(until_synced=until_synced)
         except Halted as error:
+            self._has_arrived(arrived=False)
             self._answer(error)
             return False
-        return self._config is before
+        except Exception:
+            self._has_arrived(arrived=False)
+            raise
+        return self._shared.goals.is_over or (self._config is before and not self._is_asked_again)
 
     def _answer(self, error: Halted) -> None:
         """See to it that the next attempt fares better; raise what a person has to decide."""
@@ -118,7 +134,8 @@ class Attempts:
             self._tracker.refetching(self._cure(error, self._applied), self._cure.refetches)
         except Halted as final:
             if not (self._starts_over and loses_log(final)):
-                raise explained(self._config, final, self._moved_at) from error
+                several = len(self._shared.takeover.parts) > 1
+                raise explained(self._config, final, self._moved_at, is_one_of_several=several) from error
             self._starts_over = False
             self._wanted = replace(self._wanted, resync=(), lost=as_loss(final))
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
@@ -153,7 +170,7 @@ class Attempts:
                 first = begun.checkpoints[0]
                 copied = begun.structures if config.mode != "incremental" else ()
                 self._tracker.resumed(state, first.gtid, first.position, copied)
-                spark = self._session()
+                spark = self._shared.spark.session(lambda: self._tracker.tell("starting", message="starting Spark"))
                 stream = TaskStream(
                     spark=spark,
                     context=JobContext(
@@ -170,15 +187,15 @@ class Attempts:
                         clock_is_utc=begun.clock_is_utc,
                         charsets=begun.charsets,
                         split_rows=config.split_transactions,
-                        rules=config.rules,
+                        rules=begun.rules,
                         writing=ApplyRules(
                             source=config.source.source_id,
                             version_column=config.version_column,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
-                            filters=config.rules,
+                            filters=begun.rules,
                         ),
-                        watched=watched_by(target, map(config.rules.landed, begun.structures.values()), config.workers),
+                        watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),
                         copy_threads=config.copy_threads,
                         copy_rate=config.copy_rate,
                     ),
@@ -197,9 +214,10 @@ class Attempts:
                     on_batch=self._committed,
                     halted=self._halting.rows,
                     halts_alone=self._is_final,
+                    shards=self._shared.shards,
                 )
-                self._halting.runs(stream)
-                with self._losing_spark_is_transient(), closing(stream):
+                self._halting.runs(stream, relay)
+                with self._shared.spark.losing_is_transient(spark), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
                     if self._stop.is_set():
@@ -211,8 +229,14 @@ class Attempts:
     def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> Begin:
         """Nobody who shares the relay purges it before this task knows where it stands."""
         mark.begin()
+        own = self._config.source.source_id
+        beside = [part for part in self._shared.takeover.parts if part.source.source_id != own]
+        self._shared.shards.stand_aside(own, aside=False)
         try:
-            return begin(self._config, source, target, self._replicator, self._stop, self._wanted)
+            return begin(self._config, source, target, self._replicator, self._stop, self._wanted, beside)
+        except ShardAhead:
+            self._shared.shards.stand_aside(own, aside=True)
+            raise
         except Transient:
             raise
         except Exception:
@@ -247,19 +271,25 @@ class Attempts:
             self._tracker.halted(stream.halts)
             rests = self._halting.rests(stream, relay)
             self._tracker.tell(stage, caught_up=rests or (received is not None and state.needs >= received))
-            if self._is_goal(state, received, rests=rests):
-                self.reached_goal = True
+            if self._has_arrived(arrived=self._is_goal(state, received, rests=rests)):
                 return
             if time.monotonic() >= purge_at:
                 self._purge(mark, state.needs)
                 purge_at = time.monotonic() + _PURGE_SECONDS
-            changed = self._takeover.look(self._config, halted=bool(stream.halts))
+            changed = self._shared.takeover.look(self._config, halted=any(map(has_failed, stream.halts)))
             if changed is not None:
                 self._config = changed
                 self._halting.forget()
                 return
+            if self._halting.is_lifted(target_of(self._config)):
+                self._is_asked_again = True
+                return
             if self._stop.wait(_TELL_SECONDS):
                 return
+
+    def _has_arrived(self, *, arrived: bool) -> bool:
+        """Whether the run is over with that."""
+        return self._shared.goals.found(self._config.source.source_id, arrived=arrived)
 
     def _is_goal(self, state: PlanState, received: Lsn | None, *, rests: bool) -> bool:
         """What waits for an operator keeps nobody waiting who waits for all the rest."""
@@ -275,40 +305,6 @@ class Attempts:
             mark.move(applied)
         config = self._config
         release(config.relay, config.source.source_id, PurgeLimits(checkpoints={config.name: applied}))
-
-    def _session(self) -> Session:
-        if self._spark is None:
-            self._tracker.tell("starting", message="starting Spark")
-            config = self._config
-            self._spark = build_session(
-                config.name, config.spark_master, self._scratch, config.relay / "spark.log", config.spark_conf
-            )
-        return self._spark
-
-    @contextmanager
-    def _losing_spark_is_transient(self) -> Iterator[None]:
-        """A killed JVM takes its session along, and calls into it fail in many ways; the next attempt has another."""
-        try:
-            yield
-        except Exception as error:
-            alive = self._spark is not None and is_alive(self._spark)
-            if not alive:
-                forget_session()
-                self._spark = None
-            if isinstance(error, PidtsError):
-                raise
-            if not alive:
-                raise Transient("spark-died", "Spark's JVM is gone") from error
-            found = restored(error)
-            if found is error:
-                raise
-            raise found from error
-
-    def close(self) -> None:
-        """End Spark."""
-        if self._spark is not None:
-            with suppress(Exception):  # a JVM that was killed cannot be asked to end
-                self._spark.stop()
 
 
 def _place(error: Halted) -> tuple[str, str, str]:

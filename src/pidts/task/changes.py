@@ -40,6 +40,7 @@ _WAITS: Mapping[str, str] = {
     "safe_start": "syncers.safe-mode-duration",
     "name": "name",
     "mode": "task-mode",
+    "shard_mode": "shard-mode",
     "source": "mysql-instances",
     "target": "target-database",
     "workers": "syncers.worker-count",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
-from pidts.model import PidtsError, Position, Table, TableName
+from pidts.model import PidtsError, Position, Table, TableName, Transient
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding, demand
 from pidts.source.prechecks import check_source
@@ -23,15 +23,18 @@ from pidts.task.landings import demand_unmoved
 from pidts.task.online import online_findings
 from pidts.task.privileges import source_findings, target_findings
 from pidts.task.rule_notes import rule_findings
+from pidts.task.shard_start import comes
+from pidts.task.shards import own_shards, shards_beside, with_keys
+from pidts.task.waiting import held_by
 
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
 """Checks that look at one table after the other."""
 
 
-def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
+def check_task(config: TaskConfig, resync: Patterns = None, beside: Sequence[TaskConfig] = ()) -> list[Finding]:
     """Every check, whatever the ones before it found; a server that cannot be reached ends its own part.
 
-    Tables of `resync` may have rows on the target.
+    Tables of `resync` may have rows on the target, and so may those where tables of a source `beside` this one land.
     A check that the task ignores is in the list, as passed, with what it found.
     """
     findings = [_relay(config.relay)]
@@ -46,15 +49,17 @@ def check_task(config: TaskConfig, resync: Patterns = None) -> list[Finding]:
         except PidtsError as error:
             findings.append(_unreachable("target", error))
         findings += _source(config, tables, resumed=resumed)
-        if target is not None and tables:  # else nothing is known of what the target is to have
-            findings += _fit(config, target, tables, resync, resumed=resumed)
-            findings += target_findings(config, target, tables)
-    return [_ignored(finding, config.ignored_checks) for finding in findings]
+        if target is not None:
+            if tables:  # else nothing is known of what the target is to have
+                findings += _fit(config, target, tables, resync, beside, resumed=resumed)
+                findings += target_findings(config, target, tables)
+            findings += _held(config, target)
+    return [passed_over(finding, config.ignored_checks) for finding in findings]
 
 
-def require_fit(config: TaskConfig, resync: Patterns = None) -> None:
+def require_fit(config: TaskConfig, resync: Patterns = None, beside: Sequence[TaskConfig] = ()) -> None:
     """Raise for what a run would stumble over."""
-    demand(check_task(config, resync))
+    demand(check_task(config, resync, beside))
 
 
 def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool) -> list[Finding]:
@@ -82,7 +87,7 @@ def _source(config: TaskConfig, tables: dict[TableName, Table], *, resumed: bool
                 findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
             return findings
     except PidtsError as error:
-        return [_unreachable("source", error)]
+        return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
 
 
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
@@ -136,11 +141,18 @@ def _table_list(sizes: Mapping[TableName, Size], count: int, *, unseen: bool) ->
 
 
 def _fit(
-    config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], resync: Patterns, *, resumed: bool
+    config: TaskConfig,
+    target: TargetSession,
+    tables: Mapping[TableName, Table],
+    resync: Patterns,
+    beside: Sequence[TaskConfig],
+    *,
+    resumed: bool,
 ) -> list[Finding]:
     """All tables before the first start; later those that would join, since the source may be ahead of the others."""
     copies = config.mode != "incremental"
-    new = list(tables.values())
+    rules, new = config.rules, list(tables.values())
+    known: Mapping[TableName, Table] = {}
     findings: list[Finding] = []
     if resumed:
         try:
@@ -152,23 +164,36 @@ def _fit(
         landed = {_landed_name(config, name) for name in known}
         new = [table for table in new if copies and _landed_name(config, table.name) not in landed]
     missing = 0
+    others = shards_beside(target, beside, rules, tables, asks=False)
+    own = [table for name, table in tables.items() if name not in known]
+    others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
+    rules, others = with_keys(target, rules, new, others)
     for table in new:
+        may_have_rows = resumed and is_meant(resync, table.name)
         try:
-            fit = fit_of(
-                target,
-                table,
-                config.rules,
-                copies=copies,
-                may_have_rows=resumed and is_meant(resync, table.name),
-                beside=tables,
-            )
+            fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, beside=others)
         except PidtsError as error:
             fit = Fit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
-        if fit.problem:
+        ahead = ""
+        if fit.problem and fit.is_shared and not resumed:
+            ahead = comes(config, target, beside, [one for one in others if one.lands == fit.landed.name])
+        if ahead:
+            findings.append(Finding("target_tables", ok=True, message=ahead))
+        elif fit.problem:
             message = f"{fit}: {fit.problem}"
             findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
     return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+
+
+def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
+    """What no restart makes shorter."""
+    held = held_by(config, target.checkpoints(config.name, config.source.source_id))
+    if not held.tables:
+        return []
+    names = ", ".join(map(str, sorted(held.tables)))
+    message = f"{names}: behind the other tables; {held.log_bytes:,} bytes of log are kept in the relay for that"
+    return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
 
 
 def _landed_name(config: TaskConfig, name: TableName) -> TableName | None:
@@ -206,7 +231,8 @@ def _unreachable(side: str, error: PidtsError) -> Finding:
     return Finding(f"{side}_connection", ok=False, message=f"[{error.code}] {error.what}{place}", fix=error.todo)
 
 
-def _ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
+def passed_over(finding: Finding, ignored: tuple[str, ...]) -> Finding:
+    """The same as passed, where the task wants it so."""
     if finding.ok or not {finding.item, "all"} & set(ignored) or finding.item.endswith("_connection"):
         return finding
     return replace(finding, ok=True, message=f"ignored: {finding.message}")

@@ -1,4 +1,7 @@
-"""The task file: DM's YAML and our `pidts` block, read strictly into one immutable value.
+"""The task file: DM's YAML and our `pidts` block, read strictly into immutable values.
+
+Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
+its own settings. All that a task keeps, on the target and in the relay, it keeps for each part.
 
 Every key is honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `config_dm` lists DM's
 keys that nothing here reads. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
@@ -25,9 +28,11 @@ from pidts.task.config_units import read_copy_threads, read_syncing, read_valida
 from pidts.task.duration import parse_duration
 from pidts.task.yaml_lines import read_yaml
 
-__all__ = ["Mode", "SourceSpec", "TargetSpec", "TaskConfig", "load_task"]
+__all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
 
 Mode = Literal["full", "incremental", "all"]
+ShardMode = Literal["", "pessimistic", "optimistic"]
+"""How schema changes of tables that become one on the target are brought together; empty where nothing is said."""
 
 USUAL_META_SCHEMA = "pidts_meta"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -38,10 +43,11 @@ SPARK_MASTER = "local[*,4]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One configured sync."""
+    """One configured sync, of one source: a part of its task where that has several."""
 
     name: str
     mode: Mode
+    shard_mode: ShardMode
     source: SourceSpec
     target: TargetSpec
     rules: Rules
@@ -90,14 +96,35 @@ class TaskConfig:
         return self.rules.allow
 
 
+def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
+    """Read a task file, and the source files and password files that it refers to: a part for each source."""
+    return read_parts(path, os.environ if environ is None else environ)[0]
+
+
 def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfig:
-    """Read a task file, and the source file and password files that it refers to."""
-    return read_task(path, os.environ if environ is None else environ)[0]
+    """The only part of a task that has one source."""
+    parts = load_parts(path, environ)
+    if len(parts) > 1:
+        names = ", ".join(part.source.source_id for part in parts)
+        what = f"the task has {len(parts)} sources ({names}), and this is done for a single one"
+        raise ConfigError("several-sources", what, where=Where(file=str(path)))
+    return parts[0]
+
+
+def load_part(path: Path, source_id: str) -> TaskConfig:
+    """The part that has this source."""
+    parts = load_parts(path)
+    for part in parts:
+        if part.source.source_id == source_id:
+            return part
+    todo = meant(source_id, [part.source.source_id for part in parts])
+    what = f"mysql-instances has no source-id {source_id!r}"
+    raise ConfigError("unknown-name", what, where=Where(file=str(path)), todo=todo)
 
 
 @all_mistakes
-def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Sequence[Section]]:
-    """The same with what was asked of each file, beginning with the task file."""
+def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig, ...], Sequence[Section]]:
+    """All parts, with what was asked of each file, beginning with the task file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -114,7 +141,32 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
     name = directory_name(task, "name")
     mode = task.choice("task-mode", get_args(Mode), later=("dump", "load", "load&sync"))
     target = read_target(task.required_section("target-database"), _meta_schema(task))
-    instance = _only_instance(task)
+    shard_mode = _shard_mode(task)
+    instances = _instances(task)
+    parts: dict[str, TaskConfig] = {}
+    for instance in instances:
+        part = _part(task, instance, instances, name=name, mode=mode, target=target, shard_mode=shard_mode)
+        if part.source.source_id in parts:
+            what = f"{part.source.source_id!r} is the source of two instances"
+            raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
+        parts[part.source.source_id] = part
+    task.finish(config_dm.TASK)
+    # What all parts read is noted by each.
+    told = in_order(notes)
+    return tuple(replace(part, notes=told) for part in parts.values()), task.document.roots
+
+
+def _part(
+    task: Section,
+    instance: Section,
+    instances: Sequence[Section],
+    *,
+    name: str,
+    mode: str,
+    target: TargetSpec,
+    shard_mode: ShardMode,
+) -> TaskConfig:
+    """One of the instances, with all that the file says to it."""
     source, source_is_case_sensitive, filters = read_source(instance)
     if source.start is not None and mode != "incremental":
         instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
@@ -124,20 +176,22 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
         task,
         instance,
         filters,
+        instances=instances,
         source_id=source.source_id,
         case_sensitive=case_sensitive,
         online=online,
         own_schema="" if target.meta_schema == USUAL_META_SCHEMA else target.meta_schema,
     )
-    syncing = read_syncing(task, instance)
-    copy_threads = read_copy_threads(task, instance)
-    read_validators(task, instance)
+    syncing = read_syncing(task, instance, instances)
+    copy_threads = read_copy_threads(task, instance, instances)
+    read_validators(task, instance, instances)
     instance.finish()
     ours = task.section("pidts")
     spark = ours.section("spark")
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
+        shard_mode=shard_mode,
         source=source,
         target=target,
         rules=rules,
@@ -161,27 +215,32 @@ def read_task(path: Path, environ: Mapping[str, str]) -> tuple[TaskConfig, Seque
         copy_rate=ours.integer("copy-rate", 0),
         ignored_checks=_ignored_checks(task),
         notes=(),
-        path=path.absolute(),
+        path=task.document.file.absolute(),
     )
     ours.choice("on-divergence", ("overwrite",), "overwrite", later=("lock", "warn", "halt"))
     spark.finish()
     ours.finish()
-    task.finish(config_dm.TASK)
-    return replace(config, notes=in_order(notes)), task.document.roots
+    return config
 
 
-def _only_instance(task: Section) -> Section:
+def _instances(task: Section) -> Sequence[Section]:
     instances = task.sections("mysql-instances")
     if not instances:
         raise task.error("mysql-instances", "missing-key", "a task needs a source")
-    if len(instances) > 1:
-        raise instances[1].document.error(
-            instances[1].line,
-            "not-supported",
-            f"mysql-instances names {len(instances)} sources, but merging several is not built yet",
-            "Write one task for each source.",
-        )
-    return instances[0]
+    return instances
+
+
+def _shard_mode(task: Section) -> ShardMode:
+    """As in DM, `is-sharding` alone asks for the pessimistic one."""
+    mode = task.choice("shard-mode", get_args(ShardMode), "")
+    if task.flag("is-sharding", default=False):
+        mode = mode or "pessimistic"
+    strict = "strict-optimistic-shard-mode"
+    if task.flag(strict, default=False):
+        if mode != "optimistic":
+            raise task.error(strict, "bad-value", "it is a kind of shard-mode: optimistic", "Remove one of them.")
+        task.note(strict, "no effect: a change that does not fit the other tables' structures always waits for them")
+    return mode  # type: ignore[return-value]  # `choice` lets only these pass
 
 
 def _meta_schema(task: Section) -> str:

@@ -16,7 +16,6 @@ _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their key
 _GONE = "no effect: it has none in DM either"
 _OFF: object = False
 _ON: object = True
-_ONE = "several tables of a source cannot become one on the target yet"
 
 
 def _note(text: str, *as_is: object) -> OtherKey:
@@ -28,9 +27,6 @@ def _refuse(text: str, *as_is: object) -> OtherKey:
 
 
 TASK = {
-    "is-sharding": _refuse(_ONE, _OFF),
-    "shard-mode": _refuse(_ONE),
-    "strict-optimistic-shard-mode": _refuse(_ONE, _OFF),
     "collation_compatible": _refuse("collations are always translated loosely", "loose"),
     "clean-dump-file": _note(_NO_DUMP),
     "remove-meta": _refuse("a task's checkpoint is never removed by a start", _OFF),

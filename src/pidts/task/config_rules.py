@@ -71,26 +71,28 @@ def read_rules(
     instance: Section,
     source_filters: Sequence[Section],
     *,
+    instances: Sequence[Section],
     source_id: str,
     case_sensitive: bool,
     online: OnlineDdl | None,
     own_schema: str,
 ) -> tuple[Rules, tuple[RuleName, ...]]:
-    """All rules of one source, and their names."""
-    routes = _taken(task, "routes", instance, "route-rules", _route)
-    filters = _taken(task, "filters", instance, "filter-rules", _filter)
+    """All rules of one source, and their names; `instances` are all that may take what the file has."""
+    routes = _taken(task, "routes", instance, instances, "route-rules", _route)
+    filters = _taken(task, "filters", instance, instances, "filter-rules", _filter)
     filters += _of_source(source_filters, [rule for _, rule in filters], case_sensitive=case_sensitive)
     with instance.telling("filter-rules"):
         events = EventFilter(tuple(rule for _, rule in filters), case_sensitive=case_sensitive)
-    expressions = _taken(task, "expression-filter", instance, "expression-filters", _expression)
+    expressions = _taken(task, "expression-filter", instance, instances, "expression-filters", _expression)
     mappings = _taken(
         task,
         "column-mappings",
         instance,
+        instances,
         "column-mapping-rules",
         lambda section: _mapping(section, case_sensitive=case_sensitive),
     )
-    allow = replace(_allow_list(task, instance, case_sensitive=case_sensitive), own=own_schema)
+    allow = replace(_allow_list(task, instance, instances, case_sensitive=case_sensitive), own=own_schema)
     rules = Rules(
         allow=replace(allow, shadow=online.shadow, trash=online.trash) if online else allow,
         events=events,
@@ -156,7 +158,12 @@ def either(section: Section, key: str, old: str) -> str:
 
 
 def _taken(
-    task: Section, key: str, instance: Section, names_key: str, read: Callable[[Section], _Rule]
+    task: Section,
+    key: str,
+    instance: Section,
+    instances: Sequence[Section],
+    names_key: str,
+    read: Callable[[Section], _Rule],
 ) -> list[tuple[str, _Rule]]:
     """The rules that the instance names, in its order; all are read, so that each mistake is found."""
     named = task.section(key)
@@ -176,8 +183,9 @@ def _taken(
             mistake(instance.document.error(line, "duplicate-key", what, "Name it once."))
         elif name in rules:
             taken[name] = rules[name]
+    used = {name for one in instances for name, _ in one.texts(names_key)}
     for name in named.names:
-        if name not in taken and name in rules and not has_unknown:  # it may be the one that was meant
+        if name not in used and name in rules and not has_unknown:  # it may be the one that was meant
             todo = f"Name it in the instance's {names_key}, or remove it."
             mistake(named.error(name, "unused-name", "no instance uses it", todo))
     return list(taken.items())
@@ -282,10 +290,11 @@ def _patterns_of(section: Section) -> tuple[str, str]:
     return schema, table
 
 
-def _allow_list(task: Section, instance: Section, *, case_sensitive: bool) -> AllowList:
-    lists = either(task, "block-allow-list", "black-white-list")
-    chosen = either(instance, "block-allow-list", "black-white-list")
+def _allow_list(task: Section, instance: Section, instances: Sequence[Section], *, case_sensitive: bool) -> AllowList:
+    keys = "block-allow-list", "black-white-list"
+    lists, chosen = either(task, *keys), either(instance, *keys)
     name = instance.text(chosen, "")
+    used = {one.text(either(one, *keys), "") for one in instances}
     named = task.section(lists)
     if name and not named.has(name):
         raise instance.error(chosen, "unknown-name", f"there is no {name!r} in {lists}", meant(name, named.names))
@@ -302,7 +311,7 @@ def _allow_list(task: Section, instance: Section, *, case_sensitive: bool) -> Al
         section.finish()
         if known == name:
             allow = read
-        else:
+        elif known not in used:
             named.note(known, "no effect: no instance uses it")
     return allow
 

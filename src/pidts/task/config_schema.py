@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pidts.task.config import read_task
+from pidts.task.config import read_parts
 from pidts.task.config_section import Asked, OtherKey, Section
 
 Schema = dict[str, Any]
@@ -86,7 +86,7 @@ def _read(text: str) -> tuple[Section, ...]:
         path = Path(directory, "task.yaml")
         path.write_text(text, "utf-8")
         Path(directory, "source.yaml").write_text(_SOURCE, "utf-8")
-        return tuple(read_task(path, {})[1])
+        return tuple(read_parts(path, {})[1])
 
 
 def _document(title: str, roots: Iterable[Section]) -> Schema:

@@ -8,7 +8,7 @@ stand for ours, half of them for half.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pidts.plan import Limits
@@ -39,11 +39,11 @@ class Syncing:
     batch_bytes: int = _LIMITS.bytes
 
 
-def read_syncing(task: Section, instance: Section) -> Syncing:
+def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> Syncing:
     """`syncers`, and what the instance says itself."""
     workers, safe_mode, safe_start = 1, False, True
     batch, queue = BATCH, QUEUE
-    for section in _blocks(task, instance, "syncer"):
+    for section in _blocks(task, instance, instances, "syncer"):
         workers = section.integer("worker-count", workers, minimum=1, maximum=_MOST_WORKERS)
         batch = section.integer("batch", batch, minimum=1, maximum=BATCH * _MOST)
         # As in DM, 0 is its default.
@@ -64,7 +64,7 @@ def read_syncing(task: Section, instance: Section) -> Syncing:
     )
 
 
-def read_copy_threads(task: Section, instance: Section) -> int:
+def read_copy_threads(task: Section, instance: Section, instances: Sequence[Section]) -> int:
     """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
     given: list[int] = []
     for block, key, own, keys in (
@@ -72,7 +72,7 @@ def read_copy_threads(task: Section, instance: Section) -> int:
         ("loader", "pool-size", "loader-thread", config_dm.LOADER),
     ):
         threads = 0
-        for section in _blocks(task, instance, block):
+        for section in _blocks(task, instance, instances, block):
             # As in DM, 0 is the default.
             threads = section.integer(key, threads, maximum=_MOST_WORKERS)
             section.finish(keys)
@@ -80,9 +80,9 @@ def read_copy_threads(task: Section, instance: Section) -> int:
     return min(filter(None, given), default=_COPY_THREADS)
 
 
-def read_validators(task: Section, instance: Section) -> None:
+def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:
     """Nothing of them is in force; what would be missed is refused."""
-    for section in _blocks(task, instance, "validator"):
+    for section in _blocks(task, instance, instances, "validator"):
         section.finish(config_dm.VALIDATOR)
 
 
@@ -108,18 +108,19 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
     return seconds > 0
 
 
-def _blocks(task: Section, instance: Section, block: str) -> Iterator[Section]:
+def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
     """An instance's settings of one of DM's units: those it names in the file's map, and those written in place."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")
     if name and not named.has(name):
         raise instance.error(key, "unknown-name", f"there is no {name!r} in {block}s", meant(name, named.names))
+    used = {one.text(key, "") for one in instances}
     for known in named.names:
-        if known != name:
+        if known not in used:
             todo = f"Name it in the instance's {key}, or remove it."
             mistake(named.error(known, "unused-name", "no instance uses it", todo))
-        else:
+        if known == name:
             yield named.section(known)
     if instance.has(block):
         yield instance.section(block)

@@ -6,9 +6,9 @@ key, which schemas are somebody else's), so the answer is that of today.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pidts.apply import Target
@@ -37,10 +37,13 @@ class Grants:
     statements: tuple[tuple[str, str], ...]
     """Why, and the statement."""
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """Which one, where the task has several."""
 
     def text(self) -> str:
         """Comments and statements, for the server's client."""
-        lines = [f"-- {self.side}: {self.server}", f"-- {self.create}"]
+        side = f"{self.side} {self.source}" if self.source else self.side
+        lines = [f"-- {side}: {self.server}", f"-- {self.create}"]
         last = ""
         for why, sql in self.statements:
             lines += [f"-- {why}"] if why != last else []
@@ -52,6 +55,7 @@ class Grants:
         """Plain values."""
         return {
             "side": self.side,
+            **({"source": self.source} if self.source else {}),
             "server": self.server,
             "account": self.account,
             "statements": [sql for _, sql in self.statements],
@@ -63,24 +67,31 @@ class Grants:
 class Looks:
     """Other accounts than the task's to look with, and where MySQL's accounts log in from."""
 
-    source: SourceConfig | None = None
+    sources: Mapping[str, SourceConfig] = field(default_factory=dict)
+    """By the sources' ids."""
     target: Target | None = None
     host: str = ""
 
 
-def grants_of(config: TaskConfig, looks: Looks, sides: Iterable[Side] = ("source", "target")) -> Iterator[Grants]:
-    """For each side; the source is asked in any case: its tables are the target's."""
-    with _hinted("--source"), closing(connect(looks.source or source_config(config))) as session:
-        tables = read_structures(session, config.allow)
-        if "source" in sides:
-            yield _source(config, looks, session, tables)
+def grants_of(
+    parts: Sequence[TaskConfig], looks: Looks, sides: Iterable[Side] = ("source", "target")
+) -> Iterator[Grants]:
+    """For each server; the sources are asked in any case: their tables are the target's."""
+    landed: dict[TableName, None] = {}
+    schemas: set[str] = set()
+    for config in parts:
+        source = config.source.source_id
+        with _hinted("--source"), closing(connect(looks.sources.get(source) or source_config(config))) as session:
+            tables = read_structures(session, config.allow)
+            if "source" in sides:
+                found = _source(config, looks, session, tables)
+                yield replace(found, source=source) if len(parts) > 1 else found
+        landed |= dict.fromkeys(map(config.rules.landed_name, tables))
+        named = {one.schema for one in named_in(config.allow)} - {name.schema for name in tables}
+        schemas |= {name.schema for name in landed} | {config.rules.routes.schema(schema) for schema in named}
     if "target" in sides:
-        landed = [config.rules.landed_name(name) for name in tables]
-        seen = {name.schema for name in tables}
-        named = {one.schema for one in named_in(config.allow)} - seen
-        schemas = {name.schema for name in landed} | {config.rules.routes.schema(schema) for schema in named}
         with _hinted("--target"):
-            yield _target(config, looks, landed, schemas)
+            yield _target(parts[0], looks, list(landed), schemas)
 
 
 @contextmanager
@@ -96,11 +107,12 @@ def _hinted(option: str) -> Iterator[None]:
 def _source(config: TaskConfig, looks: Looks, session: Session, tables: Mapping[TableName, Table]) -> Grants:
     server = server_info(session)
     user = config.source.user
-    hosts = hosts_of(lambda sql: query(session, sql), user) if looks.source and not looks.host else []
+    is_own = config.source.source_id not in looks.sources
+    hosts = [] if is_own or looks.host else hosts_of(lambda sql: query(session, sql), user)
     if looks.host:
         to = account_name(user, looks.host)
     else:
-        to = account_of(lambda sql: query(session, sql), user, config.source.host) if looks.source else account(session)
+        to = account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.host)
     reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
     privileges = list(source_privileges(config, server, tables.values()))
     statements = []

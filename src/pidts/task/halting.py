@@ -8,17 +8,21 @@ is; so the batch is planned again without it. Crash points:
    ends the same way, and halts the table again, or finds that they are taken now.
 2. After: the checkpoint holds the table where it is. The next run lets it go on from there, with the same two ends.
 
+An operator who has mended the cause takes the halt off the record (`pidts ddl retry`), and the next attempt begins with
+the table, as a next run would.
+
 Schema changes halt in their own lane, see `pidts.batch.ddl_lane`.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing, suppress
 
 import structlog
 
-from pidts.apply import TargetSession
-from pidts.model import DecodeError, Halt, Halted, TableName
+from pidts.apply import Target, TargetSession
+from pidts.model import DecodeError, Halt, Halted, TableName, Transient
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.rules import Rules
@@ -27,6 +31,8 @@ from pidts.spark.stream import TaskStream
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
+_RECORD_SECONDS = 1.0
+"""So often the record is asked whether an operator has lifted a halt."""
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
 """Errors that name a table, and leave it open what else they concern."""
 
@@ -39,7 +45,8 @@ class Halting:
         self._halted: dict[TableName, Halt] = {}
         self._rules = Rules()
         self._stream: TaskStream | None = None
-        self._looked, self._rested = 0.0, False
+        self._relay: RelayReader | None = None
+        self._looked, self._asked, self._rested = 0.0, 0.0, False
 
     @property
     def rows(self) -> tuple[Halt, ...]:
@@ -54,9 +61,9 @@ class Halting:
         for halt in self.rows:
             target.halts.tell(self._task, self._source, halt)
 
-    def runs(self, stream: TaskStream) -> None:
+    def runs(self, stream: TaskStream, relay: RelayReader) -> None:
         """From now on errors may be those of rows."""
-        self._stream, self._looked = stream, 0.0
+        self._stream, self._relay, self._looked = stream, relay, 0.0
 
     def forget(self) -> None:
         """The task's rules have changed: whatever was refused may be taken now."""
@@ -74,10 +81,28 @@ class Halting:
             return False
         if isinstance(error, DecodeError | Discontinuity) or error.code in _WHOLE_TASK:
             return False
-        halt = Halt.of(error, names, min(map(stream.state.at, names)), position=error.where.position)
+        at = min(map(stream.state.at, names))
+        place = self._relay.position(at) if self._relay is not None else None
+        position = error.where.position or str(place or "")
+        halt = Halt.of(error, names, at, position=position, since=time.time())
         self._halted |= dict.fromkeys(names, halt)
         _log.error("rows are refused, their table waits for an operator", halt=str(halt), todo=halt.todo)
         return True
+
+    def is_lifted(self, target: Target) -> bool:
+        """Whether an operator wants rows that were refused to be tried again; then the next attempt does."""
+        if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
+            return False
+        with suppress(Transient), closing(target.connect()) as session:
+            told = {halt.place for halt in session.halts.halts(self._task, self._source)}
+            lifted = {name for name, halt in self._halted.items() if halt.place not in told}
+            for name in lifted:
+                _log.info("an operator wants the table to be tried again", table=str(name))
+                del self._halted[name]
+            self._asked = time.monotonic()
+            return bool(lifted)
+        self._asked = time.monotonic()
+        return False
 
     def rests(self, stream: TaskStream, relay: RelayReader) -> bool:
         """Whether nothing is left to do but what waits for an operator."""

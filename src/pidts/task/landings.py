@@ -2,23 +2,22 @@
 
 The counterexample: with another route, new changes of a table would go to another table of the target, and those of
 rows that were copied before would find nothing there. With another column mapping, a row would be there twice, under
-the old key and the new one.
+the old key and the new one. It also tells a task what others have brought to the target's tables.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pidts.apply import TargetSession
+from pidts.apply.residents import RULES, residents
 from pidts.model import ConfigError, Table, TableName, Where
-from pidts.rules import ColumnMapping, Extract, Landing, RouteRule, Routes, Rules, mapping_of
+from pidts.plan import Way
+from pidts.rules import Landing, Rules, mapping_of
+from pidts.rules.record import from_text, to_text
 from pidts.task.config import TaskConfig
-
-_RULES = TableName("", "")
-"""The note that is about no table."""
+from pidts.task.fit import Fit
 
 
 def moved(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
@@ -33,13 +32,30 @@ def moved(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
     return ""
 
 
-def demand_unmoved(config: TaskConfig, target: TargetSession) -> None:
-    """Raise where rows would land elsewhere than those that are there."""
+def lock_open(waiting: Iterable[TableName]) -> ConfigError:
+    """Which tables become one is not changed while some of them wait for others of them."""
+    names = ", ".join(sorted(map(str, waiting)))
+    return ConfigError(
+        "shard-lock-open",
+        f"a schema change of {names} waits for other shards, and routes and column mappings stay until it is made",
+        todo="Take the change back until then. See: pidts ddl list",
+    )
+
+
+def demand_unmoved(config: TaskConfig, target: TargetSession, beside: Iterable[TaskConfig] = ()) -> None:
+    """Raise where rows would land elsewhere than those that are there; `beside` are the task's other sources."""
     task, source_id = config.name, config.source.source_id
-    text = target.noted(task, source_id, _RULES)
+    text = target.noted(task, source_id, RULES)
+    before = from_text(text) if text else config.rules
+    if (before.routes, before.mappings) != (config.rules.routes, config.rules.mappings):
+        sources = [source_id, *(part.source.source_id for part in beside)]
+        halts = [halt for source in sources for halt in target.halts.halts(task, source)]
+        waiting = {name for halt in halts if halt.awaits for name in halt.tables}
+        if waiting:
+            raise lock_open(waiting)
     known = target.load_structures(task, source_id)
     kept = [table for name, table in known.items() if config.allow(name)]
-    refused = moved(_rules(text), config.rules, kept) if text else ""
+    refused = moved(before, config.rules, kept)
     if refused:
         raise ConfigError(
             "rules-moved",
@@ -52,31 +68,33 @@ def demand_unmoved(config: TaskConfig, target: TargetSession) -> None:
 def remember(config: TaskConfig, target: TargetSession) -> None:
     """From now on rows land by these rules."""
     target.begin()
-    target.note(config.name, config.source.source_id, _RULES, _text(config.rules))
+    target.note(config.name, config.source.source_id, RULES, to_text(config.rules))
     target.commit()
 
 
-def _text(rules: Rules) -> str:
-    routes = rules.routes
-    about = {
-        "routes": [asdict(rule) for rule in routes.rules],
-        "source-id": routes.source_id,
-        "case-sensitive": routes.case_sensitive,
-        "mappings": [asdict(mapping) for mapping in rules.mappings],
-    }
-    return json.dumps(about, ensure_ascii=False)
+def beside_strangers(config: TaskConfig, target: TargetSession, fits: Sequence[Fit]) -> list[Fit]:
+    """The same, with care for rows that others have brought to where these land: tasks, sources, shards that are gone.
+
+    To a table that is put right they would be rows that the source has not got.
+    """
+    if not any(fit.way is Way.REPAIR or fit.has_rows for fit in fits):
+        return list(fits)
+    task, source = config.name, config.source.source_id
+    there = residents(target)
+    found = []
+    for fit in fits:
+        others = [one for one in there.get(fit.landed.name, ()) if (one.task, one.source) != (task, source)]
+        strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
+        careful = replace(fit, way=Way.ADD) if others and fit.way is Way.REPAIR else fit
+        found.append(_with(careful, strangers))
+    return found
 
 
-def _rules(text: str) -> Rules:
-    about = json.loads(text)
-    routes = Routes(tuple(map(_route, about["routes"])), about["source-id"], about["case-sensitive"])
-    mappings = (ColumnMapping(**{**one, "arguments": tuple(one["arguments"])}) for one in about["mappings"])
-    return Rules(mappings=tuple(mappings), routes=routes)
-
-
-def _route(about: dict[str, Any]) -> RouteRule:
-    extracts = {key: value and Extract(**value) for key, value in about.items() if key.startswith("extract_")}
-    return RouteRule(**{**about, **extracts})
+def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
+    if strangers and fit.has_rows and fit.problem:
+        fix = f"{fit.fix}. Or name the sources of both tasks in one"
+        return replace(fit, problem=f"{fit.problem}, and {', '.join(strangers)} lands there", fix=fix)
+    return fit
 
 
 def _landing(landing: Landing) -> str:

@@ -98,7 +98,7 @@ class _Logs:
         return type(gone) is not type(ours) or gone.issubset(ours)  # type: ignore[arg-type]
 
 
-def explained(config: TaskConfig, error: Halted, moved_at: float = 0.0) -> Halted:
+def explained(config: TaskConfig, error: Halted, moved_at: float = 0.0, *, is_one_of_several: bool = False) -> Halted:
     """The same error, with what was lost and the command that repairs it; as it was where it is no loss.
 
     `moved_at` is when the task was last seen to get on, in seconds since 1970; 0 where nobody knows.
@@ -106,6 +106,8 @@ def explained(config: TaskConfig, error: Halted, moved_at: float = 0.0) -> Halte
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.path} --resync"
+    if is_one_of_several:
+        command += f" {config.source.source_id}:"
     if error.code in _ELSEWHERE:
         todo = f"{error.todo}. To go on from what is there now, and make the target equal to it: {command}"
         return Halted(error.code, error.what, where=error.where, todo=todo)

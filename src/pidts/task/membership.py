@@ -29,12 +29,14 @@ Crash points:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
+from pidts.apply.shared_record import put_on_record
 from pidts.batch.online import online_of
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
@@ -49,9 +51,12 @@ from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, copy_states, is_meant
 from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable
+from pidts.task.landings import beside_strangers
 from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
+from pidts.task.shard_checks import APART, meeting
+from pidts.task.shards import own_shards, shards_beside, with_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +82,24 @@ class _Change:
     copy: dict[TableName, CopyState | None] = field(default_factory=dict)
     moved: set[TableName] = field(default_factory=set)
     """Tables that are not held any more."""
+    shared: dict[TableName, Table] = field(default_factory=dict)
+    """Tables of the target that have become several tables', or keep the rows of one that leaves."""
 
 
 class Membership:
     """For one start of one task that has begun before."""
 
     def __init__(
-        self, config: TaskConfig, source: Session, target: TargetSession, reader: Reader, wanted: Wanted
+        self,
+        config: TaskConfig,
+        source: Session,
+        target: TargetSession,
+        reader: Reader,
+        wanted: Wanted,
+        beside: Sequence[TaskConfig] = (),
     ) -> None:
         self._config, self._source, self._target, self._reader = config, source, target, reader
-        self._wanted = wanted
+        self._wanted, self._beside = wanted, beside
         self._loss: Loss | None = None
         self.joined: tuple[TableName, ...] = ()
         self._anew: set[TableName] = set()
@@ -119,8 +132,7 @@ class Membership:
                 where=Where(source=self._config.source.source_id),
                 todo=f"pidts run {self._config.path} --resync",
             )
-        rules = self._config.rules
-        demand_fit(fits_of(self._target, tables.values(), rules, copies=True, may_have_rows=lambda _: True))
+        demand_fit(self._fits(tables))
         self._loss = loss
 
     def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
@@ -142,8 +154,13 @@ class Membership:
         return self._commit(claimed, change, since or state.lsn)
 
     def _leave(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
-        for name in sorted({*known, *state.copy}):
-            if not self._config.allow(name):
+        leaving = [name for name in sorted({*known, *state.copy}) if not self._config.allow(name)]
+        if leaving:
+            rules, _ = with_keys(self._target, self._config.rules, known.values())
+            for name in leaving:
+                if name in known and rules.routes.may_merge(name):
+                    landed = rules.landed(known[name])
+                    change.shared[landed.name] = landed
                 change.structures[name] = change.copy[name] = None
                 change.moved.add(name)
                 self.notes.append(f"{name} is not followed any more")
@@ -163,17 +180,12 @@ class Membership:
         since = {name: one.since for name, one in state.copy.items() if name in known and one.since is not None}
         new = newcomers(known, pending, config.allow, since, read.structures)
         tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
-        fits = fits_of(
-            self._target,
-            tables.values(),
-            self._config.rules,
-            copies=True,
-            may_have_rows=lambda name: name in known or self._is_meant(name),
-            beside=known,
-        )
+        fits = self._fits(tables, known, lambda name: name in known or self._is_meant(name))
         demand_fit(followable(self._source, fits))
-        create_missing(self._target, fits, before_copy=True)
+        self._demand_apart([table for name, table in tables.items() if name not in self._anew], known)
+        create_missing(self._target, config.name, fits, before_copy=True)
         change.structures |= tables
+        change.shared |= self._shared(fits, tables, known)
         change.copy |= copy_states(self._source, tables, {fit.name: fit.way for fit in fits}, read.end)
         # Of tables that the source has no more the log has rows, and their end: both are passed over.
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
@@ -191,6 +203,12 @@ class Membership:
                 f"{name} {'begins anew' if name in self._anew else 'joins the task'}, its rows are copied"
             )
         return read.end
+
+    def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
+        """Rows of a table that joins must not take the place of others' rows."""
+        refused = meeting(self._config, self._target, self._beside, new, [*known.values()])
+        if refused:
+            raise Halted("shard-keys-meet", refused, where=Where(source=self._config.source.source_id), todo=APART)
 
     def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
         """The schema changes that the structures on record do not have yet."""
@@ -217,19 +235,45 @@ class Membership:
 
     def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
         meant = {name: table for name, table in known.items() if self._is_meant(name)}
-        rules = self._config.rules
-        fits = fits_of(self._target, meant.values(), rules, copies=True, may_have_rows=lambda _: True, beside=known)
+        fits = self._fits(meant, known)
         demand_fit(fits)
-        create_missing(self._target, fits, before_copy=True)
+        create_missing(self._target, self._config.name, fits, before_copy=True)
         change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
         self.notes += [f"{name} is copied once more" for name in sorted(meant)]
         self._tell_added(fits)
 
+    def _fits(
+        self,
+        tables: Mapping[TableName, Table],
+        known: Mapping[TableName, Table] = MappingProxyType({}),
+        may_have_rows: Callable[[TableName], bool] = lambda _: True,
+    ) -> list[Fit]:
+        """Of these tables, beside those that the task has here and from its other sources."""
+        rules = self._config.rules
+        others = shards_beside(self._target, self._beside, rules, tables, asks=False)
+        others += own_shards(rules, known.values(), begun=True)
+        fits = fits_of(self._target, tables.values(), rules, copies=True, may_have_rows=may_have_rows, beside=others)
+        return beside_strangers(self._config, self._target, fits)
+
+    def _shared(
+        self, fits: Iterable[Fit], tables: Mapping[TableName, Table], known: Mapping[TableName, Table]
+    ) -> dict[TableName, Table]:
+        """Where several tables land now, and what they have there."""
+        names = {fit.landed.name: fit.landed for fit in fits if fit.is_shared}
+        if not names:
+            return {}
+        rules = self._config.rules
+        others = shards_beside(self._target, self._beside, rules, tables, asks=False)
+        others += own_shards(rules, known.values(), begun=True)
+        _, group = with_keys(self._target, rules, tables.values(), others)
+        begun = {one.landed.name: one.landed for one in group if one.begun and one.lands in names}
+        return {**names, **begun}
+
     def _tell_added(self, fits: Iterable[Fit]) -> None:
-        added = sorted(str(fit.landed.name) for fit in fits if fit.way is Way.ADD)
+        added = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.ADD})
         if added:
-            rules = "since filters may have kept them, or a mapping has changed their keys"
-            self.notes.append(f"rows that the source has not are not removed from {', '.join(added)}, {rules}")
+            why = "since others have rows there, filters may have kept them, or a mapping has changed their keys"
+            self.notes.append(f"rows that the source has not are not removed from {', '.join(added)}, {why}")
 
     def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: Loss) -> tuple[Checkpoint, ...]:
         config, replicator = self._config, self._reader.replicator
@@ -244,9 +288,10 @@ class Membership:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)
             read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
-        fits = fits_of(self._target, read.structures.values(), config.rules, copies=True, may_have_rows=lambda _: True)
+        fits = self._fits(read.structures)
         demand_fit(fits)
-        create_missing(self._target, fits, before_copy=True)
+        create_missing(self._target, config.name, fits, before_copy=True)
+        shared = self._shared(fits, read.structures, {})
         known = self._target.load_structures(config.name, config.source.source_id)
         left = sorted(name for name in known if name not in read.structures)
         self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
@@ -259,7 +304,7 @@ class Membership:
             return replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), copy=text)
 
         structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
-        begun = self._write(claimed, structures, read.lsn, moved, read.shadows)
+        begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared)
         replicator.resume_at = resume_point(begun)
         return begun
 
@@ -271,7 +316,12 @@ class Membership:
             kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
             shadows = {**kept, **change.shadows}
         return self._write(
-            claimed, change.structures, lsn, lambda row: _changed(row, change.copy, change.moved), shadows
+            claimed,
+            change.structures,
+            lsn,
+            lambda row: _changed(row, change.copy, change.moved),
+            shadows,
+            change.shared,
         )
 
     def _write(
@@ -281,12 +331,26 @@ class Membership:
         lsn: Lsn,
         changed: Callable[[Checkpoint], Checkpoint],
         shadows: Mapping[TableName, Shadow] | None = None,
+        shared: Mapping[TableName, Table] = MappingProxyType({}),
+    ) -> tuple[Checkpoint, ...]:
+        with self._target.ddl_lock(self._config.name, "record of tables"):  # several sources put the same on record
+            return self._written(claimed, structures, lsn, changed, shadows, shared)
+
+    def _written(
+        self,
+        claimed: tuple[Checkpoint, ...],
+        structures: Mapping[TableName, Table | None],
+        lsn: Lsn,
+        changed: Callable[[Checkpoint], Checkpoint],
+        shadows: Mapping[TableName, Shadow] | None,
+        shared: Mapping[TableName, Table],
     ) -> tuple[Checkpoint, ...]:
         target, task, source_id = self._target, self._config.name, self._config.source.source_id
         target.begin()
         try:
             rows = [changed(self._locked(one)) for one in claimed]
             target.save_structures(task, source_id, lsn, structures)
+            put_on_record(target, task, lsn, shared)
             if shadows is not None:
                 target.shadows.begin(task, source_id, shadows)
             for row in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -18,6 +18,7 @@ from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
 from pidts.task.fit import Fit, fit_of
 from pidts.task.rule_notes import rule_notes
+from pidts.task.shards import Shard, own_shards, with_keys
 
 
 class Way(StrEnum):
@@ -71,6 +72,8 @@ class TableOutlook:
     """Why the table is refused."""
     size: Size | None
     """None where the source has no statistics."""
+    merged: tuple[str, ...] = ()
+    """Other tables of the task that land there, too."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -87,23 +90,43 @@ class TableOutlook:
             "problems": self.problems,
             "rows": self.size.rows if self.size else None,
             "bytes": self.size.bytes if self.size else None,
+            "merged": self.merged,
         }
 
 
-def outlook(config: TaskConfig) -> list[TableOutlook]:
-    """Every table that the task takes, by name."""
-    with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
-        tables = read_structures(source, config.allow)
-        sizes = table_sizes(source, tables)
-        look = _Look(config, target, tables)
-        return [look.of(table, sizes.get(name)) for name, table in sorted(tables.items())]
+def outlook(parts: Sequence[TaskConfig]) -> dict[str, list[TableOutlook]]:
+    """Every table that the task takes of each source, by name."""
+    tables: dict[str, dict[TableName, Table]] = {}
+    sizes: dict[str, Mapping[TableName, Size]] = {}
+    for config in parts:
+        source_id = config.source.source_id
+        with closing(connect(source_config(config))) as source:
+            tables[source_id] = read_structures(source, config.allow)
+            sizes[source_id] = table_sizes(source, tables[source_id])
+    found = {}
+    with closing(target_of(parts[0]).connect()) as target:
+        for config in parts:
+            own = config.source.source_id
+            others = [
+                Shard(table, other.rules, other.source.source_id, begun=True)
+                for other in parts
+                if other is not config
+                for table in tables[other.source.source_id].values()
+            ]
+            look = _Look(config, target, tables[own], others)
+            found[own] = [look.of(table, sizes[own].get(name)) for name, table in sorted(tables[own].items())]
+    return found
 
 
 class _Look:
     """At one table after the other."""
 
-    def __init__(self, config: TaskConfig, target: TargetSession, tables: Iterable[TableName]) -> None:
+    def __init__(
+        self, config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], others: Sequence[Shard]
+    ) -> None:
         self._config, self._target = config, target
+        own = own_shards(config.rules, tables.values(), begun=True)
+        self._rules, self._beside = with_keys(target, config.rules, tables.values(), [*own, *others])
         self._lands: dict[TableName, TableName] = {}
         for name in tables:
             with suppress(ConfigError):  # told where the table itself is looked at
@@ -119,14 +142,14 @@ class _Look:
             fit = fit_of(
                 self._target,
                 table,
-                self._config.rules,
+                self._rules,
                 copies=self._config.mode != "incremental",
                 may_have_rows=True,
-                beside=self._lands,
+                beside=self._beside,
             )
             columns = self._columns(table, fit.landed)
             if fit.missing:
-                rendered, finish = self._created(fit.landed)
+                rendered, finish = self._created(fit)
         except PidtsError as error:
             fit = Fit(name, table, problem=error.what)
         return TableOutlook(
@@ -134,14 +157,20 @@ class _Look:
             target=self._lands.get(name, name),
             rules=self._rules_of(name),
             way=Way.REFUSED if fit.problem else Way.CREATE if fit.missing else Way.USE,
-            key=table.identity,
+            key=fit.landed.identity,
             columns=columns,
             statements=rendered.statements,
             finish=finish,
             notes=(*rendered.notes, *rule_notes(self._config.rules, table)),
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
+            merged=self._merged(name),
         )
+
+    def _merged(self, name: TableName) -> tuple[str, ...]:
+        lands = self._lands.get(name)
+        others = (one for one in self._beside if one.lands == lands and (one.source or one.table.name != name))
+        return tuple(sorted(map(str, others))) if lands is not None else ()
 
     def _columns(self, table: Table, landed: Table) -> tuple[ColumnOutlook, ...]:
         before = {column.name: type_text(column.type) for column in table.columns}
@@ -152,9 +181,11 @@ class _Look:
             for column, there in zip(landed.columns, types, strict=True)
         )
 
-    def _created(self, landed: Table) -> tuple[Rendered, tuple[str, ...]]:
+    def _created(self, fit: Fit) -> tuple[Rendered, tuple[str, ...]]:
         """How it would be made, and what of that is left to the end of the copy."""
-        before, whole = self._target.create_statements(landed, before_copy=True), self._target.create_statements(landed)
+        made = fit.made or fit.landed
+        whole = self._target.create_statements(made)
+        before = whole if fit.is_shared else self._target.create_statements(made, before_copy=True)
         return before, tuple(statement for statement in whole.statements if statement not in before.statements)
 
     def _rules_of(self, name: TableName) -> tuple[RuleOutlook, ...]:

@@ -34,6 +34,11 @@ class TableProgress:
     phase: Phase = Phase.ROWS
     rate: float = 0.0
     """Rows a second, lately."""
+    source: str = ""
+    """Whose table it is, where the task has several sources."""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.name}" if self.source else self.name
 
     @property
     def eta_seconds(self) -> float | None:
@@ -47,12 +52,45 @@ class TableProgress:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
+            **({"source": self.source} if self.source else {}),
             "name": self.name,
             "copied": self.copied,
             "estimate": self.estimate,
             "done": self.done,
             "phase": self.phase.value,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProgress:
+    """How far a task is with one of its sources."""
+
+    source: str
+    stage: Stage
+    applied_lsn: Lsn | None = None
+    gtid: str = ""
+    position: Position | None = None
+    lag_seconds: float | None = None
+    halted: tuple[Halt, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "source": self.source,
+            "stage": self.stage,
+            "applied": applied_json(self),
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
+        }
+
+
+def applied_json(progress: Progress | SourceProgress) -> dict[str, Any]:
+    """The last place of a source's log that is on the target, under each of its names."""
+    return {
+        "lsn": str(progress.applied_lsn) if progress.applied_lsn else None,
+        "gtid": progress.gtid,
+        "file": progress.position.file if progress.position else None,
+        "position": progress.position.offset if progress.position else None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +117,7 @@ class Progress:
     """Tables that wait for an operator, while all others go on."""
     refetched: int = 0
     """Stretches of the relay that were broken and fetched again from the source, in this run."""
+    sources: tuple[SourceProgress, ...] = ()
 
     @property
     def copy_rate(self) -> float:
@@ -100,12 +139,7 @@ class Progress:
         return {
             "task": self.task,
             "stage": self.stage,
-            "applied": {
-                "lsn": str(self.applied_lsn) if self.applied_lsn else None,
-                "gtid": self.gtid,
-                "file": self.position.file if self.position else None,
-                "position": self.position.offset if self.position else None,
-            },
+            "applied": applied_json(self),
             "rows": dict(self.rows),
             "tables": [table.to_json() for table in self.tables],
             "eta_seconds": None if eta is None else round(eta, 1),
@@ -113,9 +147,15 @@ class Progress:
             "seconds": round(self.seconds, 3),
             "locked_rows": 0,
             "refetched": self.refetched,
-            "halted": [halt.to_json() for halt in self.halted],
+            "halted": self._halted_json(),
             "cause": self.cause.to_json() if self.cause else None,
+            "sources": [source.to_json() for source in self.sources],
         }
+
+    def _halted_json(self) -> list[dict[str, Any]]:
+        if len(self.sources) <= 1:
+            return [halt.to_json() for halt in self.halted]
+        return [{"source": source.source, **halt.to_json()} for source in self.sources for halt in source.halted]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,8 @@ import structlog
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Where
 from pidts.replicate import Applied, Replicator, ReplicatorConfig, read_status, run_process
 from pidts.task.compose import source_config
-from pidts.task.config import TaskConfig, load_task
+from pidts.task.config import TaskConfig, load_part
+from pidts.task.side_by_side import side_by_side
 
 _log = structlog.get_logger(__name__)
 
@@ -46,9 +48,9 @@ def replicator_config(config: TaskConfig, start: Position | str | Applied | None
     return ReplicatorConfig(source_config(config), config.relay, begin, config.source.use_gtid)
 
 
-def replicate(config: TaskConfig, stop: threading.Event) -> None:
-    """The replicator in this very process, until told to stop."""
-    Replicator(replicator_config(config)).run(stop)
+def replicate(parts: Sequence[TaskConfig], stop: threading.Event) -> None:
+    """The replicators in this very process, until told to stop."""
+    side_by_side({part.source.source_id: Replicator(replicator_config(part)).run for part in parts}, stop)
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class ReplicatorProcess:
         folder = self.config.relay / self.config.source.source_id
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pidts.task.replicator_process", str(self.config.path)]
+        command += ["--source", self.config.source.source_id]
         if self.resume_at is not None:
             at = self.resume_at
             command += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
@@ -164,6 +167,7 @@ def _end_with(parent: int) -> None:
 def _main() -> int:
     arguments = argparse.ArgumentParser(description="Carry a source's log into the relay of a task.")
     arguments.add_argument("task", type=Path)
+    arguments.add_argument("--source", required=True)
     arguments.add_argument("--from", dest="start_at", default="")
     arguments.add_argument("--applied", default="")
     arguments.add_argument("--parent", type=int, required=True)
@@ -171,7 +175,7 @@ def _main() -> int:
     _end_with(given.parent)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     start = _applied(given.applied) if given.applied else _start(given.start_at)
-    return run_process(replicator_config(load_task(given.task), start))
+    return run_process(replicator_config(load_part(given.task, given.source), start))
 
 
 def _applied(text: str) -> Applied:

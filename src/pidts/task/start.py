@@ -11,24 +11,30 @@ that row a restart does it all again: tables that exist are compared, structures
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
+from pidts.apply.shared_record import put_on_record
 from pidts.batch.workers import resume_point
-from pidts.model import Checkpoint, Halted, Lsn, Position, Table, TableName, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, Position, PrecheckFailed, Table, TableName, Transient, Where
 from pidts.plan import PlanState
+from pidts.plan.shard_versions import joined
 from pidts.relay import RelayReader
+from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.source import Session, clock_is_utc, position, schema_charsets, source_dialect
 from pidts.task import landings
 from pidts.task.config import TaskConfig
 from pidts.task.copying import copy_states
-from pidts.task.fit import create_missing, demand_fit, fits_of
+from pidts.task.fit import Fit, create_missing, demand_fit, fits_of
 from pidts.task.membership import Membership, Wanted
 from pidts.task.reading import Reader, Reading, change_no, wait_for_relay
 from pidts.task.replicator_process import ReplicatorProcess
+from pidts.task.shard_checks import differ_fix, unlike
+from pidts.task.shard_start import demand_place
+from pidts.task.shards import Shard, own_shards, shards_beside, with_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class Begin:
     dialect: Dialect
     clock_is_utc: bool
     safe_until: Lsn | None
+    rules: Rules
+    """The task's, with what the target's keys say of where rows land."""
     joined: tuple[TableName, ...] = ()
     """Tables that were unknown before."""
     notes: tuple[str, ...] = ()
@@ -54,14 +62,18 @@ def begin(
     replicator: ReplicatorProcess,
     stop: threading.Event,
     wanted: Wanted,
+    beside: Sequence[TaskConfig] = (),
 ) -> Begin:
-    """Start the replicator, claim the task on the target, and say where it stands."""
+    """Start the replicator, claim the task on the target, and say where it stands.
+
+    `beside` are the task's other sources, whose tables may land where those of this one do.
+    """
     target.prepare_meta()
     stored = target.checkpoints(config.name, config.source.source_id)
     reader = Reader(config, source, replicator, stop)
-    membership = Membership(config, source, target, reader, wanted)
+    membership = Membership(config, source, target, reader, wanted, beside)
     if stored:
-        landings.demand_unmoved(config, target)
+        landings.demand_unmoved(config, target, beside)
         membership.check(stored)
         if not membership.is_new_beginning:
             # Only an empty relay begins there: the machine that held the old one may be gone.
@@ -69,7 +81,7 @@ def begin(
             replicator.start()
         first = stored[0]
     else:
-        first = _first_start(config, source, target, reader)
+        first = _first_start(config, source, target, reader, beside)
     claimed = target.claim(config.name, config.source.source_id, config.workers, first)
     checkpoints = membership.settle(tuple(claimed)) if stored else tuple(claimed)
     landings.remember(config, target)
@@ -78,12 +90,14 @@ def begin(
     safe_until = target.safe_until(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)
     utc = clock_is_utc(source)
-    return Begin(
-        checkpoints, structures, charsets, dialect, utc, safe_until, membership.joined, tuple(membership.notes)
-    )
+    rules, _ = with_keys(target, config.rules, structures.values())
+    notes = tuple(membership.notes)
+    return Begin(checkpoints, structures, charsets, dialect, utc, safe_until, rules, membership.joined, notes)
 
 
-def _first_start(config: TaskConfig, source: Session, target: TargetSession, reader: Reader) -> Checkpoint:
+def _first_start(
+    config: TaskConfig, source: Session, target: TargetSession, reader: Reader, beside: Sequence[TaskConfig]
+) -> Checkpoint:
     here, gtids = position(source)
     given = config.source.start if config.mode == "incremental" else None
     replicator = reader.replicator
@@ -98,21 +112,77 @@ def _first_start(config: TaskConfig, source: Session, target: TargetSession, rea
             read = reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
     copies = config.mode != "incremental"
     # Rows that are there already would be removed where the source has not got them, so they are refused here, too.
-    fits = fits_of(target, read.structures.values(), config.rules, copies=copies)
+    fits = _fits(config, target, read.structures, beside, copies=copies)
+    if any(fit.problem for fit in fits):
+        # Another source may have begun meanwhile, and rows that are there now be its own.
+        fits = _fits(config, target, read.structures, beside, copies=copies)
     demand_fit(fits, is_first=True)
-    create_missing(target, fits, before_copy=copies)
-    target.begin()
-    if target.checkpoints(config.name, config.source.source_id):
-        target.rollback()
-        raise Transient("task-taken", "another run of this task has made the first start meanwhile")
-    target.save_structures(config.name, config.source.source_id, read.lsn, read.structures)
-    target.shadows.begin(config.name, config.source.source_id, read.shadows)
+    create_missing(target, config.name, fits, before_copy=copies)
     # What lies between a start that was given and now may be on the target already, by whatever way.
     safe_until = read.end if given is not None and config.safe_start else None
-    target.save_safe_until(config.name, config.source.source_id, safe_until)
-    target.commit()
+    with target.ddl_lock(config.name, "record of tables"):  # several sources put the same on record
+        _put_on_record(config, target, beside, read, fits, safe_until)
     copy = copy_states(source, read.structures, {fit.name: fit.way for fit in fits}) if copies else {}
     return _checkpoint(config, read, PlanState(read.lsn, copy))
+
+
+def _put_on_record(
+    config: TaskConfig,
+    target: TargetSession,
+    beside: Sequence[TaskConfig],
+    read: Reading,
+    fits: Sequence[Fit],
+    safe_until: Lsn | None,
+) -> None:
+    task, source_id = config.name, config.source.source_id
+    target.begin()
+    if target.checkpoints(task, source_id):
+        target.rollback()
+        raise Transient("task-taken", "another run of this task has made the first start meanwhile")
+    target.save_structures(task, source_id, read.lsn, read.structures)
+    shared = {fit.landed.name: fit.made or fit.landed for fit in fits if fit.is_shared}
+    is_first = not any(target.checkpoints(task, other.source.source_id) for other in beside)
+    put_on_record(target, task, read.lsn, shared, anew=is_first)
+    target.shadows.begin(task, source_id, read.shadows)
+    target.save_safe_until(task, source_id, safe_until)
+    target.commit()
+
+
+def _fits(
+    config: TaskConfig,
+    target: TargetSession,
+    structures: Mapping[TableName, Table],
+    beside: Sequence[TaskConfig],
+    *,
+    copies: bool,
+) -> list[Fit]:
+    others = shards_beside(target, beside, config.rules, structures, asks=True)
+    fits = fits_of(target, structures.values(), config.rules, copies=copies, beside=others)
+    fits = landings.beside_strangers(config, target, fits)
+    own = own_shards(config.rules, structures.values(), begun=False)
+    _, shards = with_keys(target, config.rules, structures.values(), [*others, *own])
+    shared = {fit.landed.name: [one for one in shards if one.lands == fit.landed.name] for fit in fits if fit.is_shared}
+    wholes = {
+        name: demand_place(config, target, beside, members)
+        if any(one.begun for one in members)
+        else _whole(config, target, members)
+        for name, members in shared.items()
+    }
+    return [replace(fit, made=wholes.get(fit.landed.name)) for fit in fits]
+
+
+def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
+    """What tables that become one have together; they must not differ before the first of their changes is seen."""
+    found = unlike(members, config.shard_mode)
+    if found:
+        where = Where(source=config.source.source_id, file=str(config.path))
+        raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
+    own = config.source.source_id
+    inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
+    # Sources of several products say the same in other words, and the target knows one's better than another's.
+    first = {one.source: one for one in reversed(inorder)}.values()
+    like = min(reversed(first), key=lambda one: len(target.create_statements(one.landed).notes)).landed
+    return joined([like, *(one.landed for one in inorder)], like=like) or like
 
 
 def _checkpoint(config: TaskConfig, read: Reading, state: PlanState) -> Checkpoint:

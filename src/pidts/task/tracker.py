@@ -13,7 +13,7 @@ from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.spark.stream import BatchDone
-from pidts.task.progress import Progress, Stage, Summary, TableProgress
+from pidts.task.progress import Progress, SourceProgress, Stage, Summary, TableProgress
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
@@ -22,10 +22,10 @@ _NOTE_SECONDS = 30.0
 
 
 class Tracker:
-    """Fed by the stream's thread, read by the task's."""
+    """Of one source. Fed by the stream's thread, read by the task's."""
 
-    def __init__(self, task: str, on_progress: Callable[[Progress], None]) -> None:
-        self._task, self._on_progress = task, on_progress
+    def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
+        self._task, self._source, self._on_progress = task, source, on_progress
         self._began = time.monotonic()
         self._counts = Counts()
         self._batches = 0
@@ -120,22 +120,26 @@ class Tracker:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
         lag = 0.0 if caught_up else max(0.0, time.time() - self._event_time) if self._event_time else None
-        return {
+        place: dict[str, Any] = {
             "stage": stage,
-            "task": self._task,
             "applied_lsn": self._lsn,
             "gtid": self._gtid,
             "position": self._position,
+            "lag_seconds": lag,
+            "halted": self._halts,
+        }
+        return {
+            **place,
+            "task": self._task,
             "rows": {field.name: getattr(self._counts, field.name) for field in fields(Counts)},
             "batches": self._batches,
             "seconds": now - self._began,
-            "lag_seconds": lag,
             "rate": sum(rows for _, rows in self._recent) / window,
             "tables": self._tables(now),
             "message": message,
             "cause": self._cause,
             "refetched": self._refetched,
-            "halted": self._halts,
+            "sources": (SourceProgress(source=self._source, **place),),
         }
 
     def _tables(self, now: float) -> tuple[TableProgress, ...]:

@@ -2,20 +2,28 @@
 
 from pidts.verify.compare import Outside, Progress, Stopped, compare
 from pidts.verify.memory import Memory, MemoryFile
+from pidts.verify.merged import Group, MergedFlight, MergedSource
 from pidts.verify.normal import EXACT, POSTGRES, Normal, Normals
 from pidts.verify.report import Difference, Finding, Report, TableReport
 from pidts.verify.settle import Settled
-from pidts.verify.side import Flight, Key, Order, Size, SourceSide, Span, Sum, TargetSide
+from pidts.verify.side import Behind, Flight, Key, Leg, Mark, Member, Order, Size, SourceSide, Span, Sum, TargetSide
 
 __all__ = [
     "EXACT",
     "POSTGRES",
+    "Behind",
     "Difference",
     "Finding",
     "Flight",
+    "Group",
     "Key",
+    "Leg",
+    "Mark",
+    "Member",
     "Memory",
     "MemoryFile",
+    "MergedFlight",
+    "MergedSource",
     "Normal",
     "Normals",
     "Order",

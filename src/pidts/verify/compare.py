@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pidts.model import Halted, Table
+from pidts.model import Halted, Table, TableName
 from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
-from pidts.verify.memory import Memory, Place, structure_text
+from pidts.verify.memory import Memory, Place
 from pidts.verify.normal import EXACT, Normals
 from pidts.verify.report import Difference, Finding, Report, TableReport
 from pidts.verify.settle import Settled, settle
@@ -40,7 +40,7 @@ class Stopped(Exception):
 class Progress:
     """Where a comparison is."""
 
-    table: str
+    table: TableName
     number: int
     tables: int
     rows: int
@@ -122,23 +122,23 @@ class _Comparison:
         return TableReport(table.name, problem="its structure kept changing while it was compared")
 
     def _compared(self, table: Table, number: int, tables: int) -> TableReport:
-        if problem := self._problem(table):
-            absent = self.target.misfits(table) is None
-            return TableReport(table.name, missing=self.source.count(table) if absent else 0, problem=problem)
+        if (unfit := self._unfit(table)) is not None:
+            return unfit
         matcher = Matcher(table, self.normals)
         if not table.identity:
             return compare_multisets(self.source, self.target, self.flight, matcher, self._pause)
         size = self.source.size(table)
         place = self.memory.place
-        if place is None or place.report.table != table.name or place.structure != structure_text(table):
-            place = Place(TableReport(table.name), structure_text(table))
+        signature = self.source.signature(table)
+        if place is None or place.report.table != table.name or place.structure != signature:
+            place = Place(TableReport(table.name), signature)
             self._examples = [one for one in self._examples if one.table != table.name]
         walk: Walk
 
         def tell(_: int, doubtful: int) -> None:
             report = walk.place.report
             self.outside.tell(
-                Progress(str(table.name), number, tables, report.rows, size.rows, doubtful, report.differences)
+                Progress(table.name, number, tables, report.rows, size.rows, doubtful, report.differences)
             )
 
         def save(place: Place) -> None:
@@ -150,28 +150,41 @@ class _Comparison:
         walk = Walk(self.source, self.target, matcher, hooks, self.pool, place, size.row_bytes)
         return walk.run()
 
-    def _problem(self, table: Table) -> str:
-        """Why no row can be compared; what is on its way to the target is waited for."""
+    def _unfit(self, table: Table) -> TableReport | None:
+        """What is to be told where no row can be compared; what is on its way to the target is waited for."""
         misfits = self.target.misfits(table)
-        if misfits != []:
-            self.flight.reached(table.name, self.flight.place())
-            misfits = self.target.misfits(table)
-        return "there is no such table on the target" if misfits is None else "; ".join(misfits)
+        if misfits == []:
+            return None
+        behind = self.flight.behind(table.name, self.flight.place(table.name)).values()
+        misfits = self.target.misfits(table)
+        if misfits == []:
+            return None
+        what = "there is no such table on the target" if misfits is None else "; ".join(misfits)
+        waits = tuple(dict.fromkeys(f"{one.waits}; till then its rows are not compared: {what}" for one in behind))
+        if any(one.waits for one in behind):
+            return TableReport(table.name, waits=waits)
+        return TableReport(table.name, missing=0 if misfits else self.source.count(table), problem=what)
 
     def _settle(self, matcher: Matcher, keys: pa.Table, page: int) -> TableReport:
         settled = settle(self.source, self.target, self.flight, matcher, keys, page, self._pause)
+        if any(kind is Finding.EXTRA for kind, _ in settled.found):
+            self.source.confirm(matcher.table)
         if len(settled.keys) and self.outside.differ(matcher.table, settled):
             settled = settle(self.source, self.target, self.flight, matcher, settled.keys, page, self._pause)
+        counts = Counter(kind for kind, _ in settled.found)
+        labels = self.source.members(matcher.table)
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
             key = matcher.readable(settled.keys, place)
-            self._examples.append(Difference(matcher.table.name, kind, key, columns))
-        counts = Counter(kind for kind, _ in settled.found)
+            members = tuple(labels[member] for member in settled.members[place]) if len(labels) > 1 else ()
+            self._examples.append(Difference(matcher.table.name, kind, key, columns, members))
         return TableReport(
             matcher.table.name,
             missing=counts[Finding.MISSING],
             extra=counts[Finding.EXTRA],
             different=counts[Finding.DIFFERENT],
             unsettled=counts[Finding.UNSETTLED],
+            waiting=counts[Finding.WAITING],
+            waits=settled.waits,
         )
 
     def _is_due(self) -> bool:

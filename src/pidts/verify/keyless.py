@@ -37,24 +37,29 @@ def compare_multisets(
     table = matcher.table
     report = TableReport(table.name, has_key=False)
     there = source.sum(table, _WHOLE)
-    if there is not None and flight.reached(table.name, flight.place()) and there == target.sum(table, _WHOLE):
-        return replace(report, rows=there.rows)
+    if there is not None:
+        behind = flight.behind(table.name, flight.place(table.name))
+        if not behind and there == target.sum(table, _WHOLE):
+            return replace(report, rows=there.rows)
     wrong: Copies | None = None
     for _ in range(_READINGS):
-        low = flight.settled()
+        low = flight.settled(table.name)
         rows = _counted(matcher, source.all(table))
-        reached = flight.reached(table.name, flight.place())
+        behind = flight.behind(table.name, flight.place(table.name))
         here = _counted(matcher, target.all(table))
         report = replace(report, rows=rows.total())
         now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
-        if not now or (reached and flight.untouched(table.name, low, flight.place())):
+        if not now or (not behind and flight.untouched(table.name, low, flight.place(table.name))):
             return _told(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
         moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
         wrong = again
         if not wrong:
             return report
-        if not reached:
+        if behind:
+            waits = tuple(dict.fromkeys(one.waits for one in behind.values()))
+            if all(waits):
+                return replace(report, waiting=_distance(wrong), waits=waits)
             return replace(report, unsettled=_distance(wrong))
         if pause(_PAUSE):
             break

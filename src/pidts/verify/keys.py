@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model import ColumnType, Kind, Table, calendar
 from pidts.verify.side import Key
@@ -26,6 +27,16 @@ def rank(table: Table, key: Key) -> tuple[Any, ...]:
     """What sorts as the keys do, for tables whose keys `is_ordered`. Times are text of one width there, bytes hex."""
     kinds = [table.column(name).type.kind for name in table.identity]
     return tuple(Decimal(value) if kind is Kind.DECIMAL else value for kind, value in zip(kinds, key, strict=True))
+
+
+def upto(table: Table, keys: pa.Table, end: Key) -> pa.Table:
+    """Those of the keys that are not behind one, for tables whose keys `is_ordered`."""
+    mask = None
+    for name, value in reversed(list(zip(table.identity, native(table, end), strict=True))):
+        values, last = keys.column(name), pa.scalar(value, keys.schema.field(name).type)
+        below = pc.less_equal(values, last) if mask is None else pc.less(values, last)
+        mask = below if mask is None else pc.or_(below, pc.and_(pc.equal(values, last), mask))
+    return keys if mask is None else keys.filter(mask)
 
 
 def native(table: Table, key: Key) -> list[Any]:

@@ -40,6 +40,10 @@ class Matcher:
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
+    def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
+        """The places of the keys that some row has."""
+        return set(np.unique(self.pairs(keys, rows)[0]).tolist())
+
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
         """Keys of the source's rows that the target has not, has otherwise, or has several times."""
         left, right = self.pairs(source, target)
@@ -51,12 +55,14 @@ class Matcher:
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[Finding, tuple[str, ...], int]]:
         """What is wrong with which key: how, in which columns, and the place of the target's row, or -1."""
-        there, here = places(self.pairs(keys, source), len(keys)), places(self.pairs(keys, target), len(keys))
+        of_source = self.pairs(keys, source)
+        there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[Finding, tuple[str, ...], int]] = {}
-        both = np.flatnonzero((there >= 0) & (here >= 0))
+        # Two members may have a row with one key: the target's cannot be both.
+        both, rows = (side[here[of_source[0]] >= 0] for side in of_source)
         differing: dict[int, list[str]] = {}
-        for name, mask in self.masks(source, there[both], target, here[both]):
-            for key in both[mask].tolist():
+        for name, mask in self.masks(source, rows, target, here[both]):
+            for key in np.unique(both[mask]).tolist():
                 differing.setdefault(key, []).append(name)
         for key, columns in differing.items():
             found[key] = (Finding.DIFFERENT, tuple(columns), int(here[key]))

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pidts.model import Table, TableName
+from pidts.model import TableName
 from pidts.verify.report import Difference, Finding, TableReport
 from pidts.verify.side import Key
 
-_FORM = 1
+_FORM = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Place:
 
     report: TableReport
     structure: str
-    """The table as it was when its comparison began; another one is compared anew."""
+    """The table and its members as they were when its comparison began; others are compared anew."""
     after: Key | None = None
     walking: bool = False
     """The source's rows are done, the target's keys are gone through."""
@@ -55,11 +55,6 @@ class Memory:
     def finished(self, report: TableReport, examples: Sequence[Difference]) -> Memory:
         """A table more."""
         return replace(self, done=(*self.done, report), examples=tuple(examples), place=None)
-
-
-def structure_text(table: Table) -> str:
-    """Equal for equal structures."""
-    return json.dumps(table.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,7 @@ def _to_json(memory: Memory) -> dict[str, Any]:
         "asked": memory.asked,
         "done": [_report_json(report) for report in memory.done],
         "examples": [
-            [one.table.schema, one.table.name, one.to_json()["kind"], one.to_json()["key"], list(one.columns)]
+            [one.table.schema, one.table.name, one.to_json()["kind"], one.to_json()["key"], one.columns, one.members]
             for one in memory.examples
         ],
         "place": None if place is None else {**asdict(place), "report": _report_json(place.report)},
@@ -110,8 +105,8 @@ def _from_json(data: dict[str, Any]) -> Memory:
         data["asked"],
         tuple(_report(item) for item in data["done"]),
         tuple(
-            Difference(TableName(schema, name), Finding(kind), key, tuple(columns))
-            for schema, name, kind, key, columns in data["examples"]
+            Difference(TableName(schema, name), Finding(kind), key, tuple(columns), tuple(members))
+            for schema, name, kind, key, columns, members in data["examples"]
         ),
         None if place is None else Place(**{**place, "report": _report(place["report"])}),
     )
@@ -122,4 +117,5 @@ def _report_json(report: TableReport) -> dict[str, Any]:
 
 
 def _report(data: dict[str, Any]) -> TableReport:
-    return TableReport(**{**data, "table": TableName(*data["table"])})
+    lists = {name: tuple(data[name]) for name in ("waits", "members")}
+    return TableReport(**{**data, **lists, "table": TableName(*data["table"])})

@@ -18,6 +18,8 @@ class Finding(StrEnum):
     DIFFERENT = "different"
     UNSETTLED = "unsettled"
     """Not equal when it was looked at last, and nobody can say whether that was still on its way."""
+    WAITING = "waiting"
+    """Not equal, and not expected to be: its table waits for a schema change, or for an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,23 @@ class Difference:
     """Empty where the table has no key."""
     columns: tuple[str, ...] = ()
     """The columns that differ; empty for a missing or extra row."""
+    members: tuple[str, ...] = ()
+    """Of a table that several are merged into: those that have the row."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
-        return f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
+        told = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
+        return told + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; those that JSON does not know are text."""
         key = {name: _plain(value) for name, value in self.key.items()}
-        return {"table": str(self.table), "kind": self.kind.value, "key": key, "columns": list(self.columns)}
+        told = {"table": str(self.table), "kind": self.kind.value, "key": key, "columns": list(self.columns)}
+        return told | ({"members": list(self.members)} if self.members else {})
+
+
+_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note"})
+"""What is said only where it is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +66,31 @@ class TableReport:
     has_key: bool = True
     filtered: bool = False
     """The task leaves out some of its changes, so rows may differ on purpose."""
+    waiting: int = 0
+    """Rows that are not equal, and are not expected to be before what is in `waits` has come."""
+    waits: tuple[str, ...] = ()
+    """What some of the table's rows wait for."""
+    source: str = ""
+    """Told where the task has several."""
+    members: tuple[str, ...] = ()
+    """The tables that are merged into this one, each with its source."""
+    note: str = ""
+    """What of the table was not compared."""
 
     @property
     def differences(self) -> int:
-        """All rows that are not known to be the same on both sides."""
+        """All rows that are not known to be the same on both sides, though they are expected to be."""
         return self.missing + self.extra + self.different + self.unsettled
 
     @property
     def equal(self) -> bool:
         """Whether both sides hold the same rows."""
-        return not self.differences and not self.problem
+        return not self.differences and not self.problem and not self.waits
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; what is said of few tables only where it is true."""
         told = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
-        return {"name": str(self.table)} | {
-            name: value for name, value in told.items() if value or name not in {"problem", "filtered"}
-        }
+        return {"name": str(self.table)} | {name: value for name, value in told.items() if value or name not in _SELDOM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +114,11 @@ class Report:
     def equal(self) -> bool:
         """Whether both sides hold the same rows."""
         return all(table.equal for table in self.tables)
+
+    @property
+    def waits(self) -> bool:
+        """Whether that is all: nothing is known to be different, but some rows wait."""
+        return not self.equal and not any(table.differences or table.problem for table in self.tables)
 
     def to_json(self, task: str) -> dict[str, Any]:
         """What `--json` prints."""

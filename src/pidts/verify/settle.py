@@ -6,7 +6,9 @@ One round, for many keys at once:
 
 1. `low`: a place in the source's log up to which everything shows in what is read from now on.
 2. The source's rows are read. All that they show lies before `high`, the log's end right after.
-3. Wait until the target has all of the table's log up to `high`.
+3. Wait until the target has all of the table's log up to `high`. Where several tables are merged into it, some of
+   their logs may not come for now, since those tables wait for a schema change: a row that only such a member has, or
+   none has, cannot be told before. The rows of all others go on.
 4. The target's rows are read, then the source's once more.
 5. The target's row is the source's second one: fine, whatever it was before. If the source's row was another one
    before, it is being written to: the next round looks again.
@@ -16,19 +18,20 @@ One round, for many keys at once:
    what the target has, and the same again, between two readings. Then the same two rows must be met in several rounds.
 
 Rows that are never twice the same, and rows for whose log nobody can wait, are *unsettled*: named and counted, not
-taken for equal. What is written while the comparison runs and lost in that time is for the next comparison.
+taken for equal. Those whose log waits for something that is known are *waiting*. What is written while the comparison
+runs and lost in that time is for the next comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from pidts.verify.match import Matcher
 from pidts.verify.report import Finding
-from pidts.verify.side import Flight, SourceSide, TargetSide
+from pidts.verify.side import Behind, Flight, SourceSide, TargetSide
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
@@ -44,6 +47,19 @@ class Settled:
 
     keys: pa.Table
     found: tuple[Found, ...]
+    members: tuple[tuple[int, ...], ...]
+    """Of each key, the numbers of the members that have it."""
+    waits: tuple[str, ...] = ()
+    """What rows wait for."""
+
+    def only(self, places: Sequence[int]) -> Settled:
+        """Some of the keys."""
+        return Settled(
+            self.keys.take(pa.array(places, pa.int64())),
+            tuple(self.found[place] for place in places),
+            tuple(self.members[place] for place in places),
+            self.waits,
+        )
 
 
 @dataclass(slots=True)
@@ -73,28 +89,35 @@ def settle(
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}
     last: dict[int, Found] = {}
+    owners: dict[int, tuple[int, ...]] = {}
+    waits: dict[str, None] = {}
     open_keys = list(range(len(keys)))
     seconds = _FIRST_PAUSE
     for _ in range(_ROUNDS):
-        low = flight.settled()
-        before = _stamps(source, matcher, keys, open_keys, page)
-        reached = flight.reached(table.name, flight.place())
-        last, moved, definite = {}, set(), {}
+        low = flight.settled(table.name)
+        before = {
+            number: stamp
+            for numbers, part in _pages(keys, open_keys, page)
+            for number, stamp in zip(numbers, _read(source, matcher, part).stamps, strict=True)
+        }
+        behind = flight.behind(table.name, flight.place(table.name))
+        last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
             here = matcher.conform(target.find(table, part))
-            there = matcher.conform(source.find(table, part))
-            now = _by_key(matcher, part, there)
+            there = _read(source, matcher, part)
             stamps = matcher.stamps(here)
-            for place, (kind, columns, row) in matcher.verdicts(part, there, here).items():
+            for place, (kind, columns, row) in matcher.verdicts(part, there.rows, here).items():
                 number = numbers[place]
+                owners[number] = there.members[place]
+                if (held := _held(there, place, behind)) is not None:
+                    final[number] = held, columns
+                    continue
                 last[number] = kind, columns
-                if before[number] != now[place]:
-                    moved.add(number)
-                else:
-                    definite[number] = watches[number].note((now[place], stamps[row] if row >= 0 else None))
-        if not reached:
-            break
-        if definite and flight.untouched(table.name, low, flight.place()):
+                if before[number] == there.stamps[place]:
+                    seen = there.stamps[place], stamps[row] if row >= 0 else None
+                    definite[number] = watches[number].note(seen)
+        waits |= {one.waits: None for one in behind.values() if one.waits}
+        if definite and flight.untouched(table.name, low, flight.place(table.name)):
             final |= {number: last[number] for number in definite}
         else:
             final |= {number: last[number] for number, rounds in definite.items() if rounds >= _SAME_ROUNDS}
@@ -105,23 +128,58 @@ def settle(
         seconds = min(seconds * 2, _LONGEST_PAUSE)
     final |= {number: (Finding.UNSETTLED, columns) for number, (_, columns) in last.items()}
     wrong = sorted(final)
-    return Settled(keys.take(pa.array(wrong, pa.int64())), tuple(final[number] for number in wrong))
+    said = tuple(waits) if any(kind is Finding.WAITING for kind, _ in final.values()) else ()
+    return Settled(
+        keys.take(pa.array(wrong, pa.int64())),
+        tuple(final[number] for number in wrong),
+        tuple(owners[number] for number in wrong),
+        said,
+    )
 
 
-def _stamps(source: SourceSide, matcher: Matcher, keys: pa.Table, numbers: list[int], page: int) -> dict[int, _Stamp]:
-    found: dict[int, _Stamp] = {}
-    for part_numbers, part in _pages(keys, numbers, page):
-        rows = matcher.conform(source.find(matcher.table, part))
-        found |= dict(zip(part_numbers, _by_key(matcher, part, rows), strict=True))
-    return found
+def _held(there: _There, place: int, behind: Mapping[int, Behind]) -> Finding | None:
+    """What is to be said of a row that may be on its way still, and for which nobody waits any more.
+
+    One that no member has may have been any member's.
+    """
+    concerned = there.members[place] or range(there.count)
+    held = [behind[member] for member in concerned if member in behind]
+    if not held:
+        return None
+    return Finding.WAITING if all(one.waits for one in held) else Finding.UNSETTLED
 
 
-def _by_key(matcher: Matcher, keys: pa.Table, rows: pa.Table) -> list[_Stamp]:
-    stamps = matcher.stamps(rows)
-    found: list[_Stamp] = [None] * len(keys)
-    for key, row in zip(*matcher.pairs(keys, rows), strict=True):
-        found[key] = stamps[row]
-    return found
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What the source has of some keys."""
+
+    rows: pa.Table
+    stamps: list[_Stamp]
+    """Of each key, what its row is; None where there is none."""
+    members: list[tuple[int, ...]]
+    """Of each key, who has it."""
+    count: int
+    """Number of members."""
+
+
+def _read(source: SourceSide, matcher: Matcher, keys: pa.Table) -> _There:
+    parts: list[pa.Table] = []
+    stamps: list[list[bytes]] = [[] for _ in range(len(keys))]
+    members: list[list[int]] = [[] for _ in range(len(keys))]
+    count = len(source.members(matcher.table))
+    for member in range(count):
+        rows = matcher.conform(source.find(matcher.table, keys, member))
+        found = matcher.stamps(rows)
+        for key, row in zip(*matcher.pairs(keys, rows), strict=True):
+            stamps[key].append(found[row])
+            members[key].append(member)
+        parts.append(rows)
+    return _There(
+        pa.concat_tables(parts),
+        [b"".join(one) if one else None for one in stamps],
+        [tuple(dict.fromkeys(one)) for one in members],
+        count,
+    )
 
 
 def _pages(keys: pa.Table, numbers: list[int], page: int) -> Iterator[tuple[list[int], pa.Table]]:

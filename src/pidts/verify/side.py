@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
 
 Key = Sequence[Any]
+Mark: TypeAlias = tuple[Lsn, ...]
+"""A place in the log of each source that a table has rows from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,72 @@ class Order(Enum):
     OTHER = "other"
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Of something the target does not have all, and nobody knows when it will."""
+
+    waits: str = ""
+    """What it waits for, where that is known: until then it is not expected to be equal."""
+
+
+class Leg(Protocol):
+    """How one source's changes come to the target."""
+
+    def settled(self) -> Lsn:
+        """A place in the source's log: all before it shows in what is read from now on."""
+
+    def place(self) -> Lsn:
+        """Where the source's log ends now: nothing that was read before lies behind it."""
+
+    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+        """Wait until the target has all of a table's log up to there; None where it has."""
+
+    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
+        """Whether it is known that the log between two places has nothing about the table."""
+
+
+class Member(Protocol):
+    """One table of a source. All rows come as they land, with the columns and keys of the table that is compared."""
+
+    @property
+    def name(self) -> TableName:
+        """The source's."""
+
+    @property
+    def label(self) -> str:
+        """For people, and like no other."""
+
+    @property
+    def leg(self) -> Leg:
+        """One object for all tables of a source."""
+
+    def size(self) -> Size:
+        """About."""
+
+    def highest(self) -> Key | None:
+        """The key of the row that comes last now."""
+
+    def spans(self, span: Span, rows: int) -> Iterator[Span]:
+        """Neighbouring parts of about so many rows that cover a span; its `upto` is given."""
+
+    def sum(self, span: Span) -> Sum | None:
+        """Of the rows now there; None where the server cannot tell."""
+
+    def rows(self, span: Span) -> pa.Table:
+        """All rows of a span."""
+
+    def find(self, keys: pa.Table) -> pa.Table:
+        """The rows with these keys, as the server understands equality, in any order."""
+
+    def count(self) -> int:
+        """Number of rows."""
+
+    def all(self) -> Iterator[pa.Table]:
+        """All rows of a table without a key, as they are at one moment."""
+
+
 class SourceSide(Protocol):
-    """The source. All rows come with the columns of `table.arrow`."""
+    """The sources. All rows come with the columns of `table.arrow`; a table is known by its name."""
 
     def tables(self) -> Sequence[Table]:
         """All that are to be compared."""
@@ -60,14 +126,20 @@ class SourceSide(Protocol):
     def structure(self, name: TableName) -> Table | None:
         """As it is now."""
 
+    def signature(self, table: Table) -> str:
+        """Another one where the table is not what it was, or is made of other members."""
+
     def size(self, table: Table) -> Size:
         """About."""
 
     def highest(self, table: Table) -> Key | None:
         """The key of the row that comes last now."""
 
-    def spans(self, table: Table, span: Span, rows: int) -> Iterator[Span]:
-        """Neighbouring parts of about so many rows that cover a span; its `upto` is given."""
+    def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
+        """Neighbouring parts that cover a span; its `upto` is given.
+
+        Of a few times so many rows where all of a part is going to be `read`, else of so many of each member.
+        """
 
     def sum(self, table: Table, span: Span) -> Sum | None:
         """Of the rows now there; None where the server cannot tell."""
@@ -75,8 +147,14 @@ class SourceSide(Protocol):
     def rows(self, table: Table, span: Span) -> pa.Table:
         """All rows of a span."""
 
-    def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """The rows with these keys, as the server understands equality, in any order."""
+    def members(self, table: Table) -> Sequence[str]:
+        """The name of each member, for people."""
+
+    def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
+        """The rows of a member with these keys, as its server understands equality, in any order."""
+
+    def confirm(self, table: Table) -> None:
+        """Raise `Halted` with "structure-changed" where it has got members that it did not have."""
 
     def count(self, table: Table) -> int:
         """Number of rows."""
@@ -108,16 +186,16 @@ class TargetSide(Protocol):
 
 
 class Flight(Protocol):
-    """What is on its way from the source to the target."""
+    """What is on its way from the sources of a table to the target."""
 
-    def settled(self) -> Lsn:
-        """A place in the source's log: all before it shows in what is read from now on."""
+    def settled(self, table: TableName) -> Mark:
+        """Places in the sources' logs: all before them shows in what is read from now on."""
 
-    def place(self) -> Lsn:
-        """Where the source's log ends now: nothing that was read before lies behind it."""
+    def place(self, table: TableName) -> Mark:
+        """Where the sources' logs end now: nothing that was read before lies behind them."""
 
-    def reached(self, table: TableName, lsn: Lsn) -> bool:
-        """Wait until the target has all of a table's log up to there; False where that does not come."""
+    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+        """Wait until the target has all of a table's log up to there: the members of which it has not."""
 
-    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        """Whether it is known that the log between two places has nothing about the table."""
+    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+        """Whether it is known that the logs between these places have nothing about the table."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pidts.verify.keys import rank
+from pidts.verify.keys import rank, upto
 from pidts.verify.match import Matcher
 from pidts.verify.memory import Place
 from pidts.verify.report import TableReport
@@ -70,7 +70,8 @@ class Walk:
         if not self.place.walking:
             highest = self.source.highest(table)
             if highest is not None and list(self.place.after or ()) != list(highest):
-                for span in self.source.spans(table, Span(self.place.after, highest), self._span_rows):
+                whole = Span(self.place.after, highest)
+                for span in self.source.spans(table, whole, self._span_rows, read=False):
                     self._compare(span)
                     self._pass(replace(self.place, after=span.upto))
             self._flush()
@@ -104,7 +105,7 @@ class Walk:
         if self._order is Order.LIKELY:
             self.place = replace(self.place, walk_all=True)
         before = len(self._doubtful)
-        for part in self.source.spans(table, span, self._page):
+        for part in self.source.spans(table, span, self._page, read=True):
             if self._sums:
                 there, here = self._both(part)
                 if there is not None and there == here:
@@ -139,8 +140,11 @@ class Walk:
             keys, after = self.target.keys(table, after, self._page)
             if not len(keys):
                 return
-            self._doubt_lacking(keys)
-            if after is None or (end is not None and rank(table, after) >= end):
+            is_last = after is None or (end is not None and rank(table, after) >= end)
+            # Those behind the span are looked up with theirs; what is found twice might be counted twice.
+            keys = keys.cast(self._key_types)
+            self._doubt_lacking(upto(table, keys, span.upto) if is_last and span.upto is not None else keys)
+            if is_last:
                 return
 
     def _walk_target(self) -> None:
@@ -153,10 +157,18 @@ class Walk:
             self.hooks.tell(0, self._open)
             self._pass(replace(self.place, after=after))
 
+    @property
+    def _key_types(self) -> pa.Schema:
+        table = self.matcher.table
+        return pa.schema([table.arrow.field(name) for name in table.identity])
+
     def _doubt_lacking(self, keys: pa.Table) -> None:
         table = self.matcher.table
-        keys = keys.cast(pa.schema([table.arrow.field(name) for name in table.identity]))
-        self._doubt(self.matcher.lacking(keys, self.source.find(table, keys)))
+        keys = keys.cast(self._key_types)
+        for member in range(len(self.source.members(table))):
+            if len(keys):
+                keys = self.matcher.lacking(keys, self.source.find(table, keys, member))
+        self._doubt(keys)
 
     def _count(self, rows: int) -> None:
         report = self.place.report
@@ -196,4 +208,6 @@ def _added(report: TableReport, more: TableReport) -> TableReport:
         extra=report.extra + more.extra,
         different=report.different + more.different,
         unsettled=report.unsettled + more.unsettled,
+        waiting=report.waiting + more.waiting,
+        waits=tuple(dict.fromkeys((*report.waits, *more.waits))),
     )

@@ -121,11 +121,11 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    todo = "Compare the target's table with the source's, mend what differs and restart the task"
+    todo = "Compare the target's table with the source's and mend what differs"
     if number in _TOO_LARGE:
         todo = _LIMITS
     elif number in _NOT_GRANTED:
-        todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta) and restart the task"
+        todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
     refused = Refused("target-refused", f"the target: {text} (error {number})", where=where, todo=todo)
     refused.number = number
     return refused

@@ -289,6 +289,10 @@ class MySqlSession:
         """What was saved last."""
         return self._meta.load_structures(task, source)
 
+    def known(self) -> list[tuple[str, str, TableName]]:
+        """From `pidts_meta`."""
+        return self._meta.known()
+
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """The schema change at `lsn`."""
         return self._meta.read_journal(task, source, lsn)

@@ -46,9 +46,9 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
-    todo = "Compare the target's table with the source's, mend what differs and restart the task"
+    todo = "Compare the target's table with the source's and mend what differs"
     if state == _NOT_PERMITTED:
-        todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...) and restart the task"
+        todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
     refused = Refused("target-refused", f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
     refused.sqlstate = state
     return refused

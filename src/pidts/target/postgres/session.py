@@ -274,6 +274,10 @@ class PostgresSession:
         """What was saved last."""
         return self._meta.load_structures(task, source)
 
+    def known(self) -> list[tuple[str, str, TableName]]:
+        """From `pidts_meta`."""
+        return self._meta.known()
+
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """Kept for the record only."""
         return self._meta.read_journal(task, source, lsn)

@@ -1,7 +1,8 @@
 """What is on its way: how far the target is of a table's log, by the task's checkpoints and the relay's index.
 
 A task moves its checkpoint for its own tables' sake. A place that only other tables' transactions lie before is reached
-all the same: the relay's index tells.
+all the same: the relay's index tells. A table that the task has halted, or that waits for the schema change of others,
+is not waited for: what it waits for stands in the target's record of halts.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from pidts.apply import TargetSession
 from pidts.batch.meaning import Meaning
-from pidts.model import Checkpoint, Lsn, PidtsError, TableName
+from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
 from pidts.plan import PlanState, WorkKind
 from pidts.relay import RelayReader
 from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config import TaskConfig
+from pidts.verify import Behind
 
 _PATIENCE = 20.0
 """A checkpoint that has not moved for so long is not going to."""
@@ -28,10 +30,12 @@ _IMPATIENCE = 1.0
 """The same once that has happened."""
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
+_MOST_OF_STATEMENT = 120
+_MOST_PLACES = 1000
 
 
 class TaskFlight:
-    """Of one task; `source` is the connection that its rows are read on."""
+    """From one of the task's sources; `source` is the connection that its rows are read on."""
 
     def __init__(
         self,
@@ -41,15 +45,16 @@ class TaskFlight:
         *,
         stop: threading.Event | None = None,
         say: Callable[[str], None] = lambda _: None,
+        prefix: str = "",
     ) -> None:
+        """`prefix` is put before a table's name where sources are to be told apart."""
         self._config, self._source, self._target, self._say = config, source, target, say
-        self._stop = stop or threading.Event()
+        self._stop, self._prefix = stop or threading.Event(), prefix
         self._server = server_info(source)
         self._meaning = Meaning(config.allow, source_dialect(source))
         self._patience = _PATIENCE
-        self._moved: tuple[list[Lsn], float] = ([], time.monotonic())
-        self.is_known = bool(self._states())
-        """Whether the task has ever run."""
+        self._seen: dict[tuple[Lsn, ...], float] = {}
+        """Places of tables, and since when some table has been there."""
 
     @property
     def change_no(self) -> int:
@@ -80,30 +85,32 @@ class TaskFlight:
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
-    def reached(self, table: TableName, lsn: Lsn) -> bool:
-        """False where the table is still being copied, or nothing moves."""
+    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+        """Told at once where the table halts, or is still being copied; else when nothing moves."""
         pause, told = _FIRST_POLL, False
         while True:
             states = self._states()
             if not states:
-                return True
+                return None
             copies = [state.copy[table] for state in states if table in state.copy]
             if any(not copy.done for copy in copies):
                 self._say(f"{table} is still being copied")
-                return False
-            behind = min(state.at(table) for state in states)
-            if behind >= lsn or self.untouched(table, behind, lsn):
-                return True
-            self._note([state.at(table) for state in states])
-            if time.monotonic() - self._moved[1] > self._patience:
-                self._say(f"the target stands at {behind} and does not move; is the task running?")
+                return Behind()
+            at = min(state.at(table) for state in states)
+            if at >= lsn or self.untouched(table, at, lsn):
+                return None
+            if (halt := self._halt(table, at)) is not None:
+                self._say(f"{table} waits")
+                return Behind(_told(halt, f"{self._prefix}{table}"))
+            if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
+                self._say(f"the target stands at {at} and does not move; is the task running?")
                 self._patience = _IMPATIENCE
-                return False
+                return Behind()
             if not told:
-                self._say(f"waiting for the target: it is at {behind}, {table} was read at {lsn}")
+                self._say(f"waiting for the target: it is at {at}, {table} was read at {lsn}")
                 told = True
             if self._stop.wait(pause):
-                return False
+                return Behind()
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
@@ -150,15 +157,32 @@ class TaskFlight:
         stored = self._target.checkpoints(self._config.name, self._config.source.source_id)
         return list(map(_state, stored))
 
-    def _note(self, places: list[Lsn]) -> None:
-        if places != self._moved[0]:
-            if self._moved[0]:
+    def _halt(self, table: TableName, at: Lsn) -> Halt | None:
+        """What keeps the table where it is, or the task; a record that is about an earlier place has had its time."""
+        halts = self._target.halts.halts(self._config.name, self._config.source.source_id)
+        return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
+
+    def _since(self, places: tuple[Lsn, ...]) -> float:
+        """When they were met first; that something is where nothing was before says that the task runs."""
+        if places not in self._seen:
+            if self._seen:
                 self._patience = _PATIENCE
-            self._moved = places, time.monotonic()
+            if len(self._seen) > _MOST_PLACES:
+                self._seen.clear()
+            self._seen[places] = time.monotonic()
+        return self._seen[places]
 
     def _leave_snapshot(self) -> None:
         if self._server.is_mariadb:
             query(self._source, "ROLLBACK")
+
+
+def _told(halt: Halt, table: str) -> str:
+    statement = " ".join(halt.statement.split())
+    if len(statement) > _MOST_OF_STATEMENT:
+        statement = f"{statement[: _MOST_OF_STATEMENT - 3]}..."
+    place = f"{halt.position or halt.lsn}" + (f" ({statement})" if statement else "")
+    return f"{table} waits at {place}: [{halt.code}] {halt.what}"
 
 
 def _state(checkpoint: Checkpoint) -> PlanState:

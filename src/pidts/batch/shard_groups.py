@@ -1,0 +1,376 @@
+"""The groups of all parts of a task, in one process: who is a member, who has arrived, and who runs what.
+
+Every part tells what it has and when a change of a member is done; whoever has arrived asks, and asks again whenever
+something has moved. Nothing in here is durable: after a crash every part registers anew, and all arrive again.
+
+While a statement runs for a group, nobody else of the group begins one. The leader runs it in its own thread and ends
+that with `ran` or `failed`, also where its attempt has ended meanwhile: what it runs is on its way on the target.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pidts.apply import Party
+from pidts.batch.shard_desk import Desk, Entry, Ran
+from pidts.batch.shard_holds import ShardHolds
+from pidts.batch.shard_roster import Roster
+from pidts.model import Arrival, Lsn, Member, OrderKind, ShardLock, Table, TableName
+from pidts.plan.shards import Decision, Effect, Group, Pass, Run, ShardMode, Wait, decide, same_version
+from pidts.rules import Rules
+
+
+class ShardGroups:
+    """Of one process; all threads of all parts use it."""
+
+    def __init__(
+        self,
+        mode: str = "",
+        expected: Collection[str] = (),
+        rules: Mapping[str, Rules] | None = None,
+        *,
+        counts_apart: bool = False,
+    ) -> None:
+        """`mode` as the task file has it: empty where it says nothing; `expected`: the sources of all parts.
+
+        `rules` are theirs: by them it is known from the record where tables of a source are that cannot be reached.
+        `counts_apart`: whoever wrote the task file says that numbers which tables give their rows never meet.
+        """
+        self.counts_apart = counts_apart
+        self.rules = dict(rules or {})
+        self._mode: ShardMode = "optimistic" if mode == "optimistic" else "pessimistic"
+        self.is_declared = bool(mode)
+        self._roster = Roster(self._mode, expected)
+        self._desks: dict[TableName, Desk] = {}
+        self.holds = ShardHolds()
+        self._epochs: dict[str, int] = {}
+        """Of each part's attempt."""
+        self._since: dict[tuple[Member, Lsn], float] = {}
+        """When each came first, over all attempts of its part."""
+        self._moved = threading.Condition()
+        self._moves = 0
+
+    @property
+    def moves(self) -> int:
+        """Counts whatever may change a decision: where it stays the same, all who waited still wait."""
+        return self._moves
+
+    def register(
+        self, source: str, landed: Mapping[TableName, Table], expected: Collection[str] = (), *, epoch: int = 0
+    ) -> None:
+        """An attempt of a part begins: its tables, by their own names, as they land."""
+        with self._moved:
+            self._epochs[source] = epoch
+            for desk in self._desks.values():
+                if source in desk.doubted:
+                    desk.doubted.discard(source)
+                    desk.agreed = desk.agreed if desk.running is not None else None
+            self._forget(source)
+            if self._roster.begins(source, landed, expected):
+                # Until it claimed, an earlier process may have gone on with it.
+                for desk in self._desks.values():
+                    desk.agreed = desk.agreed if desk.running is not None else None
+            for table in landed.values():
+                self._desk(table.name)
+            self._tell()
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether there is more than one."""
+        return self._roster.has_parts
+
+    def looks(self) -> int:
+        """Whoever is about to read the target's record: what is read later counts."""
+        with self._moved:
+            return self._roster.looks()
+
+    def presume(self, source: str, landed: Mapping[TableName, Table]) -> None:
+        """What a part had that has not begun yet: all that it has rows of on the target, and all that is waited for."""
+        with self._moved:
+            if self._roster.presume(source, landed):
+                self._tell()
+
+    def absent_for(self, target: TableName) -> tuple[str, ...]:
+        """Parts of which is not known what they have there."""
+        with self._moved:
+            return self._roster.unsure(target)
+
+    def recall(
+        self,
+        look: int,
+        source: str,
+        agreed: Mapping[TableName, Table],
+        dropped: Mapping[TableName, Collection[str]],
+    ) -> None:
+        """What the target has on record, read behind the claim of a source: of groups, and of its members.
+
+        Of what has happened in this process since, it is no news. While some parts have not claimed, an earlier process
+        may still go on with these, and change the record.
+        """
+        with self._moved:
+            for target, table in agreed.items():
+                self._roster.record(target, table, look)
+                self._desk(target).was_shared = True
+            self._roster.recall(source, dropped)
+
+    def stand_aside(self, source: str, *, aside: bool) -> None:
+        """A part that begins for the first time comes later than what waits now, or it is waited for again."""
+        with self._moved:
+            if self._roster.stand_aside(source, aside=aside):
+                self._tell()
+
+    def forget(self, source: str) -> None:
+        """An attempt of a part has ended: who of it has arrived will arrive again, and nobody runs it for them."""
+        with self._moved:
+            self._forget(source)
+            self._tell()
+
+    def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
+        """Whoever is told to run something says afterwards how it ended; all others ask again when something moves."""
+        with self._moved:
+            desk = self._desk(arrival.after.name)
+            entry = desk.entries.get(arrival.member)
+            if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
+                return Ran()
+            place = (arrival.member, arrival.lsn)
+            arrival = replace(arrival, since=self._since.setdefault(place, arrival.since or time.time()))
+            known = entry.arrival if entry is not None else None
+            desk.entries[arrival.member] = entry = Entry(arrival, party, effect)
+            decision = self._decision(desk, arrival)
+            entry.waits = isinstance(decision, Wait)
+            if isinstance(decision, Run):
+                desk.running = decision
+            if known != arrival:
+                self._tell()
+            return decision
+
+    def since(self, member: Member, lsn: Lsn) -> float:
+        """When it came there."""
+        with self._moved:
+            return self._since.get((member, lsn), 0.0)
+
+    def stands(self, arrival: Arrival) -> Wait | None:
+        """What one who has arrived waits for; None where it goes on, if it asks."""
+        with self._moved:
+            desk = self._desk(arrival.after.name)
+            entry = desk.entries.get(arrival.member)
+            if entry is None or entry.ran:
+                return None
+            decision = self._decision(desk, entry.arrival)
+            return decision if isinstance(decision, Wait) else None
+
+    def parties(self, run: Run) -> tuple[Party, ...]:
+        """For whom it is run besides the leader."""
+        with self._moved:
+            entries = self._desk(run.leader.after.name).entries
+            return tuple(
+                entries[one.member].party
+                for one in run.arrivals
+                if one.member != run.leader.member and one.member in entries
+            )
+
+    def is_recorded(self, target: TableName) -> bool:
+        """Whether the target's record says that it is shared."""
+        with self._moved:
+            return target in self._roster.recorded
+
+    def writers(self, run: Run) -> dict[str, frozenset[TableName]]:
+        """Tables of the group that stand before no change of it, by their sources: whoever runs one holds them."""
+        target = run.leader.after.name
+        with self._moved:
+            standing = {member for member, entry in self._desk(target).entries.items() if not entry.ran}
+            writing = [member for member, _ in self._roster.of(target) if member not in standing]
+        return {
+            source: frozenset(member.table for member in writing if member.source == source)
+            for source in {member.source for member in writing}
+        }
+
+    def agreed(self, target: TableName) -> Table | None:
+        """What the group's table is, as far as members know; None where nobody has it."""
+        with self._moved:
+            return self._agreed(target, self._desk(target))
+
+    def ran(self, run: Run) -> None:
+        """The target has it, and its record, for all for whom it was run."""
+        with self._moved:
+            desk = self._desk(run.leader.after.name)
+            desk.running = None
+            desk.agreed = run.agreed
+            desk.was_shared = desk.was_shared or not run.leader.runs
+            if desk.was_shared:
+                self._roster.record(run.leader.after.name, run.agreed, self._roster.looks())
+            for one in run.arrivals:
+                entry = desk.entries.get(one.member)
+                if entry is not None and entry.arrival.lsn == one.lsn:
+                    entry.ran, entry.waits = True, False
+                self._roster.members[one.member] = one.after
+            self._tell()
+
+    def failed(self, run: Run, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
+        """Nothing was put on record, and all still stand before it.
+
+        Where that is in doubt, the leader's source has to begin anew before anything is done: an attempt behind this
+        epoch knows from the record. Without `moves` nobody else has reason to look again.
+        """
+        source = run.leader.member.source
+        with self._moved:
+            desk = self._desk(run.leader.after.name)
+            desk.running = None
+            if in_doubt_since is not None:
+                desk.agreed = None
+                if self._epochs.get(source, in_doubt_since) <= in_doubt_since:
+                    desk.doubted.add(source)
+            if moves:
+                self._tell()
+            else:
+                self._moved.notify_all()
+
+    def made(self, source: str, lsn: Lsn) -> Party | None:
+        """What another one has put on record for one who has arrived with it; None where nobody has."""
+        with self._moved:
+            entries = [entry for desk in self._desks.values() for entry in desk.entries.values() if entry.ran]
+            return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)
+
+    def changed(self, source: str, structures: Mapping[TableName, Table | None], epoch: int | None = None) -> None:
+        """A change of a part is done: its tables as they land now; None is gone, and no member any more.
+
+        An attempt that was closed may come with it behind the next one (`epoch`), which knows from the record.
+        """
+        with self._moved:
+            if epoch is not None and epoch < self._epochs.get(source, epoch):
+                return
+            self._roster.stay(source, structures)
+            for name, table in structures.items():
+                member = Member(source, name)
+                self._since = {place: at for place, at in self._since.items() if place[0] != member}
+                for desk in self._desks.values():
+                    desk.entries.pop(member, None)
+                if table is not None:
+                    self._roster.members[member] = table
+                    self._desk(table.name)
+                else:
+                    self._roster.members.pop(member, None)
+            for target in {table.name for table in structures.values() if table is not None}:
+                self._agree(target)
+            self._tell()
+
+    def tables(self, source: str) -> tuple[TableName, ...]:
+        """What a part has."""
+        with self._moved:
+            return tuple(member.table for member in self._roster.members if member.source == source)
+
+    def leaves(self, source: str, tables: frozenset[TableName]) -> None:
+        """All of a part that stand before a statement that takes them away: nobody waits for these."""
+        with self._moved:
+            if self._roster.leaves(source, tables):
+                self._tell()
+
+    def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
+        """Columns that the target keeps, of members that have them no more."""
+        with self._moved:
+            self._roster.drops(dropped)
+
+    def kept(self, arrival: Arrival, agreed: Table) -> dict[Member, frozenset[str]]:
+        """What of `drops` is another than before, once this one is there and the group has agreed on that."""
+        with self._moved:
+            return self._roster.kept(arrival, agreed)
+
+    def wait(self, seen: int, seconds: float) -> int:
+        """Until something has moved since `moves` was this, or so long; how often it has moved by then."""
+        with self._moved:
+            if self._moves == seen:
+                self._moved.wait(seconds)
+            return self._moves
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Parts that have not begun: nobody knows what they have."""
+        with self._moved:
+            return tuple(sorted(self._roster.unknown))
+
+    def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
+        """Whether others than this one land there, or have."""
+        with self._moved:
+            desk = self._desk(target)
+            others = any(member != besides for member, _ in self._roster.of(target))
+            return others or desk.was_shared
+
+    def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
+        """Whether tables of other schemas, or of other sources, land in a schema of the target."""
+        with self._moved:
+            return any(
+                table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
+                for member, table in self._roster.members.items()
+            )
+
+    def locks(self) -> tuple[ShardLock, ...]:
+        """What is waited for in this process."""
+        with self._moved:
+            return tuple(
+                lock for target, desk in sorted(self._desks.items()) if (lock := self._lock(target, desk)) is not None
+            )
+
+    def _lock(self, target: TableName, desk: Desk) -> ShardLock | None:
+        owner = desk.owner
+        return desk.lock(target, owner, self._decision(desk, owner)) if owner is not None else None
+
+    def _decision(self, desk: Desk, arrival: Arrival) -> Decision:
+        """Of one that has arrived; a statement that is running, or that another one leads, is waited for."""
+        if desk.running is not None:
+            leader = desk.running.leader.member
+            return Wait(leader=leader)
+        if desk.doubted:
+            return Wait(absent=tuple(sorted(desk.doubted)))
+        absent = self._roster.unsure(arrival.after.name)
+        if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
+            return Wait(absent=absent)
+        target = arrival.after.name
+        agreed = self._agreed(target, desk)
+        if agreed is None:  # the first one that comes makes the table
+            return Run(arrival, (arrival,), arrival.after)
+        group = Group(
+            target=target,
+            mode=self._mode,
+            agreed=agreed,
+            members={one: table for one, table in self._roster.of(target) if not self._roster.is_leaving(one)},
+            arrivals={member: entry.arrival for member, entry in desk.entries.items() if not entry.ran},
+            dropped=self._roster.dropped,
+        )
+        decision = decide(group, arrival.member, desk.entries[arrival.member].effect)
+        if isinstance(decision, Run) and decision.leader.member != arrival.member:
+            return Wait(leader=decision.leader.member)
+        if isinstance(decision, Pass) and not arrival.runs and target not in self._roster.recorded:
+            return Run(arrival, (arrival,), decision.agreed)  # one at a time puts on record that it is shared
+        return decision
+
+    def _agreed(self, target: TableName, desk: Desk) -> Table | None:
+        if desk.agreed is not None:
+            return desk.agreed
+        found = self._roster.agreed(target)
+        if not self._roster.unsure(target):  # else others may have another structure
+            desk.agreed = found
+        return found
+
+    def _agree(self, target: TableName) -> None:
+        """All may have come to what others have not: an operator has had them skip it."""
+        desk, tables = self._desk(target), [table for _, table in self._roster.of(target)]
+        first = tables[0]
+        if desk.agreed is not None and all(same_version(first, other) for other in tables):
+            desk.agreed = desk.agreed if same_version(first, desk.agreed) else first
+
+    def _desk(self, target: TableName) -> Desk:
+        desk = self._desks.setdefault(target, Desk())
+        desk.was_shared = desk.was_shared or sum(1 for _ in self._roster.of(target)) > 1
+        return desk
+
+    def _forget(self, source: str) -> None:
+        self._roster.leaves(source, frozenset())
+        for desk in self._desks.values():
+            desk.entries = {member: entry for member, entry in desk.entries.items() if member.source != source}
+
+    def _tell(self) -> None:
+        self._moves += 1
+        self._moved.notify_all()

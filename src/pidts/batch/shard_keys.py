@@ -1,0 +1,80 @@
+"""Whether the rows of a table that comes would take the place of other shards' rows.
+
+A shard that comes by its CREATE TABLE is empty, so nothing can be compared; but where its column counts, it is known
+which numbers it is going to give. Where the target finds rows by that number alone, a row with a number that another
+shard has given overwrites that shard's row, and nobody hears of it. The counterexample is the usual one: a table each
+month, `CREATE TABLE orders_02 LIKE orders_01`, which counts from 1 again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import structlog
+
+from pidts.batch.context import JobContext
+from pidts.batch.ddl_meaning import Found
+from pidts.batch.shard_groups import ShardGroups
+from pidts.model import DdlOrder, Halted, Member, OrderKind, Table, Where
+from pidts.schema import CreateTable, CreateTableLike
+
+_log = structlog.get_logger(__name__)
+
+_WAYS = (
+    "If its numbers never meet theirs (auto_increment_offset): pidts ddl skip. Else extract a column, put it into the "
+    "key of the target's table and start the task anew; or leave the table out by block-allow-list"
+)
+
+
+def demand_apart(
+    context: JobContext, groups: ShardGroups, found: Found, where: Where, order: DdlOrder | None, *, again: bool
+) -> None:
+    """Halt where a table comes whose rows are going to meet those that are there; warn where they may.
+
+    An operator's order about the statement is an answer to that; `again`: the warning has been said.
+    """
+    table = _coming(context, found)
+    if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):
+        return
+    rules, statement = context.rules, found.statement
+    counter = next((name for name in table.identity if table.column(name).auto_increment), None)
+    target = rules.landed_name(table.name)
+    if counter is None or not rules.keeps_keys(table):
+        return
+    if not groups.is_shared(target, Member(context.source.source_id, table.name)):
+        return
+    first = statement.first_number if isinstance(statement, CreateTable) else 1
+    if len(table.identity) == 1 and _has_from(context, rules.landed(table), counter, first):
+        raise Halted(
+            "shard-keys-meet",
+            f"{table.name} counts its rows from {first} on, {target} has rows of other shards with such numbers, and "
+            f"rows of equal {counter} would be one row there",
+            where=replace(where, table=str(table.name)),
+            todo=_WAYS,
+        )
+    if not again:
+        _log.warning(
+            "a table that comes counts its rows by itself; rows of equal number would be one row with other shards'",
+            table=str(table.name),
+            target=str(target),
+            column=counter,
+            first=first,
+        )
+
+
+def _coming(context: JobContext, found: Found) -> Table | None:
+    if not isinstance(found.statement, CreateTable | CreateTableLike) or found.table in context.structures:
+        return None
+    return found.change.structures.get(found.statement.table)
+
+
+def _has_from(context: JobContext, landed: Table, counter: str, first: int) -> bool:
+    """Whether the target has a row with this number or a higher one."""
+    narrow = replace(
+        landed, columns=(landed.column(counter),), keys=tuple(key for key in landed.keys if key.columns == (counter,))
+    )
+    with closing(context.target.connect()) as session:
+        if session.structure(landed.name) is None:
+            return False
+        return bool(session.read_rows(narrow, after=[first - 1], limit=1).num_rows)

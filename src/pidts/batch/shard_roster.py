@@ -1,0 +1,138 @@
+"""Who is a member of which group: what parts have told, and what the target's record says of those that have not.
+
+Nothing in here locks: `ShardGroups` does, and asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pidts.model import Arrival, Member, Table, TableName
+from pidts.plan.shards import ShardMode, fits, joined, same_version
+
+
+class Roster:
+    """Of all groups."""
+
+    def __init__(self, mode: ShardMode, expected: Collection[str]) -> None:
+        self._mode = mode
+        self._expected, self._known = set(expected), set[str]()
+        self._presumed, self._aside = set[str](), set[str]()
+        self._leaving: dict[str, frozenset[TableName]] = {}
+        self._looks, self._looked = 0, dict[TableName, int]()
+        self.members: dict[Member, Table] = {}
+        """Each with the structure that it has now, as it lands."""
+        self.recorded: dict[TableName, Table] = {}
+        """What groups have agreed on."""
+        self.dropped: dict[Member, frozenset[str]] = {}
+        """Columns that the target keeps, of members that have them no more."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether there is more than one source."""
+        return len(self._expected) > 1
+
+    @property
+    def unknown(self) -> set[str]:
+        """Sources of which is not known what they have."""
+        return self._expected - self._known - self._aside
+
+    def begins(self, source: str, landed: Mapping[TableName, Table], expected: Collection[str]) -> bool:
+        """These are a source's members now; whether they were only presumed before."""
+        self._expected.update(expected)
+        self._known.add(source)
+        self._aside.discard(source)
+        self.members = {member: table for member, table in self.members.items() if member.source != source}
+        self.members |= {Member(source, name): table for name, table in landed.items()}
+        was_presumed = source in self._presumed
+        self._presumed.discard(source)
+        return was_presumed
+
+    def presume(self, source: str, landed: Mapping[TableName, Table]) -> bool:
+        """What a source had by the record; False where it has said so itself."""
+        if source in self._known:
+            return False
+        self._known.add(source)
+        self._presumed.add(source)
+        self.members |= {Member(source, name): table for name, table in landed.items()}
+        return True
+
+    def stand_aside(self, source: str, *, aside: bool) -> bool:
+        """Nobody waits for it, or all do again; whether that is news."""
+        if source in self._known or aside == (source in self._aside):
+            return False
+        (self._aside.add if aside else self._aside.discard)(source)
+        return True
+
+    def looks(self) -> int:
+        """The number of a look at the target's record: what is read later counts."""
+        self._looks += 1
+        return self._looks
+
+    def record(self, target: TableName, agreed: Table, look: int) -> None:
+        """What the target's record says of a group."""
+        if look > self._looked.get(target, 0):
+            self._looked[target], self.recorded[target] = look, agreed
+
+    def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
+        """What it says of a source that has not begun; of one that has it is no news."""
+        if source not in self._known or source in self._presumed:
+            self.drops({Member(source, name): names for name, names in dropped.items()})
+
+    def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
+        """Columns that the target keeps, of members that have them no more."""
+        self.dropped |= {member: frozenset(columns) for member, columns in dropped.items()}
+
+    def kept(self, arrival: Arrival, agreed: Table) -> dict[Member, frozenset[str]]:
+        """What of `dropped` is another than before, once this one is there and the group has agreed on that."""
+        there = {column.name.lower() for column in agreed.columns}
+        after = {
+            member: self.dropped[member] & there for member, _ in self.of(arrival.after.name) if member in self.dropped
+        }
+        if arrival.runs:
+            own = {column.name.lower() for column in arrival.after.columns}
+            had = {column.name.lower() for column in arrival.before.columns}
+            before = self.dropped.get(arrival.member, frozenset())
+            after[arrival.member] = frozenset((had | before) & there - own)
+        return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
+
+    def leaves(self, source: str, tables: frozenset[TableName]) -> bool:
+        """All of a source that stand before a statement that takes them away; whether that is news."""
+        if self._leaving.get(source, frozenset()) == tables:
+            return False
+        self._leaving[source] = tables
+        return True
+
+    def stay(self, source: str, tables: Collection[TableName]) -> None:
+        """These do not stand before such a statement any more."""
+        self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
+
+    def is_leaving(self, member: Member) -> bool:
+        """Whether nobody has to wait for it."""
+        return member.table in self._leaving.get(member.source, ())
+
+    def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
+        """The members of a group."""
+        return ((member, table) for member, table in self.members.items() if table.name == target)
+
+    def unsure(self, target: TableName) -> tuple[str, ...]:
+        """Sources that have to begin before it is known what the group has.
+
+        In optimistic mode a change of an earlier process, which is not over yet, may have led it elsewhere.
+        """
+        absent = set(self.unknown)
+        if self._mode == "optimistic":
+            absent |= {member.source for member, _ in self.of(target)} & self._presumed
+        return tuple(sorted(absent))
+
+    def agreed(self, target: TableName) -> Table | None:
+        """From what all have; where that differs, from the record, or what has a place for most."""
+        tables = [table for _, table in self.of(target)]
+        if not tables:
+            return None
+        if all(same_version(tables[0], other) for other in tables):
+            return tables[0]
+        recorded = self.recorded.get(target)
+        if recorded is None and self._mode == "optimistic":
+            recorded = joined(tables)
+        return recorded or max(tables, key=lambda one: sum(fits(other, one) for other in tables))

@@ -1,0 +1,97 @@
+"""What people are told of a schema change that waits for other shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
+from pidts.plan.shard_versions import differing
+from pidts.plan.shards import Wait
+from pidts.plan.standing import Standing
+
+_NAMED = 5
+"""So many members are named; the list of all is beside."""
+
+
+def waiting_halt(
+    wait: Wait,
+    *,
+    lsn: Lsn,
+    tables: tuple[TableName, ...],
+    position: str,
+    statement: str,
+    arrival: Arrival | None = None,
+    agreed: Table | None = None,
+) -> Halt:
+    """As a halt, since that is what it looks like from outside: its tables stand, and all others go on."""
+    error = _reason(wait, arrival, agreed)
+    awaits = [*map(str, wait.awaited), *(str(one.member) for one in wait.disagree)]
+    awaits += [f"{name}: *" for name in wait.absent]
+    awaits += [f"{wait.begun[0]}: *"] if wait.begun is not None else []
+    if wait.leader is not None:
+        awaits.append(str(wait.leader))
+    since = arrival.since if arrival is not None else 0.0
+    halt = Halt.of(error, tables, lsn, position=position, statement=statement, since=since)
+    return replace(halt, awaits=tuple(dict.fromkeys(awaits)))
+
+
+def standing_halt(one: Standing, source: str, position: str, since: float) -> Halt:
+    """Of tables that nothing is wrong with, but for the company that they have in a statement."""
+    names, others = sorted(one.tables), sorted(one.others)
+    named = _names([Member(source, name) for name in others])
+    error = Halted(
+        "ddl-awaits-tables",
+        f"the next statement of these tables speaks also of such as wait before another one: {named}",
+        todo="See what these wait for: pidts ddl list. Where they wait for a shard that stands here, or for one whose "
+        "change comes later in the same log, say pidts ddl unlock for them",
+    )
+    halt = Halt.of(error, tuple(names), one.lsn, position=position, statement=one.text, since=since)
+    return replace(halt, awaits=tuple(str(Member(source, name)) for name in others))
+
+
+def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
+    """Told, and never raised: who waits goes on by itself."""
+    if wait.leader is not None:
+        what = f"{wait.leader} makes this change for all shards, and has not ended"
+        return Halted("shard-awaits", what, todo="See what it waits for: pidts ddl list")
+    if wait.begun is not None:
+        source, lsn = wait.begun
+        what = f"{source} has begun a change of this table at {lsn}, has not ended it, and has not come back to it"
+        todo = "It goes on when that source has ended it; if it never comes again, say: pidts ddl skip"
+        return Halted("shard-awaits", what, todo=todo)
+    if wait.absent:
+        what = f"it is not known yet what {', '.join(wait.absent)} has"
+        todo = "It goes on when these sources have begun; or say: pidts ddl skip"
+        return Halted("shard-awaits", what, todo=todo)
+    if arrival is not None and not arrival.runs and agreed is not None:
+        names = ", ".join(differing(arrival.after, agreed)) or "what its columns take"
+        what = f"the new table's rows have no place in {agreed.name}: it differs in {names}"
+        todo = "It goes on when the other shards have come there; else say: pidts ddl skip"
+        return Halted("shard-structure", what, todo=todo)
+    if wait.disagree and arrival is not None:
+        return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
+    what = f"other shards of the same table have not come to this change: {_names(wait.awaited)}"
+    todo = "Make the change on these, too; or do without them: pidts ddl unlock"
+    return Halted("shard-awaits", what, todo=todo)
+
+
+_WAYS_OUT = (
+    "Say which change is to be made: pidts ddl unlock; take others out: pidts ddl skip, and bring their shards to the "
+    "same structure"
+)
+
+
+def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:
+    told = [
+        f"{other.member} (at {other.position or other.lsn}): {other.text[:200]}, "
+        f"which differs in {', '.join(differing(arrival.after, other.after))}"
+        for other in others[:_NAMED]
+    ]
+    return f"other shards of the same table have come with another change: {'; '.join(told)}"
+
+
+def _names(members: Sequence[Member]) -> str:
+    named = ", ".join(map(str, members[:_NAMED]))
+    left = len(members) - _NAMED
+    return f"{named} and {left} more" if left > 0 else named

@@ -1,0 +1,227 @@
+"""A change of one table as its group lets it be made: now, never, or not yet.
+
+What is known of the group is in `shard_groups`; here a change that was understood arrives there, and what is decided is
+put into it. One that may not be made yet ends in `ShardWaits`: nothing has happened then, and whoever waits comes again
+with the same change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+
+from pidts.apply import SHARED, JournalOpen, OrderChanged, Party, PartyLeft, SchemaChange, dropped_by
+from pidts.apply.shard_keys import keyed_landings
+from pidts.batch.context import JobContext
+from pidts.batch.shard_desk import Ran
+from pidts.batch.shard_groups import ShardGroups
+from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
+from pidts.plan.shard_versions import same_version, same_whole
+from pidts.plan.shards import Decision, Effect, Pass, Run, Wait
+from pidts.rules import Rules
+from pidts.schema import AlterTable, CreateTable, CreateTableLike, Dialect, Statement, apply
+
+
+class ShardWaits(Exception):
+    """Other shards have to come first; without an arrival, sources that have not begun."""
+
+    def __init__(self, wait: Wait, arrival: Arrival | None = None, agreed: Table | None = None) -> None:
+        super().__init__(wait, arrival, agreed)
+        self.wait, self.arrival, self.agreed = wait, arrival, agreed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """A change that was understood, and who it is of."""
+
+    source: str
+    epoch: int
+    lsn: Lsn
+    where: Where
+    table: TableName | None
+    """By its source's name; None where the statement is about none, or about several."""
+    change: SchemaChange
+    dialect: Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is to be done now."""
+
+    change: SchemaChange
+    run: Run | None = None
+    """Told to the group when it has ended."""
+    is_made: bool = False
+    """The leader has made it, for this one, too."""
+    passes: bool = False
+    dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
+    """Columns that members have no more, while the target has them, where that is another than before."""
+
+
+def turn(groups: ShardGroups, coming: Coming) -> Turn:
+    """What the group lets be done; raises `ShardWaits`."""
+    change, table = coming.change, coming.table
+    statement = change.statement
+    if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
+        return Turn(change)
+    target = statement.table
+    before, after = change.before.get(target), change.after.get(target)
+    if after is None or (before is None and isinstance(statement, AlterTable)):
+        return Turn(change)
+    member = Member(coming.source, table)
+    effect = _effect(statement, target, coming.dialect)
+    makes = not isinstance(statement, AlterTable)
+    arrival = Arrival(
+        member=member,
+        lsn=coming.lsn,
+        text=change.text,
+        before=before or after,
+        after=after,
+        position=coming.where.position,
+        order=change.order.kind if change.order is not None else None,
+        runs=not makes or not groups.is_shared(target, member),
+    )
+    decision = groups.arrive(arrival, _party(coming), effect)
+    try:
+        return _decided(groups, coming, arrival, decision, effect)
+    except BaseException:
+        if isinstance(decision, Run):
+            groups.failed(decision)  # else all would wait for it
+        raise
+
+
+def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: Decision | Ran, effect: Effect) -> Turn:
+    change, member, target = coming.change, arrival.member, arrival.after.name
+    agreed = groups.agreed(target)  # while one runs something, nobody else changes it
+    if isinstance(decision, Wait):
+        since = groups.since(member, coming.lsn)
+        raise ShardWaits(decision, replace(arrival, since=since), agreed)
+    if isinstance(decision, Ran):
+        return Turn(change, is_made=True)
+    if not groups.is_shared(target, member):
+        return Turn(change, decision if isinstance(decision, Run) else None)
+    dropped = groups.kept(arrival, decision.agreed)
+    records = _records(dropped, decision.agreed)
+    joins = isinstance(decision, Run) and agreed is not None and not arrival.runs and arrival.order is None
+    if joins:
+        records[SHARED] = {target: decision.agreed}
+    if joins or isinstance(decision, Pass):
+        passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
+        return Turn(passing, decision if isinstance(decision, Run) else None, passes=True, dropped=dropped)
+    for one in decision.arrivals:
+        dropped |= groups.kept(one, decision.agreed)
+    records = _records(dropped, decision.agreed)
+    made = effect(agreed) if agreed is not None else None
+    is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
+    if agreed is not None and same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after):
+        if not is_replaced:
+            # Others still have what goes, so the last of them has it go; nothing is run before.
+            change = replace(change, statement=None, before={}, after={})
+    elif agreed is not None and made is not None and same_whole(made, decision.agreed):
+        change = replace(change, before={**change.before, target: agreed}, after={**change.after, target: made})
+    records[SHARED] = {target: decision.agreed}
+    change = replace(change, shared=target, others=groups.parties(decision), records=records)
+    return Turn(change, decision, dropped=dropped)
+
+
+def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:
+    """Whoever may write to the table while it is changed."""
+    is_skipped = now.change.order is not None and now.change.order.kind is OrderKind.SKIP
+    if now.run is None or now.passes or is_skipped or now.change.shared is None:
+        return {}
+    return groups.writers(now.run)
+
+
+@contextmanager
+def told(groups: ShardGroups | None, now: Turn, epoch: int) -> Iterator[None]:
+    """The group hears how it ends."""
+    if groups is None or now.run is None:
+        yield
+        if groups is not None:
+            groups.drops(now.dropped)
+        return
+    try:
+        with groups.holds.holding(_writers(groups, now)):
+            yield
+    except JournalOpen:
+        groups.failed(now.run, moves=False)  # it asks again by itself, and nobody else can go on for that
+        raise
+    except (Halted, OrderChanged, PartyLeft):
+        groups.failed(now.run)
+        raise
+    except BaseException:
+        groups.failed(now.run, in_doubt_since=epoch)  # the commit may have gone through unheard
+        raise
+    groups.ran(now.run)
+    groups.drops(now.dropped)
+
+
+def join(groups: ShardGroups, context: JobContext) -> None:
+    """An attempt of a part begins, which has claimed its task: what it has, and what the target has on record."""
+    source, rules = context.source.source_id, context.rules
+    if rules.routes.rules or groups.has_parts:
+        look = groups.looks()
+        with closing(context.target.connect()) as session:
+            agreed = session.load_structures(context.task, SHARED)
+            dropped = session.load_structures(context.task, dropped_by(source))
+        named = {name: [column.name.lower() for column in table.columns] for name, table in dropped.items()}
+        groups.recall(look, source, agreed, named)
+    groups.register(
+        source, {name: rules.landed(table) for name, table in context.structures.items()}, epoch=context.epoch
+    )
+    if groups.absent:
+        _presume(groups, context)
+
+
+def _presume(groups: ShardGroups, context: JobContext) -> None:
+    """A source that is down keeps no change waiting of tables that it has never had a part in."""
+    with closing(context.target.connect()) as session:
+        for source in groups.absent:
+            rules = groups.rules.get(source)
+            if rules is None or not session.checkpoints(context.task, source):
+                continue
+            tables = session.load_structures(context.task, source)
+            rules = replace(rules, keyed=keyed_landings(session, rules, tables.values()))
+            groups.presume(source, {name: rules.landed(table) for name, table in tables.items()})
+
+
+def landed(rules: Rules, structures: Mapping[TableName, Table | None]) -> dict[TableName, Table | None]:
+    """By their own names, as they land."""
+    return {name: rules.landed(table) if table is not None else None for name, table in structures.items()}
+
+
+def _party(coming: Coming) -> Party:
+    change = coming.change
+    return Party(
+        source=coming.source,
+        epoch=coming.epoch,
+        lsn=coming.lsn,
+        text=change.text,
+        structures=change.structures,
+        shadows=change.shadows,
+        order=change.order,
+    )
+
+
+def _effect(statement: Statement, target: TableName, dialect: Dialect) -> Effect:
+    def effect(table: Table) -> Table | None:
+        if not isinstance(statement, AlterTable):
+            return None
+        try:
+            made = apply(statement, {target: table.renamed(target)}, {}, dialect=dialect)
+        except Halted:
+            return None
+        return made.get(target)
+
+    return effect
+
+
+def _records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> dict[str, Mapping[TableName, Table | None]]:
+    """Such columns as the target's record of structures holds them."""
+    records: dict[str, dict[TableName, Table | None]] = {}
+    for member, names in dropped.items():
+        columns = tuple(column for column in agreed.columns if column.name.lower() in names)
+        table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
+        records.setdefault(dropped_by(member.source), {})[member.table] = table
+    return dict(records)

@@ -1,0 +1,96 @@
+"""Upstream tables that land in one table of the target, and what they wait for from each other.
+
+They change together: the first of them to have a schema change waits for the others, as whoever holds a lock would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.model.halt import OrderKind
+from pidts.model.lsn import Lsn
+from pidts.model.table import Table, TableName
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """One upstream table, by its own name."""
+
+    source: str
+    table: TableName
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A member that stands before a schema change: all that lies before it is in the target."""
+
+    member: Member
+    lsn: Lsn
+    text: str
+    before: Table
+    """Its structure as it lands on the target; of a table that comes, the same as `after`."""
+    after: Table
+    since: float = 0.0
+    """Seconds since 1970."""
+    position: str = ""
+    """The source's own name of the place."""
+    order: OrderKind | None = None
+    """What an operator wants to be done about it."""
+    runs: bool = True
+    """False of a table that comes: whatever its statement says, it is not run where there are others."""
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether an operator wants it to go on without those who have not come."""
+        return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
+
+    def to_json(self) -> dict[str, Any]:
+        """What people want to know of it."""
+        return {
+            "source": self.member.source,
+            "table": str(self.member.table),
+            "lsn": str(self.lsn),
+            "position": self.position,
+            "statement": self.text,
+            "since": self.since,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLock:
+    """A schema change of one table of the target for which some members wait."""
+
+    target: TableName
+    text: str
+    """As the owner's source ran it."""
+    owner: Member
+    """Who came first."""
+    since: float
+    arrived: tuple[Arrival, ...]
+    """All who wait, the owner first."""
+    awaited: tuple[Member, ...] = ()
+    """Who has not come."""
+    disagree: tuple[Arrival, ...] = ()
+    """Of those who wait, the ones whose schema change would lead elsewhere than the owner's."""
+    absent: tuple[str, ...] = ()
+    """Sources that have not begun in this run: nobody knows what they have."""
+    running: bool = False
+    """All have come, and the target is being changed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "target": str(self.target),
+            "statement": self.text,
+            "owner": {"source": self.owner.source, "table": str(self.owner.table)},
+            "since": self.since,
+            "arrived": [arrival.to_json() for arrival in self.arrived],
+            "awaited": [{"source": member.source, "table": str(member.table)} for member in self.awaited],
+            "disagree": [arrival.to_json() for arrival in self.disagree],
+            "absent": list(self.absent),
+            "running": self.running,
+        }

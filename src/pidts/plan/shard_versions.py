@@ -1,0 +1,212 @@
+"""Structures of shards, compared and joined.
+
+Two are one *version* where the same statements made them, as far as can be seen: what only tells which product wrote
+them down (the width of integers, a flavor's own default collation, brackets behind CURRENT_TIMESTAMP) is no difference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from pidts.model import Column, ColumnType, Key, Kind, Table
+
+_INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
+_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
+_BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, Kind.BIT})
+_FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_CONSTANT = re.compile(r"[-+]?\.?\d|['\"]|[bxn]'|_\w+\s*'|(null|true|false)$", re.IGNORECASE)
+_NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
+
+
+def same_version(one: Table, other: Table) -> bool:
+    """Whether they are one version of a table, whatever they are called."""
+    return _version(one) == _version(other)
+
+
+def same_whole(one: Table, other: Table) -> bool:
+    """The same, in whatever order the columns stand."""
+    return (set(map(_column, one.columns)), _keys(one)) == (set(map(_column, other.columns)), _keys(other))
+
+
+def differing(one: Table, other: Table) -> list[str]:
+    """What `same_version` sees, in words for people: the names of columns and keys that differ."""
+    mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
+    names = [f"column {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    if not names and list(mine) != list(theirs):
+        names.append("the order of columns")
+    names += [f"key {name}" for name in sorted({str(key[0]) for key in _keys(one) ^ _keys(other)})]
+    if _charset(one) != _charset(other):
+        names.append("the default character set")
+    return names
+
+
+def fits(table: Table, into: Table) -> bool:
+    """Whether rows of the one structure can be written to a table of the other."""
+    there = {column.name.lower(): column for column in into.columns}
+    for column in table.columns:
+        found = there.pop(column.name.lower(), None)
+        if found is None or (column.nullable and not found.nullable):
+            return False
+        wider = _wider(found.type, column.type)
+        if wider is None or _plain(wider) != _plain(found.type):
+            return False
+    return _identity(table) == _identity(into) and all(map(is_fillable, there.values()))
+
+
+def is_fillable(column: Column) -> bool:
+    """Whether rows that do not have the column have a value in it all the same, and everybody knows which."""
+    return column.nullable or column.generated or is_constant(column.default)
+
+
+def is_constant(default: str | None) -> bool:
+    """Whether a default is there and is one value, whenever it is taken."""
+    return default is not None and _CONSTANT.match(default) is not None
+
+
+def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
+    """Whether rows that were there before have the same value in both, or at least what the same words gave them."""
+    if _known(one.default) is None and _known(other.default) is None:
+        return one.nullable == other.nullable
+    return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)
+
+
+def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
+    """What has a place for the rows of each; None where there is no such table.
+
+    Columns come in the order of `like`, then as they are seen first. One that some table does not have can be left out
+    of a row; so can one that some table lets be NULL. A key that is unique holds for all rows, so all must have it.
+    """
+    tables = list(tables)
+    if not tables or len({_identity(table) for table in tables}) > 1:
+        return None
+    columns: dict[str, Column] = {}
+    for table in tables:
+        for column in table.columns:
+            name = column.name.lower()
+            before = columns.get(name)
+            merged = column if before is None else _both(before, column)
+            if merged is None:
+                return None
+            columns[name] = merged
+    own = [{column.name.lower() for column in table.columns} for table in tables]
+    for name, column in columns.items():
+        if not is_fillable(column) and not all(name in names for names in own):
+            columns[name] = replace(column, nullable=True)
+    order = [column.name.lower() for column in like.columns] if like is not None else []
+    names = [name for name in order if name in columns] + [name for name in columns if name not in order]
+    first = like or tables[0]
+    return replace(first, columns=tuple(columns[name] for name in names), keys=_common_keys(tables, first.keys))
+
+
+def _both(one: Column, other: Column) -> Column | None:
+    wider = _wider(one.type, other.type)
+    if wider is None or one.generated != other.generated:
+        return None
+    return replace(one, type=wider, nullable=one.nullable or other.nullable)
+
+
+def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ...]:
+    own = [{_key(key): key for key in table.keys} for table in tables]
+    names: dict[tuple[object, ...], Key] = {}
+    for keys in own:
+        for said, key in keys.items():
+            if not key.unique or all(said in others for others in own):
+                names.setdefault(said, key)
+    first = [said for said in map(_key, order) if said in names]
+    return tuple(names[said] for said in dict.fromkeys([*first, *names]))
+
+
+def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    """The one of two types that holds the other's values; None where they are of different families."""
+    mine, theirs = _plain(one), _plain(other)
+    if mine == theirs:
+        return one
+    for family in (_INTEGERS, _TEXTS, _BLOBS):
+        if one.kind in family and other.kind in family:
+            if _apart(mine, theirs):
+                return None
+            return max(one, other, key=lambda kind: family.index(kind.kind))
+    if one.kind is not other.kind or _apart(mine, theirs):
+        return None
+    return _larger(one, other)
+
+
+def _larger(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    kind = one.kind
+    if kind in _SIZED:
+        return max(one, other, key=lambda type_: type_.length or 1)
+    if kind in _FRACTIONS:
+        return max(one, other, key=lambda type_: type_.fsp)
+    if kind is Kind.DECIMAL:
+        scale = max(one.scale or 0, other.scale or 0)
+        digits = max((type_.precision or 10) - (type_.scale or 0) for type_ in (one, other))
+        return replace(one, precision=digits + scale, scale=scale)
+    if kind in {Kind.ENUM, Kind.SET}:
+        shorter, longer = sorted((one, other), key=lambda type_: len(type_.labels))
+        return longer if longer.labels[: len(shorter.labels)] == shorter.labels else None
+    return None
+
+
+def _apart(one: ColumnType, other: ColumnType) -> bool:
+    return (one.unsigned, one.charset, one.collation) != (other.unsigned, other.charset, other.collation)
+
+
+@lru_cache(maxsize=4096)
+def _version(table: Table) -> tuple[object, ...]:
+    return tuple(map(_column, table.columns)), _keys(table), _charset(table)
+
+
+def _column(column: Column) -> tuple[object, ...]:
+    plain, default = _plain(column.type), _known(column.default)
+    return column.name.lower(), plain, column.nullable, default, column.auto_increment, column.generated
+
+
+def _known(text: str | None) -> str | None:
+    """A default as both flavors write it: a number stands in quotes or not."""
+    if text is None or text.upper() == "NULL":
+        return None
+    text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text
+    return text[1:-1] if re.fullmatch(r"'[-+.\d]+'", text) else text
+
+
+def _keys(table: Table) -> frozenset[tuple[object, ...]]:
+    return frozenset(map(_key, table.keys))
+
+
+def _key(key: Key) -> tuple[object, ...]:
+    name = "" if key.primary else key.name.lower()
+    return name or "primary", key.primary, key.unique, tuple(column.lower() for column in key.columns)
+
+
+def _identity(table: Table) -> tuple[str, ...]:
+    return tuple(column.lower() for column in table.identity)
+
+
+def _plain(kind: ColumnType) -> ColumnType:
+    if kind.kind in _INTEGERS:
+        return replace(kind, length=1 if kind.kind is Kind.TINYINT and kind.length == 1 else None)
+    if kind.kind is Kind.JSON:
+        return ColumnType(Kind.JSON)
+    if kind.charset is not None:
+        kind = replace(kind, charset=_named(kind.charset), collation=_order(kind.collation))
+    return replace(kind, precision=kind.precision or 10, scale=kind.scale or 0) if kind.kind is Kind.DECIMAL else kind
+
+
+def _charset(table: Table) -> tuple[str, str]:
+    return (_named(table.charset), _order(table.collation)) if table.charset else ("", "")
+
+
+def _named(charset: str) -> str:
+    return "utf8mb3" if charset.lower() == "utf8" else charset.lower()
+
+
+_ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "cs"}
+
+
+def _order(collation: str | None) -> str:
+    """Which letters a collation holds apart, as far as its name tells; each flavor calls its default one otherwise."""
+    return _ORDERS.get((collation or "").lower().rpartition("_")[2], "ci")

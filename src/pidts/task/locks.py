@@ -1,0 +1,126 @@
+"""Schema changes of merged tables that wait for those of other shards, as the record on the target tells it.
+
+Each table that waits has a halt of its own there. Those that land in one table of the target are one *lock*: whoever
+came first holds it, and it opens when the others have come or an operator says so. This needs no running task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.model import ConfigError, Lsn, TableName
+from pidts.task.orders import OrderDesk, Standing
+
+_LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
+"""As dmctl writes it: the task, and the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLock:
+    """One table of the target whose shards wait for each other."""
+
+    target: TableName
+    arrived: tuple[Standing, ...]
+    """All that wait, who came first before the others."""
+    awaited: tuple[str, ...]
+    """`source: schema.table` of those that have not come."""
+
+    @property
+    def owner(self) -> Standing:
+        """Who came first."""
+        return self.arrived[0]
+
+    @property
+    def since(self) -> float:
+        """Seconds since 1970."""
+        return self.owner.halt.since if self.owner.halt is not None else 0.0
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether what they wait for does not lead to one structure."""
+        return any(one.halt is not None and one.halt.code == "shards-disagree" for one in self.arrived)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "target": str(self.target),
+            "statement": self.owner.statement,
+            "owner": self.owner.source,
+            "since": self.since or None,
+            "disagrees": self.disagrees,
+            "arrived": [
+                {
+                    "source": one.source,
+                    "tables": list(map(str, one.tables)),
+                    "lsn": str(one.lsn),
+                    "statement": one.statement,
+                    "since": (one.halt.since if one.halt is not None else 0) or None,
+                }
+                for one in self.arrived
+            ],
+            "awaited": list(self.awaited),
+        }
+
+
+def open_locks(desk: OrderDesk, standing: Iterable[Standing]) -> list[OpenLock]:
+    """All of them, by the target's names."""
+    waiting: dict[TableName, list[Standing]] = {}
+    for one in standing:
+        if one.is_shard:
+            for target in desk.landed(one):
+                waiting.setdefault(target, []).append(one)
+    return [_lock(target, arrived) for target, arrived in sorted(waiting.items())]
+
+
+def find_lock(locks: Sequence[OpenLock], name: str) -> OpenLock:
+    """By a table's name on the target or a source, or by dmctl's name of the lock; without, the only one."""
+    found = list(locks)
+    if name:
+        spelled = _LOCK_ID.fullmatch(name)
+        wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
+        found = [lock for lock in locks if wanted in {str(lock.target), *_members(lock)}]
+    if len(found) == 1:
+        return found[0]
+    of = f" of {name}" if name else ""
+    if not found:
+        raise ConfigError("no-such-lock", f"no schema change{of} waits for other shards", todo="See: pidts ddl list")
+    names = " or ".join(f"--table {lock.target}" for lock in found)
+    raise ConfigError("no-such-lock", f"{len(found)} tables wait for shards", todo=f"Say which one is meant: {names}")
+
+
+def whose(lock: OpenLock, place: str, source: str) -> Standing:
+    """Whose schema change the target gets, where a lock is opened."""
+    meant = [one for one in lock.arrived if place in {"", str(one.lsn), _position(one)} and source in {"", one.source}]
+    alike = {one.statement for one in meant}
+    if meant and (len(alike) == 1 or not lock.disagrees):
+        return meant[0]
+    if not meant:
+        raise ConfigError("no-such-lock", f"no shard of {lock.target} waits there", todo="See: pidts ddl list")
+    places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in lock.arrived)
+    raise ConfigError(
+        "no-such-lock", f"the shards of {lock.target} want different things", todo=f"Say whose is run: {places}"
+    )
+
+
+def _lock(target: TableName, waiting: list[Standing]) -> OpenLock:
+    arrived = sorted(waiting, key=_order)
+    come = {f"{one.source}: {name}" for one in arrived for name in one.tables}
+    awaited = {name for one in arrived if one.halt is not None for name in one.halt.awaits}
+    return OpenLock(target=target, arrived=tuple(arrived), awaited=tuple(sorted(awaited - come)))
+
+
+def _order(one: Standing) -> tuple[bool, float, str, Lsn]:
+    """A table that comes and has no place yet is nobody for whom something is run."""
+    halt = one.halt
+    return halt is None or halt.code == "shard-structure", halt.since if halt else 0.0, one.source, one.lsn
+
+
+def _members(lock: OpenLock) -> set[str]:
+    return {str(name) for one in lock.arrived for name in one.tables}
+
+
+def _position(one: Standing) -> str:
+    return one.halt.position if one.halt is not None and one.halt.position else str(one.lsn)

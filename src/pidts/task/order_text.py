@@ -1,0 +1,91 @@
+"""What an operator types as an order: where its statements end, and their words.
+
+Each target reads quotes and comments its own way, and the `;` in one of them ends nothing. What a wrong guess would do:
+`ALTER TABLE a ADD x INT COMMENT 'one; two'` becomes two statements, and where DDL commits by itself the first of two
+may have run before the second fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+_MYSQL = re.compile(
+    r"""(?P<space>\s+|(?:\#|--(?=\s|\Z))[^\n]*|/\*.*?(?:\*/|\Z))
+      | (?P<quoted>'(?:[^'\\]|\\.|'')*(?:'|\Z)|"(?:[^"\\]|\\.|"")*(?:"|\Z)|`[^`]*(?:`|\Z))
+      | (?P<word>\w[\w$]*)
+      | (?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_POSTGRES = re.compile(
+    r"""(?P<space>\s+|--[^\n]*)
+      | (?P<quoted>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)
+          |(?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?:(?P=tag)|\Z))
+      | (?P<word>\w[\w$]*)
+      | (?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_SIGNS = re.compile(r"/\*|\*/")
+_WITH_BODY = frozenset({"TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "PACKAGE"})
+
+
+@dataclass(slots=True)
+class _Statement:
+    """One that is being read."""
+
+    words: list[str] = field(default_factory=list)
+    """In upper case, those outside of quotes and comments."""
+    is_empty: bool = True
+
+    def has_body(self, *, postgres: bool) -> bool:
+        """Whether `;` may stand inside of it."""
+        made = self.words[:1] == ["CREATE"] and not _WITH_BODY.isdisjoint(self.words)
+        return made and "BEGIN" in self.words and (not postgres or "ATOMIC" in self.words)
+
+
+def statements(texts: Iterable[str], *, postgres: bool) -> tuple[str, ...]:
+    """Each by itself, without the `;` behind it; what is only a comment is none."""
+    found = []
+    for text in texts:
+        begin, one = 0, _Statement()
+        for kind, start, end in _parts(text, postgres=postgres):
+            if kind == "sign" and text[start] == ";" and not one.has_body(postgres=postgres):
+                if not one.is_empty:
+                    found.append(text[begin:start].strip())
+                begin, one = end, _Statement()
+                continue
+            one.is_empty &= kind == "space"
+            if kind == "word":
+                one.words.append(text[start:end].upper())
+        if not one.is_empty:
+            found.append(text[begin:].strip())
+    return tuple(found)
+
+
+def words(sql: str, *, postgres: bool) -> tuple[str, ...]:
+    """Those outside of quotes and comments, in upper case."""
+    return tuple(sql[start:end].upper() for kind, start, end in _parts(sql, postgres=postgres) if kind == "word")
+
+
+def _parts(text: str, *, postgres: bool) -> Iterator[tuple[str, int, int]]:
+    pattern, at = _POSTGRES if postgres else _MYSQL, 0
+    while at < len(text):
+        if postgres and text.startswith("/*", at):
+            end = _comment_end(text, at)
+            yield "space", at, end
+        else:
+            found = pattern.match(text, at)
+            end = found.end() if found is not None else at + 1
+            yield (found.lastgroup if found is not None else None) or "sign", at, end
+        at = end
+
+
+def _comment_end(text: str, begin: int) -> int:
+    """PostgreSQL's comments may stand in one another."""
+    depth = 0
+    for sign in _COMMENT_SIGNS.finditer(text, begin):
+        depth += 1 if sign[0] == "/*" else -1
+        if not depth:
+            return sign.end()
+    return len(text)

@@ -1,0 +1,153 @@
+"""What is done with the differences that a comparison finds: written to the target while the task runs, or told as SQL.
+
+Of tables that are merged into one, rows are removed only where somebody asked for it: a table that was dropped or
+emptied on its source leaves its rows on the target on purpose, and nothing tells them from rows that came there by
+mistake.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from pidts.apply import TargetSession
+from pidts.apply.repair import Crowded, Origin, as_changes, repair
+from pidts.copy import read_keys
+from pidts.model import Lsn, TableName, Where
+from pidts.reduce import NetChange
+from pidts.source.failures import StructureChanged
+from pidts.task.comparison import members_of
+from pidts.task.compose import source_config
+from pidts.task.source_table import SourceTable
+from pidts.verify import Finding, Group, Report, Settled, Stopped
+
+_KEYS = 500
+"""In one transaction; the task waits for it."""
+_CROWDED_SECONDS = 10.0
+_CROWDED_PAUSE = 0.1
+
+
+@dataclass(slots=True)
+class Repairs:
+    """Of one task, and how many they were; `target` is a connection of its own."""
+
+    task: str
+    target: TargetSession
+    stop: threading.Event
+    print_sql: Callable[[str], None]
+    apply: bool = field(kw_only=True)
+    removes: bool = field(kw_only=True, default=False)
+    """Rows of merged tables that none of them has, too."""
+    report: Report | None = None
+    """With `apply`: what is left when each group was looked at again."""
+    written: int = 0
+    removed: int = 0
+    left: int = 0
+    """Rows that nobody asked to remove."""
+    shared: int = 0
+    """Keys that several of the merged tables have."""
+    _began: bool = False
+    _never_quiet: set[TableName] = field(default_factory=set)
+    """Tables of which there is always a change on its way."""
+
+    def differ(self, group: Group, settled: Settled) -> bool:
+        """A few keys at a time; true where they are to be looked at again."""
+        members = members_of(group)
+        leaves = _left_alone(merged=len(members) > 1, removes=self.removes)
+        kinds = [kind for kind, _ in settled.found]
+        self.left += kinds.count(Finding.EXTRA) if Finding.EXTRA in leaves else 0
+        settled = settled.only([place for place, kind in enumerate(kinds) if kind not in leaves])
+        for begin in range(0, len(settled.keys), _KEYS):
+            if self.stop.is_set():
+                raise Stopped
+            part = settled.only(range(begin, min(begin + _KEYS, len(settled.keys))))
+            if self.apply:
+                self._write(group, members, part.keys)
+            else:
+                self._print(group, members, part)
+        return self.apply and bool(len(settled.keys))
+
+    def _write(self, group: Group, members: Sequence[SourceTable], keys: pa.Table) -> None:
+        """Where changes of the table are on their way, a better moment may come."""
+        name = group.table.name
+        origins = [
+            Origin(
+                one.part.config.source.source_id,
+                one.rules.landed(one.whole),
+                partial(_read, one),
+                partial(one.leg.caught_up, one.name),
+            )
+            for one in members
+        ]
+        deadline = time.monotonic() + (0.0 if name in self._never_quiet else _CROWDED_SECONDS)
+        while True:
+            try:
+                done = repair(self.target, self.task, group.table, origins, keys, insist=name in self._never_quiet)
+            except Crowded:
+                if time.monotonic() > deadline:
+                    self._never_quiet.add(name)
+                if self.stop.wait(_CROWDED_PAUSE):
+                    raise Stopped from None
+                continue
+            self.written += done.written
+            self.removed += done.removed
+            self.shared += done.shared
+            return
+
+    def _print(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> None:
+        preamble, statements = _sql(self.target)
+        if not self._began:
+            self.print_sql("\n".join(preamble))
+            self._began = True
+        kinds = Counter(kind for kind, _ in settled.found)
+        columns = sorted({name for _, names in settled.found for name in names})
+        name = members[0].name if len(members) == 1 else group.table.name
+        self.print_sql(f"-- {name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
+        if columns:
+            self.print_sql(f"-- {Finding.DIFFERENT.value} in {', '.join(columns)}")
+        rows = [(one.rules.landed(one.whole), _read(one, settled.keys)[0]) for one in members]
+        remedy = as_changes(group.table, rows, settled.keys)
+        self.shared += remedy.shared
+        for change in remedy.changes:
+            for statement in statements(change):
+                self.print_sql(statement)
+
+
+def _left_alone(*, merged: bool, removes: bool) -> frozenset[Finding]:
+    """What waits is put right by what it waits for; of merged tables nobody knows whose an unsettled row is to be."""
+    if not merged:
+        return frozenset({Finding.WAITING})
+    return frozenset({Finding.WAITING, Finding.UNSETTLED, *(() if removes else (Finding.EXTRA,))})
+
+
+def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
+    """Rows of a source as the target is to have them."""
+    part = member.part
+    chunk = read_keys(source_config(part.config), member.whole, member.own_keys(keys), whole=True)
+    if chunk.stale:
+        raise StructureChanged(
+            "structure-changed", "the table was changed meanwhile", where=Where(table=str(member.name))
+        )
+    return member.rules.rows(member.whole, chunk.rows), Lsn.at(chunk.high, part.leg.change_no)
+
+
+def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], Iterator[str]]]:
+    """How a person says it to this kind of server; of the drivers only the one in use is loaded."""
+    if type(target).__module__.startswith("pidts.target.postgres"):
+        from pidts.target.postgres import PostgresSession
+        from pidts.target.postgres import repair_sql as postgres
+
+        if isinstance(target, PostgresSession):
+            return postgres.PREAMBLE, partial(postgres.repair_sql, target)
+    from pidts.target.mysql import MySqlSession
+    from pidts.target.mysql import repair_sql as mysql
+
+    if isinstance(target, MySqlSession):
+        return mysql.PREAMBLE, partial(mysql.repair_sql, target)
+    raise TypeError(target)

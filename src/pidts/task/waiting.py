@@ -1,0 +1,123 @@
+"""How much of the log is kept in the relay for tables that wait.
+
+The relay's index tells it, with no look at the rows: which transactions changed a table, when, and how long they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pidts.model import Checkpoint, LogEntry, Lsn, PidtsError, TableName
+from pidts.plan import PlanState
+from pidts.relay import RelayReader
+from pidts.relay.survey import measure
+from pidts.task.config import TaskConfig
+
+_LOOK_SECONDS = 2.0
+"""A reader at night does not wait for a number to be exact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What lies behind a place of the log, of some tables."""
+
+    transactions: int = 0
+    """Of these tables."""
+    own_bytes: int = 0
+    """Of these transactions, other tables' rows in them included."""
+    log_bytes: int = 0
+    """Of all that the relay keeps from there on."""
+    since: int = 0
+    """When the first of these transactions was executed, in seconds since 1970 UTC; 0: there is none."""
+    is_whole: bool = True
+    """False: there are more, which were not counted."""
+
+    def and_one(self, entry: LogEntry) -> Backlog:
+        """With one transaction more."""
+        return replace(
+            self,
+            transactions=self.transactions + 1,
+            own_bytes=self.own_bytes + entry.extent.size,
+            since=self.since or entry.transaction.timestamp,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "transactions": self.transactions,
+            "own_bytes": self.own_bytes,
+            "log_bytes": self.log_bytes,
+            "since": self.since or None,
+            "is_whole": self.is_whole,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Tables of one source that are behind the others."""
+
+    source: str
+    tables: dict[TableName, Lsn]
+    log_bytes: int
+    """Of log that the relay keeps for them alone."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        tables = {str(name): str(lsn) for name, lsn in sorted(self.tables.items())}
+        return {"source": self.source, "tables": tables, "log_bytes": self.log_bytes}
+
+
+def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
+    """Of each: its tables, and the place where they stand. None where the relay is not here, or cannot be read.
+
+    All are counted on one way through the index: a table of the target may have hundreds of shards.
+    """
+    found = [Backlog() for _ in places]
+    if not places:
+        return []
+    concerned: dict[TableName, list[int]] = {}
+    for number, (tables, _) in enumerate(places):
+        for name in tables:
+            concerned.setdefault(name, []).append(number)
+    try:
+        behind = measure(config.relay, config.source.source_id)
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            if relay.received is None:
+                return [None] * len(places)
+            deadline = time.monotonic() + _LOOK_SECONDS
+            for entry in relay.entries(min(after for _, after in places)):
+                transaction = entry.transaction
+                if transaction.ddl:
+                    continue
+                for number in {number for name in transaction.tables for number in concerned.get(name, ())}:
+                    if transaction.lsn > places[number][1]:
+                        found[number] = found[number].and_one(entry)
+                if time.monotonic() > deadline:
+                    found = [replace(one, is_whole=False) for one in found]
+                    break
+    except PidtsError:
+        return [None] * len(places)
+    return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
+
+
+def held_by(config: TaskConfig, checkpoints: Iterable[Checkpoint]) -> Held:
+    """As the checkpoints tell it: of every worker, the table's earliest place."""
+    tables: dict[TableName, Lsn] = {}
+    places = []
+    for row in checkpoints:
+        state = PlanState.from_checkpoint(row.lsn, row.copy)
+        places.append(state.lsn)
+        for name, at in state.exceptions.items():
+            tables[name] = min(at, tables.get(name, at))
+    kept = 0
+    if tables:
+        try:
+            behind = measure(config.relay, config.source.source_id)
+            kept = max(0, behind(min(tables.values())) - behind(min(places)))
+        except PidtsError:
+            pass  # the relay is on another machine, or broken: its own check says so
+    return Held(config.source.source_id, tables, kept)

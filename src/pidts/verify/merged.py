@@ -1,0 +1,244 @@
+"""Tables of the target, each with the rows of one or more tables of sources: the members of its group.
+
+Where keys are numbers and the like, which `rank` orders as every server does, the members are gone through side by
+side: a span holds the rows of all of them between two keys, and the sum of the whole is the sum of their sums. So what
+is equal is summed up by the servers, however many members there are.
+
+Keys of other types are ordered by each server for itself. There one member is gone through after the other, and a key
+is told with the member's number before it; no span of the target is the same rows then, so rows are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import Halted, Table, TableName, Where
+from pidts.verify.keys import is_ordered, rank
+from pidts.verify.side import Behind, Key, Leg, Mark, Member, Size, Span, Sum
+
+_FEWEST = 10
+"""Rows of a member that are read at a time, however many members there are."""
+_TIMES = 4
+"""So many times the rows of a single table may be held: smaller parts would cost each member more questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A table of the target, and where its rows come from."""
+
+    table: Table
+    """What is compared: the columns that all members have."""
+    cut: Table
+    """The same with the key that the members' rows are ordered by; a key here may be longer."""
+    members: tuple[Member, ...]
+    problem: str = ""
+    """Why its rows cannot be compared."""
+    most: Table | None = None
+    """With the columns that only some members have."""
+    note: str = ""
+    """What of it is not compared."""
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether keys of all members are in one order."""
+        return len(self.members) == 1 or is_ordered(self.cut)
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Each once."""
+        return tuple({id(member.leg): member.leg for member in self.members}.values())
+
+
+Groups = Mapping[TableName, Group]
+
+
+class MergedSource:
+    """All groups as one side of a comparison."""
+
+    def __init__(self, read: Callable[[], Groups], members_now: Callable[[TableName], frozenset[str]]) -> None:
+        self._read, self._members_now = read, members_now
+        self.groups: Groups = {}
+
+    def tables(self) -> Sequence[Table]:
+        """In the order of their names."""
+        self.groups = self._read()
+        return [self.groups[name].table for name in sorted(self.groups)]
+
+    def structure(self, name: TableName) -> Table | None:
+        """With its members as they are now."""
+        self.groups = self._read()
+        group = self.groups.get(name)
+        return None if group is None else group.table
+
+    def signature(self, table: Table) -> str:
+        """Of the columns that are compared, and the members in their order."""
+        return json.dumps([table.to_json(), self.members(table)], sort_keys=True)
+
+    def members(self, table: Table) -> Sequence[str]:
+        """Their labels."""
+        return [member.label for member in self._members(table)]
+
+    def confirm(self, table: Table) -> None:
+        """By the names of the sources' tables alone."""
+        came = self._members_now(table.name) - set(self.members(table))
+        if came:
+            what = f"{', '.join(sorted(came))} has come to this table while it was compared"
+            raise Halted("structure-changed", what, where=Where(table=str(table.name)))
+
+    def size(self, table: Table) -> Size:
+        """Of all."""
+        sizes = [member.size() for member in self._members(table)]
+        return Size(sum(one.rows for one in sizes), max(one.row_bytes for one in sizes))
+
+    def highest(self, table: Table) -> Key | None:
+        """Of all."""
+        group = self._group(table)
+        found = [(number, key) for number, member in enumerate(group.members) if (key := member.highest()) is not None]
+        if not found:
+            return None
+        if group.is_side_by_side:
+            return max((key for _, key in found), key=self._ranked(group)) if len(found) > 1 else found[0][1]
+        number, key = found[-1]
+        return [number, *key]
+
+    def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
+        """Between the ends of all members' spans."""
+        group = self._group(table)
+        if len(group.members) == 1:
+            yield from group.members[0].spans(span, rows)
+        elif group.is_side_by_side:
+            yield from self._beside(group, span, self._share(group, span, rows) if read else rows)
+        else:
+            yield from self._in_turn(group, span, rows)
+
+    def sum(self, table: Table, span: Span) -> Sum | None:
+        """None where the members are gone through one by one: the target has no such span."""
+        group = self._group(table)
+        if not group.is_side_by_side:
+            return None
+        total = Sum(0, 0)
+        for member in group.members:
+            found = member.sum(span)
+            if found is None:
+                return None
+            total = Sum(total.rows + found.rows, total.digest + found.digest)
+        return total
+
+    def rows(self, table: Table, span: Span) -> pa.Table:
+        """Of all members, or of the one that the span is of."""
+        group = self._group(table)
+        if group.is_side_by_side:
+            return pa.concat_tables([_shaped(table, member.rows(span)) for member in group.members])
+        number, inner = _untagged(span)
+        return _shaped(table, group.members[number].rows(inner))
+
+    def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
+        """As the member finds them."""
+        return _shaped(table, self._members(table)[member].find(keys))
+
+    def count(self, table: Table) -> int:
+        """Of all."""
+        return sum(member.count() for member in self._members(table))
+
+    def all(self, table: Table) -> Iterator[pa.Table]:
+        """One member after the other."""
+        return chain.from_iterable(member.all() for member in self._members(table))
+
+    def _group(self, table: Table) -> Group:
+        return self.groups[table.name]
+
+    def _members(self, table: Table) -> tuple[Member, ...]:
+        return self._group(table).members
+
+    @staticmethod
+    def _ranked(group: Group) -> Callable[[Key], tuple[Any, ...]]:
+        return lambda key: rank(group.cut, key)
+
+    def _beside(self, group: Group, span: Span, rows: int) -> Iterator[Span]:
+        ranked = self._ranked(group)
+        ends = (self._ends(member, span, rows) for member in group.members)
+        after, last = span.after, None if span.after is None else ranked(span.after)
+        for end in merge(*ends, key=ranked):
+            if last is None or ranked(end) > last:
+                yield Span(after, end)
+                after, last = end, ranked(end)
+
+    @staticmethod
+    def _ends(member: Member, span: Span, rows: int) -> Iterator[Key]:
+        return (one.upto for one in member.spans(span, rows) if one.upto is not None)
+
+    def _share(self, group: Group, span: Span, rows: int) -> int:
+        """Of each member, so that those that have rows there have a few times `rows` together, and each few enough."""
+        upto = list(span.upto or ())
+        busy = 0
+        for member in group.members:
+            first = next(member.spans(span, 1), None)
+            busy += first is not None and list(first.upto or ()) != upto
+        return min(rows, max(_FEWEST, _TIMES * rows // max(busy, 1)))
+
+    def _in_turn(self, group: Group, span: Span, rows: int) -> Iterator[Span]:
+        end = span.upto or [0]
+        begin = int(span.after[0]) if span.after else 0
+        after = span.after
+        for number in range(begin, int(end[0]) + 1):
+            member = group.members[number]
+            upto = end[1:] if number == end[0] else member.highest()
+            start = span.after[1:] if span.after and number == begin else None
+            if upto is None or (start is not None and list(start) == list(upto)):
+                continue
+            for one in member.spans(Span(start, upto), rows):
+                reached = [number, *(one.upto or ())]
+                yield Span(after, reached)
+                after = reached
+
+
+def _untagged(span: Span) -> tuple[int, Span]:
+    """The member that a span is of, and the span by its own keys."""
+    if span.upto is None:
+        raise ValueError(span)
+    number = int(span.upto[0])
+    after = span.after[1:] if span.after and span.after[0] == number else None
+    return number, Span(after, span.upto[1:])
+
+
+def _shaped(table: Table, rows: pa.Table) -> pa.Table:
+    """Members may have narrower types, and their columns in another order."""
+    return rows.select(table.arrow.names).cast(table.arrow)
+
+
+class MergedFlight:
+    """What is on its way to the tables of all groups."""
+
+    def __init__(self, groups: Callable[[], Groups]) -> None:
+        self._groups = groups
+
+    def settled(self, table: TableName) -> Mark:
+        """Of each leg."""
+        return tuple(leg.settled() for leg in self._groups()[table].legs)
+
+    def place(self, table: TableName) -> Mark:
+        """Of each leg."""
+        return tuple(leg.place() for leg in self._groups()[table].legs)
+
+    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+        """One member after the other: while one is waited for, the others go on."""
+        group = self._groups()[table]
+        places = dict(zip(map(id, group.legs), mark, strict=True))
+        found = {
+            number: member.leg.behind(member.name, places[id(member.leg)])
+            for number, member in enumerate(group.members)
+        }
+        return {number: behind for number, behind in found.items() if behind is not None}
+
+    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+        """Of all members."""
+        group = self._groups()[table]
+        between = dict(zip(map(id, group.legs), zip(after, upto, strict=True), strict=True))
+        return all(member.leg.untouched(member.name, *between[id(member.leg)]) for member in group.members)

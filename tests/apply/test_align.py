@@ -1,0 +1,86 @@
+"""Changes of tables that become one, made under several structures, are written as changes under one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import ApplyRules, prepared
+from pidts.apply.align import aligned
+from pidts.apply.complete import told_columns
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
+
+from .made import INT, PLAIN, TEXT, batch_of
+from .test_prepare import Deaf
+
+ONE, TWO, THREE = (TableName("shop", f"cart_{number}") for number in (1, 2, 3))
+NEWER = replace(PLAIN, columns=(*PLAIN.columns, Column("state", TEXT, nullable=False, default="'new'")))
+LATER = replace(PLAIN, columns=(*PLAIN.columns[:2], Column("at", INT), *PLAIN.columns[2:]))
+ROW = {"id": 1, "a": 7, "b": "x", "u": 1}
+
+
+def changes(table: Table, upstream: TableName, *rows: tuple[Op, dict | None, dict | None], **more: object):
+    return replace(batch_of(table, rows, **more), upstream=upstream)
+
+
+def test_a_batch_of_one_structure_stays_as_it_is() -> None:
+    batches = [changes(PLAIN, ONE, (Op.INSERT, None, ROW)), changes(PLAIN, TWO, (Op.DELETE, {**ROW, "id": 2}, None))]
+    assert all(one is other for one, other in zip(aligned(batches), batches, strict=True))
+
+
+def test_each_row_has_all_columns_in_the_end_with_what_an_alter_would_give_it() -> None:
+    batches = [
+        changes(PLAIN, ONE, (Op.INSERT, None, ROW)),
+        changes(NEWER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "state": "old"}), start=10),
+        changes(LATER, THREE, (Op.UPDATE, {**ROW, "id": 3, "at": 1}, {**ROW, "id": 3, "at": 2}), start=20),
+    ]
+    (change,) = prepared(Deaf(), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    assert sorted(change.upserts.to_pylist(), key=lambda row: row["id"]) == [
+        {**ROW, "state": "new", "at": None},
+        {**ROW, "id": 2, "state": "old", "at": None},
+        {**ROW, "id": 3, "state": "new", "at": 2},
+    ]
+
+
+def test_the_wider_of_two_types_holds_both() -> None:
+    wide = replace(PLAIN, columns=(*PLAIN.columns[:3], Column("u", ColumnType(Kind.BIGINT))))
+    batches = [
+        changes(PLAIN, ONE, (Op.INSERT, None, ROW)),
+        changes(wide, TWO, (Op.INSERT, None, {**ROW, "id": 2, "u": 2**40})),
+    ]
+    (change,) = prepared(Deaf(), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    assert change.upserts["u"].to_pylist() == [1, 2**40]
+    assert [batch.upstream for batch in aligned(batches)] == [ONE, TWO]
+
+
+def test_what_images_hold_is_told_of_the_columns_where_they_are_now() -> None:
+    told = [(("id",), ("b",)), None]
+    some = changes(PLAIN, ONE, (Op.UPDATE, ROW, {**ROW, "b": "y"}), (Op.DELETE, ROW, None), held=told)
+    other = changes(LATER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "at": 3}))
+    found, _ = aligned([some, other])
+    names = found.table.arrow.names
+    assert names == ["id", "a", "b", "u", "at"]
+    columns = told_columns(found)
+    assert [[name for name, has in zip(names, row, strict=True) if has] for row in columns.before] == [
+        ["id", "at"],
+        names,
+    ]
+    assert [name for name, has in zip(names, columns.after[0], strict=True) if has] == ["b", "at"]
+    swapped, _ = aligned([changes(LATER, TWO, (Op.DELETE, {**ROW, "at": 3}, None), held=[(("id", "at"), ())]), some])
+    assert told_columns(swapped).before.tolist() == [[True, False, True, False, False]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PLAIN, columns=(*PLAIN.columns[:3], Column("u", TEXT))),
+        replace(PLAIN, keys=(Key("PRIMARY", ("id", "a"), unique=True, primary=True),), columns=NEWER.columns),
+    ],
+    ids=["a column of two families", "another key"],
+)
+def test_structures_that_do_not_go_together_are_refused(other: Table) -> None:
+    row = {column.name: None for column in other.columns} | {"id": 2, "a": 1}
+    with pytest.raises(Halted, match="do not go together") as raised:
+        aligned([changes(PLAIN, ONE, (Op.INSERT, None, ROW)), changes(other, TWO, (Op.INSERT, None, row))])
+    assert (raised.value.code, raised.value.where.table) == ("structures-differ", "shop.cart")

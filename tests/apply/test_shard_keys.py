@@ -1,0 +1,58 @@
+"""Which tables are made with the long key: those where others may land, whatever is there today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.apply.shard_keys import keyed_landings
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.rules import Extract, RouteRule, Routes, Rules
+from pidts.target import ValuesTarget
+
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+ORDERS = Table(TableName("shop", "orders"), (Column("id", ColumnType(Kind.INT), nullable=False),), KEY)
+LANDS = TableName("all", "orders")
+OF_TABLE, OF_SOURCE = Extract("(.*)", "of_table"), Extract("(.*)", "of_source")
+
+
+@pytest.fixture
+def session() -> Iterator[TargetSession]:
+    target = ValuesTarget("shard keys")
+    with closing(target.connect()) as session:
+        yield session
+    target.forget()
+
+
+def routed(schema: str, table: str, *, source: bool = False, others: tuple[RouteRule, ...] = ()) -> Rules:
+    extracts = {"extract_source": OF_SOURCE} if source else {"extract_table": OF_TABLE}
+    rule = RouteRule(schema, table, "all", "orders", **extracts)
+    return Rules(routes=Routes((rule, *others), "one"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_keyed"),
+    [
+        (routed("shop*", "orders"), True),
+        (routed("shop", "orders*"), True),
+        (routed("shop", "~^orders"), True),
+        (routed("shop", ""), True),
+        (routed("shop", "orders", source=True), True),
+        (routed("shop", "orders", others=(RouteRule("shop", "old", "all", "orders"),)), True),
+        (routed("shop", "orders", others=(RouteRule("shop", "old", "all", "old"),)), False),
+        (routed("shop", "orders"), False),
+    ],
+)
+def test_a_table_where_others_may_come_is_made_with_the_long_key(
+    session: TargetSession, rules: Rules, *, is_keyed: bool
+) -> None:
+    assert keyed_landings(session, rules, [ORDERS]) == ({LANDS} if is_keyed else set())
+
+
+def test_what_the_target_has_counts(session: TargetSession) -> None:
+    for statement in session.create_statements(routed("shop*", "orders").landed(ORDERS)).statements:
+        session.execute(statement)
+    assert keyed_landings(session, routed("shop*", "orders"), [ORDERS]) == frozenset()

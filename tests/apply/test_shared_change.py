@@ -1,0 +1,363 @@
+"""One change for several shards: whenever the process dies, the target has it once, and all of them know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import SHARED, DdlRunner, JournalOpen, Outcome, Party, PartyLeft, Retry, SchemaChange, dropped_by
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    DdlOrder,
+    DdlState,
+    Fenced,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    OrderKind,
+    Table,
+    TableName,
+    Transient,
+)
+from pidts.schema import classify
+from pidts.target import ValuesTarget
+
+T = TableName("all", "t")
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+ID = Column("id", ColumnType(Kind.INT), nullable=False)
+BEFORE = Table(T, (ID,), KEY)
+AFTER = Table(T, (ID, Column("c", ColumnType(Kind.INT))), KEY)
+SOURCES = ("a", "b", "c")
+AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1)}
+
+
+class CrashError(BaseException):
+    """The process is gone."""
+
+
+def own(source: str) -> TableName:
+    return TableName(f"shard_{source}", "t")
+
+
+class World:
+    """Three sources whose tables are one on the target."""
+
+    def __init__(self, *, transactional: bool) -> None:
+        self.target = ValuesTarget("shared change", transactional_ddl=transactional)
+        self.target.forget()
+        self.epochs: dict[str, int] = {}
+        self.executed: list[str] = []
+        with closing(self.target.connect()) as session:
+            for sql in session.create_statements(BEFORE).statements:
+                session.execute(sql)
+        self.claim()
+
+    def claim(self, *sources: str) -> None:
+        """Another process, or another attempt of some parts."""
+        with closing(self.target.connect()) as session:
+            for source in sources or SOURCES:
+                start = Checkpoint(task="t", source=source, worker=0, lsn=Lsn(0, 1, 4))
+                self.epochs[source] = session.claim("t", source, 1, start)[0].epoch
+
+    def runner(self, source: str) -> DdlRunner:
+        retry = Retry(attempts=3)
+        return DdlRunner(self.target, "t", source, self.epochs[source], retry=retry, sleep=lambda _: None)
+
+    def change(self, leader: str, *others: str, order: DdlOrder | None = None) -> SchemaChange:
+        return SchemaChange(
+            statement=classify("ALTER TABLE t ADD c INT", "all"),
+            text=f"of {leader}",
+            before={T: BEFORE},
+            after={T: AFTER},
+            structures={own(leader): AFTER.renamed(own(leader))},
+            shared=T,
+            others=tuple(map(self.party, others)),
+            records={SHARED: {T: AFTER}, dropped_by("b"): {own("b"): None}},
+            order=order,
+        )
+
+    def party(self, source: str, order: DdlOrder | None = None) -> Party:
+        return Party(
+            source=source,
+            epoch=self.epochs[source],
+            lsn=AT[source],
+            text=f"of {source}",
+            structures={own(source): AFTER.renamed(own(source))},
+            order=order,
+        )
+
+    def done(self) -> set[str]:
+        """Who finds it done, with what it needs to know beside it."""
+        found = set()
+        with closing(self.target.connect()) as session:
+            for source in SOURCES:
+                journal = session.read_journal("t", source, AT[source])
+                is_done = journal is not None and journal.state is DdlState.DONE
+                assert is_done == (own(source) in session.load_structures("t", source)), "in one commit"
+                if is_done and journal is not None:
+                    assert journal.statement == f"of {source}"
+                    found.add(source)
+            assert bool(found) == (T in session.load_structures("t", SHARED))
+        return found
+
+    def columns(self) -> list[str]:
+        return [column.name for column in self.target.store.tables[T].table.columns]
+
+    def dies_after(self, points: int) -> None:
+        left = [points]
+
+        def hook(_: str) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                self.target.store.hook = None
+                raise CrashError
+
+        self.target.store.hook = hook
+
+
+@pytest.fixture(params=[True, False], ids=["transactional", "journaled"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made = World(transactional=request.param)
+    yield made
+    made.target.forget()
+
+
+def begins(world: World, points: int) -> bool:
+    """Whether it died on the way."""
+    world.dies_after(points)
+    try:
+        world.runner("a").run(world.change("a", "b", "c"), AT["a"])
+    except CrashError:
+        return True
+    finally:
+        world.target.store.hook = None
+    return False
+
+
+def again(world: World, leader: str) -> Outcome:
+    """All that are not done arrive again."""
+    done = world.done()
+    assert done in (set(), set(SOURCES)), "for all of them, or for none"
+    if done:
+        return Outcome.ALREADY
+    others = [source for source in SOURCES if source != leader]
+    return world.runner(leader).run(world.change(leader, *others), AT[leader])
+
+
+@pytest.mark.parametrize("leader", ["a", "c"])
+def test_at_each_crash_point_all_are_done_or_all_come_again(world: World, leader: str) -> None:
+    """Also where another one leads the next time."""
+    transactional = world.target.transactional_ddl
+    points = 0
+    while begins(world, points):
+        world.claim()
+        again(world, leader)
+        assert world.done() == set(SOURCES)
+        assert world.columns() == ["id", "c"]
+        world.target.forget()
+        world = World(transactional=transactional)
+        points += 1
+    assert world.done() == set(SOURCES)
+    assert points > 8, "there were places to die at"
+
+
+def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
+    world = World(transactional=False)
+    points = 0
+    while begins(world, points):
+        with closing(world.target.connect()) as session:
+            journal = session.read_journal("t", "a", AT["a"])
+        world.claim()
+        if journal is not None and journal.state is DdlState.INTENT:
+            with pytest.raises(JournalOpen) as raised:
+                world.runner("b").run(world.change("b"), AT["b"])
+            assert (raised.value.source, raised.value.lsn) == ("a", AT["a"])
+            skip = ordered(world, "c", OrderKind.SKIP)
+            assert world.runner("c").run(world.change("c", order=skip), AT["c"]) is Outcome.APPLIED
+            assert world.runner("b").run(world.change("b", "a"), AT["b"]) is Outcome.APPLIED
+            assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
+            break
+        world = World(transactional=False)
+        points += 1
+    else:
+        raise AssertionError("it never died between its two commits")
+    world.target.forget()
+
+
+def test_nothing_is_said_for_a_source_that_begins_anew(world: World) -> None:
+    change = world.change("a", "b", "c")
+    world.claim("b")
+    with pytest.raises(PartyLeft) as raised:
+        world.runner("a").run(change, AT["a"])
+    assert raised.value.source == "b"
+    assert (world.done(), world.columns()) == (set(), ["id"])
+    assert world.runner("a").run(world.change("a", "b", "c"), AT["a"]) is Outcome.APPLIED
+    assert world.done() == set(SOURCES)
+
+
+def test_a_leader_that_was_taken_over_says_nothing_for_anybody(world: World) -> None:
+    runner, change = world.runner("a"), world.change("a", "b", "c")
+    world.claim("a")
+    with pytest.raises(Fenced):
+        runner.run(change, AT["a"])
+    assert world.done() == set()
+
+
+def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> None:
+    """The statement may have been made: the journal of the leader knows, and the next one to lead goes on from there."""
+    change = world.change("a", "b", "c")
+
+    def hook(point: str) -> None:
+        if point == "execute:after":
+            world.target.store.hook = None
+            world.claim("c")
+
+    world.target.store.hook = hook
+    with pytest.raises(PartyLeft):
+        world.runner("a").run(change, AT["a"])
+    assert world.done() == set()
+    assert world.runner("c").run(world.change("c", "a", "b"), AT["c"]) is Outcome.APPLIED
+    assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
+
+
+def test_one_that_comes_late_is_told_by_a_commit_that_nobody_heard_of(world: World) -> None:
+    def hook(point: str) -> None:
+        if point == "commit:after" and world.done():
+            world.target.store.hook = None
+            raise CrashError
+
+    world.target.store.hook = hook
+    with pytest.raises(CrashError):
+        world.runner("a").run(world.change("a", "b"), AT["a"])
+    assert world.done() == {"a", "b"}
+    assert world.runner("a").run(world.change("a", "b", "c"), AT["a"]) is Outcome.ALREADY
+    assert world.done() == set(SOURCES)
+
+
+def ordered(world: World, source: str, kind: OrderKind, *statements: str) -> DdlOrder:
+    with closing(world.target.connect()) as session:
+        session.halts.give("t", source, DdlOrder(lsn=AT[source], kind=kind, statements=statements))
+        order = session.halts.order("t", source, AT[source])
+    assert order is not None
+    return order
+
+
+def taken(world: World, source: str) -> bool:
+    with closing(world.target.connect()) as session:
+        order = session.halts.order("t", source, AT[source])
+    return order is not None and order.taken
+
+
+@pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.SKIP])
+def test_an_order_is_taken_by_what_it_orders(world: World, kind: OrderKind) -> None:
+    order = ordered(world, "a", kind)
+    world.runner("a").run(world.change("a", "b", order=order), AT["a"])
+    assert taken(world, "a")
+    assert world.done() == {"a", "b"}
+    assert world.columns() == (["id", "c"] if kind is OrderKind.UNLOCK else ["id"])
+
+
+def test_to_unlock_goes_on_with_what_was_begun() -> None:
+    """What has run already is not said once more: it would be refused, the column is there."""
+    world = World(transactional=False)
+    points = 0
+    while begins(world, points):
+        world.claim()
+        with closing(world.target.connect()) as session:
+            begun = session.read_journal("t", "a", AT["a"])
+        if begun is not None and begun.state is DdlState.INTENT and world.columns() == ["id", "c"]:
+            break
+        world = World(transactional=False)
+        points += 1
+    order = ordered(world, "a", OrderKind.UNLOCK)
+    world.runner("a").run(world.change("a", order=order), AT["a"])
+    assert (taken(world, "a"), world.columns()) == (True, ["id", "c"])
+    world.target.forget()
+
+
+@pytest.mark.parametrize("error", [Transient("lost", "gone"), Halted("target-refused", "no")])
+def test_what_fails_is_said_for_nobody(world: World, error: Exception) -> None:
+    def fails(point: str) -> None:
+        if point == "execute:before":
+            raise error
+
+    world.target.store.hook = fails
+    with pytest.raises(type(error)):
+        world.runner("a").run(world.change("a", "b", "c"), AT["a"])
+    world.target.store.hook = None
+    assert (world.done(), world.columns()) == (set(), ["id"])
+
+
+def refuses(world: World, leader: str, *others: str) -> None:
+    def fails(point: str) -> None:
+        if point == "execute:before":
+            raise Halted("target-refused", "no")
+
+    world.target.store.hook = fails
+    with pytest.raises(Halted):
+        world.runner(leader).run(world.change(leader, *others), AT[leader])
+    world.target.store.hook = None
+
+
+def test_for_what_the_target_has_refused_nobody_else_waits(world: World) -> None:
+    """It has not happened; when it comes again behind another's change, the table does not look different by it."""
+    refuses(world, "a")
+    assert world.runner("b").run(world.change("b"), AT["b"]) is Outcome.APPLIED
+    assert (world.done(), world.columns()) == ({"b"}, ["id", "c"])
+    again = replace(
+        world.change("a"),
+        statement=classify("ALTER TABLE t ADD d INT", "all"),
+        before={T: AFTER},
+        after={T: replace(AFTER, columns=(*AFTER.columns, Column("d", ColumnType(Kind.INT))))},
+    )
+    assert world.runner("a").run(again, AT["a"]) is Outcome.APPLIED
+    assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c", "d"])
+
+
+def test_what_somebody_has_made_by_hand_after_it_was_refused_counts() -> None:
+    world = World(transactional=False)
+    refuses(world, "a", "b")
+    with closing(world.target.connect()) as session:
+        statement = world.change("a").statement
+        assert statement is not None
+        for sql in session.ddl_statements(statement, {T: BEFORE}, {T: AFTER}, 0).statements:
+            session.execute(sql)
+    assert world.runner("a").run(world.change("a", "b"), AT["a"]) is Outcome.APPLIED
+    assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c"])
+    world.target.forget()
+
+
+def test_one_that_comes_again_after_it_was_refused_is_waited_for_once_more() -> None:
+    """It may have happened this time."""
+    world = World(transactional=False)
+    refuses(world, "a")
+
+    def dies(point: str) -> None:
+        if point == "execute:after":
+            raise CrashError
+
+    world.target.store.hook = dies
+    with pytest.raises(CrashError):
+        world.runner("a").run(world.change("a"), AT["a"])
+    world.target.store.hook = None
+    with pytest.raises(JournalOpen):
+        world.runner("b").run(world.change("b"), AT["b"])
+    world.target.forget()
+
+
+def test_an_order_about_other_words_than_were_run_is_not_taken(world: World) -> None:
+    mine = ordered(world, "a", OrderKind.UNLOCK)
+    theirs = ordered(world, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
+    same = ordered(world, "c", OrderKind.UNLOCK)
+    change = replace(
+        world.change("a", order=mine), others=(world.party("b", order=theirs), world.party("c", order=same))
+    )
+    world.runner("a").run(change, AT["a"])
+    assert [taken(world, source) for source in SOURCES] == [True, False, True]
+    assert world.done() == set(SOURCES)

@@ -1,0 +1,334 @@
+"""Who has arrived, who runs it, and who hears of it, over the parts of one process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import Party, SchemaChange
+from pidts.batch.shard_desk import Ran
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_telling import waiting_halt
+from pidts.batch.shard_turn import Coming, turn
+from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
+from pidts.plan.shards import Decision, Pass, Run, Wait
+from pidts.schema import Dialect, classify
+
+T = TableName("all", "t")
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+NAME, OTHER = TableName("shard", "t"), TableName("shard", "alone")
+
+
+def table(*names: str) -> Table:
+    return Table(T, tuple(Column(name, ColumnType(Kind.INT), nullable=name != "id") for name in ("id", *names)), KEY)
+
+
+V0, V1, V2 = table(), table("c"), table("d")
+
+
+def came(source: str, before: Table = V0, after: Table = V1, order: OrderKind | None = None) -> Arrival:
+    return Arrival(member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, order=order)
+
+
+def arrive(groups: ShardGroups, arrival: Arrival) -> Decision | Ran:
+    source = arrival.member.source
+    return groups.arrive(arrival, Party(source=source, epoch=7, lsn=arrival.lsn, text="ALTER"), lambda _: None)
+
+
+def begun(*sources: str, mode: str = "") -> ShardGroups:
+    groups = ShardGroups(mode, sources)
+    for source in sources:
+        groups.register(source, {NAME: V0})
+    return groups
+
+
+def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
+    groups = begun("a", "b", "c")
+    assert arrive(groups, came("b")) == Wait((Member("a", NAME), Member("c", NAME)))
+    assert isinstance(arrive(groups, came("c")), Wait)
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    assert [party.source for party in groups.parties(run)] == ["b", "c"]
+    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    (lock,) = groups.locks()
+    assert lock.running
+    groups.ran(run)
+    assert arrive(groups, came("b")) == Ran()
+    party = groups.made("c", Lsn(0, 1, 9))
+    assert party is not None
+    assert party.epoch == 7
+    for source in "abc":
+        groups.changed(source, {NAME: V1})
+    assert groups.locks() == ()
+    assert groups.agreed(T) == V1
+
+
+def test_it_is_the_leader_that_runs_it_whoever_comes_last() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("a"))
+    assert arrive(groups, came("b")) == Wait(leader=Member("a", NAME))
+    assert groups.stands(came("a")) is None
+    assert isinstance(arrive(groups, came("a")), Run)
+
+
+def test_what_fails_can_be_run_again() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.failed(run)
+    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    assert arrive(groups, came("a")) == run
+
+
+def test_an_attempt_that_ends_takes_its_arrivals_back() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("a"))
+    groups.forget("a")
+    assert arrive(groups, came("b")) == Wait((Member("a", NAME),))
+    groups.register("a", {NAME: V0})
+    assert isinstance(arrive(groups, came("a")), Run)
+
+
+def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
+    """What it runs is on its way on the target; nobody begins it once more beside it."""
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.forget("a")
+    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    groups.ran(run)
+    assert arrive(groups, came("b")) == Ran()
+
+
+def test_nobody_runs_anything_before_all_parts_are_known() -> None:
+    groups = ShardGroups("", ["a", "b"])
+    groups.register("a", {NAME: V0})
+    assert arrive(groups, came("a")) == Wait(absent=("b",))
+    assert isinstance(arrive(groups, came("a", order=OrderKind.UNLOCK)), Run)
+
+
+def test_a_source_that_is_down_is_what_it_was() -> None:
+    """A change of its group waits for it; one of a table that it has no part in does not."""
+    groups = ShardGroups("", ["a", "b"])
+    groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
+    groups.presume("b", {NAME: V0})
+    assert arrive(groups, came("a")) == Wait((Member("b", NAME),))
+    alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
+    assert isinstance(arrive(groups, alone), Run)
+    groups.register("b", {OTHER: V0.renamed(OTHER)})
+    groups.presume("b", {NAME: V0})
+    assert isinstance(arrive(groups, came("a")), Run), "what it has itself told is what it has"
+
+
+def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:
+    """What an earlier process has begun for it there is not known; of other tables it is."""
+    groups = ShardGroups("optimistic", ["a", "b"])
+    groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
+    groups.presume("b", {NAME: V0})
+    assert groups.absent == ()
+    assert arrive(groups, came("a")) == Wait(absent=("b",))
+    alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
+    assert isinstance(arrive(groups, alone), Run)
+    groups.register("b", {NAME: V1})
+    assert groups.agreed(T) == V1
+
+
+def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> None:
+    groups = begun("a", "b")
+    groups.leaves("b", frozenset({NAME}))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.failed(run)
+    groups.changed("b", {NAME: None})
+    groups.changed("b", {NAME: V0})
+    assert arrive(groups, came("a")) == Wait((Member("b", NAME),))
+
+
+def test_what_an_earlier_process_did_to_a_source_that_was_presumed_counts() -> None:
+    groups = ShardGroups("", ["a", "b"])
+    groups.register("a", {OTHER: V0.renamed(OTHER)})
+    groups.presume("b", {NAME: V0})
+    assert groups.agreed(T) == V0
+    groups.recall(groups.looks(), "b", {T: V1}, {})
+    groups.register("b", {NAME: V1})
+    assert groups.agreed(T) == V1
+
+
+def test_a_member_that_goes_is_not_waited_for() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("a"))
+    moves = groups.moves
+    groups.changed("b", {NAME: None})
+    assert groups.wait(moves, 0) > moves
+    assert isinstance(arrive(groups, came("a")), Run)
+    assert groups.is_shared(T, Member("a", NAME)), "others had rows there"
+
+
+def test_since_when_it_waits_does_not_begin_anew() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("a"))
+    since = groups.since(Member("a", NAME), Lsn(0, 1, 9))
+    assert since > 0
+    groups.forget("a")
+    arrive(groups, came("a"))
+    assert groups.since(Member("a", NAME), Lsn(0, 1, 9)) == since
+
+
+def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
+    """One was let go ahead, by which a column went: the others' rows would have a place in either."""
+    groups = ShardGroups("", ["a", "b"])
+    groups.recall(groups.looks(), "a", {T: V0}, {})
+    groups.register("a", {NAME: V1})
+    groups.register("b", {NAME: V0})
+    assert groups.agreed(T) == V0
+    assert arrive(groups, came("a", V1, V0)) == Pass(V0)
+
+
+def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
+    groups = ShardGroups("optimistic", ["a", "b"])
+    groups.recall(groups.looks(), "a", {T: V1}, {})
+    groups.register("b", {NAME: V0})
+    assert isinstance(arrive(groups, came("b", after=V2)), Wait)
+    groups.register("a", {NAME: V1})
+    assert groups.agreed(T) == V1
+
+
+def test_what_was_read_last_is_what_the_target_has() -> None:
+    """Until the last part has claimed, an earlier process may change it; and a thread may be slow to tell."""
+    groups = ShardGroups("optimistic", ["a", "b"])
+    early, late = groups.looks(), groups.looks()
+    groups.recall(late, "b", {T: V1}, {})
+    groups.recall(early, "a", {T: V0}, {})
+    groups.register("b", {NAME: V1})
+    groups.register("a", {NAME: V0})
+    assert groups.agreed(T) == V1
+
+
+def test_the_list_shows_who_came_and_who_did_not() -> None:
+    groups = begun("a", "b", "c")
+    arrive(groups, came("b", after=V2))
+    arrive(groups, came("a"))
+    (lock,) = groups.locks()
+    assert (lock.target, lock.owner, lock.awaited) == (T, Member("b", NAME), (Member("c", NAME),))
+    assert [one.member.source for one in lock.arrived] == ["b", "a"]
+    assert [one.member.source for one in lock.disagree] == ["a"]
+    assert lock.to_json()["awaited"] == [{"source": "c", "table": "shard.t"}]
+
+
+@pytest.mark.parametrize(
+    ("wait", "code", "awaits"),
+    [
+        (Wait((Member("b", NAME),)), "shard-awaits", ("b: shard.t",)),
+        (Wait((), (came("b", after=V2),)), "shards-disagree", ("b: shard.t",)),
+        (Wait(absent=("b",)), "shard-awaits", ("b: *",)),
+        (Wait(leader=Member("b", NAME)), "shard-awaits", ("b: shard.t",)),
+    ],
+)
+def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[str, ...]) -> None:
+    halt = waiting_halt(
+        wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER", arrival=came("a"), agreed=V0
+    )
+    assert (halt.code, halt.awaits, halt.tables) == (code, awaits, (NAME,))
+    assert "b" in halt.what
+    if code == "shards-disagree":
+        assert "column c" in halt.what
+        assert "column d" in halt.what
+
+
+def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:
+    groups = begun("a", "b", mode="optimistic")
+    a, b = Member("a", NAME), Member("b", NAME)
+    dropped = groups.kept(came("a", V1, V0), V1)
+    assert dropped == {a: {"c"}}
+    groups.drops(dropped)
+    assert groups.kept(came("a", V0, V2), V1) == {}
+    assert groups.kept(came("b", V1, V0), V0) == {a: frozenset()}
+    assert b not in groups.kept(came("b", V1, V0), V0)
+
+
+def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() -> None:
+    groups = ShardGroups("", ["a", "b"])
+    groups.register("a", {NAME: V0})
+    assert arrive(groups, came("a")) == Wait(absent=("b",))
+    seen = groups.moves
+    groups.stand_aside("b", aside=True)
+    assert groups.moves > seen
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.ran(run)
+    groups.changed("a", {NAME: V1})
+    groups.stand_aside("b", aside=False)
+    assert groups.absent == ("b",)
+    groups.register("b", {NAME: V1})
+    assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),))
+    groups.stand_aside("b", aside=True)
+    assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),)), "it has begun"
+
+
+def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody_goes_on() -> None:
+    """The commit may have gone through unheard: to run it once more would be refused."""
+    groups = begun("a", "b", "c")
+    arrive(groups, came("a"))
+    run = arrive(groups, came("b", order=OrderKind.UNLOCK))
+    assert isinstance(run, Run)
+    groups.failed(run, in_doubt_since=0)
+    assert arrive(groups, came("c", order=OrderKind.UNLOCK)) == Wait(absent=("b",))
+    groups.recall(groups.looks(), "b", {T: V1}, {})
+    groups.register("b", {NAME: V1}, epoch=1)
+    assert groups.agreed(T) == V1
+    assert isinstance(arrive(groups, came("c")), Pass)
+
+
+def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiting() -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.register("a", {NAME: V0}, epoch=8)
+    groups.failed(run, in_doubt_since=7)
+    assert isinstance(arrive(groups, came("a")), Run)
+
+
+def test_what_an_attempt_that_was_closed_tells_behind_the_next_one_is_old() -> None:
+    groups = begun("a")
+    groups.register("a", {NAME: V2}, epoch=8)
+    groups.changed("a", {NAME: V1}, 7)
+    assert groups.agreed(T) == V2
+    groups.changed("a", {NAME: V1}, 8)
+    assert groups.agreed(T) == V1
+
+
+def test_a_failure_after_which_nobody_else_can_go_on_moves_nothing() -> None:
+    groups = begun("a")
+    for _ in range(3):
+        run = arrive(groups, came("a"))
+        assert isinstance(run, Run)
+        groups.failed(run, moves=False)
+    moves = groups.moves
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.failed(run, moves=False)
+    assert groups.moves == moves
+
+
+def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    change = SchemaChange(
+        statement=classify("ALTER TABLE t ADD c INT", "all"), text="ALTER", before={T: V0}, after={T: V1}
+    )
+    coming = Coming(source="a", epoch=7, lsn=Lsn(0, 1, 9), where=Where(), table=NAME, change=change, dialect=Dialect())
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(groups, "kept", fails)
+        with pytest.raises(MemoryError):
+            turn(groups, coming)
+    assert isinstance(arrive(groups, came("a")), Run)

@@ -1,0 +1,106 @@
+"""Nobody writes to the table of a group while it is changed, and nobody waits for one who is not there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pidts.batch import shard_holds
+from pidts.batch.ddl_marks import kept_of, mark_kept
+from pidts.batch.shard_holds import ShardHolds
+from pidts.model import TableName
+
+T, U = TableName("shard", "t"), TableName("shard", "u")
+
+
+class Change(threading.Thread):
+    """Somebody changes what these have together."""
+
+    def __init__(self, holds: ShardHolds, tables: dict[str, frozenset[TableName]]) -> None:
+        super().__init__(daemon=True)
+        self.holds, self.tables = holds, tables
+        self.begun, self.ends = threading.Event(), threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with self.holds.holding(self.tables):
+            self.begun.set()
+            self.ends.wait(10)
+
+
+def attending(holds: ShardHolds, source: str, told: dict[str, frozenset[TableName]]) -> Callable[..., None]:
+    def keep(tables: frozenset[TableName]) -> None:
+        told[source] = tables
+
+    holds.attend(source, keep)
+    return keep
+
+
+def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
+    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    for source in "ab":
+        attending(holds, source, told)
+    change = Change(holds, {"a": frozenset({T}), "b": frozenset({T, U}), "down": frozenset({T})})
+    holds.stand("a", {T, U})
+    holds.stand("b", {T})
+    assert not change.begun.wait(0.1)
+    assert told == {"a": {T}, "b": {T, U}}
+    other = attending(holds, "b", told)
+    assert told["b"] == {T, U}, "an attempt that begins meanwhile is told, too"
+    holds.leave("b", other)
+    assert change.begun.wait(5), "who is not there writes nothing"
+    again = attending(holds, "b", told)
+    change.ends.set()
+    change.join(5)
+    assert told == {"a": frozenset(), "b": frozenset()}
+    holds.leave("b", other)
+    assert holds._keeps["b"] is again, "an earlier attempt that ends late ends itself alone"
+
+
+def test_two_changes_keep_what_both_need() -> None:
+    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", told)
+    holds.stand("a", {T, U})
+    first, second = Change(holds, {"a": frozenset({T})}), Change(holds, {"a": frozenset({U})})
+    assert first.begun.wait(5)
+    assert second.begun.wait(5)
+    assert told["a"] == {T, U}
+    first.ends.set()
+    first.join(5)
+    assert told["a"] == {U}
+    second.ends.set()
+    second.join(5)
+
+
+def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
+    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", told)
+    change = Change(holds, {"a": frozenset({T})})
+    assert not change.begun.wait(0.1)
+    with holds.quiet("a"):
+        assert change.begun.wait(5)
+    change.ends.set()
+    change.join(5)
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_holds, "_PATIENCE_SECONDS", 0.1)
+    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", told)
+    change = Change(holds, {"a": frozenset({T})})
+    assert change.begun.wait(5)
+    change.ends.set()
+    change.join(5)
+
+
+def test_the_planner_reads_what_is_kept(tmp_path: Path) -> None:
+    assert kept_of(tmp_path) == frozenset()
+    mark_kept(tmp_path, ())
+    assert [*tmp_path.iterdir()] == []
+    mark_kept(tmp_path, {T, U})
+    assert kept_of(tmp_path) == {T, U}
+    mark_kept(tmp_path, ())
+    assert kept_of(tmp_path) == frozenset()

@@ -1,0 +1,248 @@
+"""A change that waits for other shards: its table is held at once, people are told, and it goes on by itself."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.apply import Party, PartyLeft
+from pidts.batch import ddl_lane
+from pidts.batch.ddl import Changed
+from pidts.batch.ddl_lane import DdlLane
+from pidts.batch.ddl_marks import done_of, halted_of
+from pidts.batch.shard_desk import Ran
+from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_turn import ShardWaits
+from pidts.model import (
+    Arrival,
+    Column,
+    ColumnType,
+    DdlOrder,
+    Halt,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    Member,
+    OrderKind,
+    Table,
+    TableName,
+    Where,
+)
+from pidts.plan import PlanState, Work, WorkKind
+from pidts.plan.shards import Pass, Run, Wait
+from pidts.rules import Rules
+from pidts.target import ValuesTarget
+
+OWN, T = TableName("shard", "t"), TableName("all", "t")
+AT = Lsn(0, 1, 500)
+V0 = Table(
+    T,
+    (Column("id", ColumnType(Kind.INT), nullable=False),),
+    (Key("PRIMARY", ("id",), unique=True, primary=True),),
+)
+V1 = Table(T, (*V0.columns, Column("c", ColumnType(Kind.INT))), V0.keys)
+_numbers = itertools.count()
+
+
+class Log:
+    """The one statement."""
+
+    def __init__(self, *_: Any) -> None:
+        self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD c INT"))
+
+    def find(self, _: Lsn) -> Any:
+        return self.entry
+
+    def entries(self, *_: Any, **__: Any) -> list[Any]:
+        return []
+
+    def position(self, _: Lsn) -> str:
+        return "bin.000001:500"
+
+    def close(self) -> None:
+        pass
+
+
+class Part:
+    """One source's lane."""
+
+    def __init__(self, world: World, source: str) -> None:
+        self.world, self.source = world, source
+        self.staging = world.folder / f"{source} {next(_numbers)}"
+        self.context: Any = SimpleNamespace(
+            task="t",
+            source=SimpleNamespace(source_id=source),
+            target=world.target,
+            relay=None,
+            staging=self.staging,
+            rules=Rules(),
+            epoch=1,
+        )
+        meaning: Any = _Meaning()
+        world.groups.register(source, {OWN: V0})
+        self.lane = DdlLane(meaning, lambda _: True, world.groups)
+        context: Any = self.context
+        self.lane.start(context, PlanState(AT, due=AT))
+
+    @property
+    def marks(self) -> tuple[bool, bool]:
+        return bool(halted_of(self.staging, [AT])), bool(done_of(self.staging, [AT]))
+
+    def told(self) -> list[Halt]:
+        with closing(self.world.target.connect()) as session:
+            return session.halts.halts("t", self.source)
+
+    def give(self, kind: OrderKind) -> None:
+        with closing(self.world.target.connect()) as session:
+            session.halts.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
+
+
+class _Meaning:
+    allow = None
+
+    def __call__(self, _: Any) -> Work:
+        return Work(WorkKind.DDL, frozenset({OWN}))
+
+
+class World:
+    """Parts of one process, whose changes do nothing but arrive; `fails` is what the leader meets next."""
+
+    def __init__(self, folder: Path, *sources: str) -> None:
+        self.folder, self.target = folder, ValuesTarget(f"shard lane {next(_numbers)}")
+        self.groups = ShardGroups("", sources)
+        self.fails: list[Exception] = []
+        self.runs: list[Run] = []
+        self.parts: dict[str, Part] = {}
+
+    def begin(self, source: str) -> Part:
+        self.parts[source] = Part(self, source)
+        return self.parts[source]
+
+    def run_ddl(self, context: Any, *_: Any, order: DdlOrder | None, **__: Any) -> Changed:
+        source = context.source.source_id
+        arrival = Arrival(
+            member=Member(source, OWN), lsn=AT, text="ALTER", before=V0, after=V1, order=order.kind if order else None
+        )
+        decision = self.groups.arrive(arrival, Party(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None)
+        if isinstance(decision, Wait):
+            raise ShardWaits(decision, arrival)
+        if isinstance(decision, Run):
+            self.runs.append(decision)
+            if self.fails:
+                self.groups.failed(decision)
+                raise self.fails.pop(0)
+            self.groups.ran(decision)
+        assert isinstance(decision, Run | Ran | Pass)
+        return _Made({OWN: V1.renamed(OWN)})
+
+
+class _Made(Changed):
+    """The context of these tests is none that could be changed."""
+
+    def applied_to(self, context: Any) -> Any:
+        return context
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+    monkeypatch.setattr(ddl_lane, "RelayReader", Log)
+    monkeypatch.setattr(ddl_lane, "_ORDER_SECONDS", 0.05)
+    monkeypatch.setattr(ddl_lane, "_LOOK_SECONDS", 0.01)
+
+    def make(*sources: str) -> World:
+        made.append(World(tmp_path, *sources))
+        monkeypatch.setattr(ddl_lane, "run_ddl", made[-1].run_ddl)
+        return made[-1]
+
+    yield make
+    for one in made:
+        for part in one.parts.values():
+            part.lane.close(0)
+        one.target.forget()
+
+
+def until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[..., World]) -> None:
+    one = world("a", "b")
+    one.groups.register("b", {OWN: V0})
+    first = one.begin("a")
+    began = time.monotonic()
+    first.lane.wait([AT], 10, lambda: False)
+    assert time.monotonic() - began < 2, "nobody waits for what waits for others"
+    assert first.marks == (True, False)
+    (halt,) = first.told()
+    assert (halt.code, halt.awaits, halt.tables, halt.position) == (
+        "shard-awaits", ("b: shard.t",), (OWN,), "bin.000001:500",
+    )  # fmt: skip
+    assert first.lane.resting == {AT}
+    assert first.lane.awaits_shards
+    second = one.begin("b")
+    until(lambda: first.marks == second.marks == (False, True))
+    assert len(one.runs) == 1
+    assert first.told() == second.told() == []
+    assert (first.lane.halts, first.lane.resting) == ({}, frozenset())
+
+
+def test_an_order_lets_it_go_without_the_others(world: Callable[..., World]) -> None:
+    one = world("a", "b")
+    one.groups.register("b", {OWN: V0})
+    first = one.begin("a")
+    until(lambda: first.marks == (True, False))
+    first.give(OrderKind.UNLOCK)
+    until(lambda: first.marks == (False, True))
+    assert [run.leader.order for run in one.runs] == [OrderKind.UNLOCK]
+
+
+def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World]) -> None:
+    one = world("a", "b")
+    one.groups.register("b", {OWN: V0})
+    first = one.begin("a")
+    until(lambda: first.marks == (True, False))
+    began = time.monotonic()
+    first.lane.close(10)
+    one.groups.forget("a")
+    assert time.monotonic() - began < 5
+    assert first.lane.failure is None
+    second = one.begin("b")
+    until(lambda: second.marks == (True, False))
+    again = one.begin("a")
+    until(lambda: again.marks == second.marks == (False, True))
+
+
+def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for_it(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddl_lane, "_LEADER_SECONDS", 0.1)
+    one = world("a", "b")
+    one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
+    parts = [one.begin(source) for source in "ab"]
+    until(lambda: all(part.marks == (True, False) for part in parts))
+    assert [halt.code for part in parts for halt in part.told()] == ["target-refused", "shard-awaits"]
+    assert parts[0].lane.resting == parts[1].lane.resting == {AT}
+    parts[0].give(OrderKind.SKIP)
+    until(lambda: all(part.marks == (False, True) for part in parts))
+    assert [run.leader.order for run in one.runs] == [None, OrderKind.SKIP, None], "the other one's is its own"
+    assert [len(run.arrivals) for run in one.runs] == [2, 1, 1]
+
+
+def test_a_source_that_was_taken_over_comes_again(world: Callable[..., World]) -> None:
+    one = world("a", "b")
+    one.fails = [PartyLeft("b")]
+    parts = [one.begin(source) for source in "ab"]
+    until(lambda: all(part.marks == (False, True) for part in parts))
+    assert len(one.runs) == 2

@@ -1,0 +1,113 @@
+"""`pidts ddl` over a task of two sources: which change is meant, and what is put on record for a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.model import Halt, Lsn, TableName
+from pidts.target import ValuesTarget
+from pidts.task import orders
+from pidts.task.config import TaskConfig
+from pidts.task.orders import OrderDesk
+
+TASK = """
+name: t
+task-mode: all
+target-database: {host: 127.0.0.1, port: 9, user: root}
+mysql-instances:
+  - {source-id: s1, from: {host: 127.0.0.1, port: 9, user: root}, route-rules: [orders]}
+  - {source-id: s2, from: {host: 127.0.0.1, port: 9, user: root}, route-rules: [orders]}
+routes: {orders: {schema-pattern: "shop*", table-pattern: "t_*", target-schema: shop, target-table: orders}}
+pidts: {relay: ./relay}
+"""
+AT, LATER = Lsn(0, 1, 500), Lsn(0, 1, 900)
+_numbers = itertools.count()
+
+
+class World:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path, self._capsys = folder / "t.yaml", capsys
+        self.path.write_text(TASK)
+        self.target = ValuesTarget(f"ddl commands {next(_numbers)}")
+
+    def waits(self, source: str, table: str, *, at: Lsn = AT, code: str = "target-refused", **more: Any) -> None:
+        values = {"statement": f"ALTER TABLE {table} ADD x INT", "what": "no", **more}
+        halt = Halt(tables=(TableName("shop", table),), lsn=at, code=code, **values)
+        with closing(self.target.connect()) as session:
+            session.halts.tell("t", source, halt)
+
+    def pidts(self, *words: str, code: int = 0) -> Any:
+        """What it says with `--json`."""
+        assert run_command([*words[:2], str(self.path), *words[2:], "--json"]) == code
+        return json.loads(self._capsys.readouterr().out.splitlines()[-1])
+
+    def given(self, source: str) -> list[tuple[Lsn, str, tuple[str, ...]]]:
+        with closing(self.target.connect()) as session:
+            return [(order.lsn, order.kind.value, order.statements) for order in session.halts.orders("t", source)]
+
+    def waiting(self, source: str) -> list[str]:
+        with closing(self.target.connect()) as session:
+            return [str(halt.tables[0]) for halt in session.halts.halts("t", source)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(tmp_path, capsys)
+
+    @contextmanager
+    def desk(parts: Sequence[TaskConfig]) -> Iterator[OrderDesk]:
+        with closing(made.target.connect()) as session:
+            yield OrderDesk(parts, session)
+
+    monkeypatch.setattr(orders, "order_desk", desk)
+    yield made
+    made.target.forget()
+
+
+def test_nothing_is_ordered_without_a_yes(world: World) -> None:
+    world.waits("s2", "a")
+    shown = world.pidts("ddl", "replace", "one; 'two;'", "three")
+    assert (shown["source"], shown["statements"], shown["given"]) == ("s2", ["one", "'two;'", "three"], False)
+    assert world.given("s2") == []
+    assert world.pidts("binlog", "inject", "one /* ; */", "-b", "bin.000001:500", "-s", "s2", "-y")["given"]
+    assert world.given("s2") == [(AT, "inject", ("one /* ; */",))]
+    (order,) = world.pidts("ddl", "list")["orders"]
+    assert (order["source"], order["order"]) == ("s2", "inject")
+
+
+def test_a_lock_is_opened_for_its_first_shard_or_the_one_that_is_named(world: World) -> None:
+    world.waits("s2", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=5.0)
+    world.waits("s1", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=7.0)
+    world.waits("s1", "b", at=LATER)
+    shown = world.pidts("ddl", "unlock")
+    assert (shown["source"], shown["given"]) == ("s2", False)
+    assert [one["source"] for one in shown["lock"]["arrived"]] == ["s2", "s1"]
+    assert world.pidts("ddl", "unlock", "--source", "s1")["source"] == "s1"
+    assert run_command(["unlock-ddl-lock", str(world.path), "t-`shop`.`orders`", "--yes"]) == 0
+    assert (world.given("s1"), world.given("s2")) == ([], [(AT, "unlock", ())])
+    assert world.pidts("ddl", "unlock", "--source", "s3", code=2)["error"]["code"] == "unknown-name"
+    assert world.pidts("ddl", "unlock", "shop.b", code=2)["error"]["code"] == "no-such-lock"
+    assert world.pidts("ddl", "skip", "--source", "s1", "--at", str(AT), "--yes")["lock"]["target"] == "shop.orders"
+    assert world.given("s1") == [(AT, "skip", ())]
+
+
+def test_rows_and_changes_are_tried_again_with_one_word(world: World) -> None:
+    world.waits("s1", "b", statement="")
+    world.waits("s2", "c", statement="")
+    assert world.pidts("ddl", "retry")["tables"] == ["shop.b", "shop.c"]
+    assert world.pidts("ddl", "retry", "--table", "shop.b", "--yes")["given"]
+    assert (world.waiting("s1"), world.waiting("s2")) == ([], ["shop.c"])
+    world.waits("s2", "a", at=LATER)
+    shown = world.pidts("ddl", "retry", "--table", "shop.a", "--yes")
+    assert (shown["order"], shown["lsn"], world.given("s2")) == ("revert", str(LATER), [(LATER, "revert", ())])
+    assert world.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
+    assert world.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
+    assert world.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"

@@ -1,0 +1,338 @@
+"""Histories of one table of the target, and the runs that bring them there.
+
+The oracle knows nothing of keys and batches: it keeps rows in a list, takes away the first that equals a before image
+and appends the after image. The target checks every row that it writes against all that are there. After each crash
+the log is cut anew from where the slowest worker stands, and workers that were ahead leave out what they have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.apply import ApplyRules, Committer, keyed
+from pidts.batch.applying import apply, apply_long
+from pidts.batch.blobs import Blob
+from pidts.batch.parts import Stretch
+from pidts.batch.workers import Commit
+from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
+from pidts.reduce import NetChange, buckets
+from pidts.target.values import ValuesSession, ValuesTarget
+
+from .crashes import CrashError, Crashes
+
+EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
+INT = ColumnType(Kind.INT)
+TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
+EXACT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_bin")
+DOUBLE = ColumnType(Kind.DOUBLE)
+NAME = TableName("shop", "cart")
+SHARDS = (TableName("shop", "cart_1"), TableName("shop", "cart_2"))
+
+Row = dict[str, Any]
+Change = tuple[int, Op, Row | None, Row | None]
+"""Of which of the source's tables, op, before, after."""
+
+
+def table_of(identity: dict[str, ColumnType], *unique: str, **others: ColumnType) -> Table:
+    columns = [Column(name, kind, nullable=False) for name, kind in identity.items()]
+    columns += [Column(name, kind) for name, kind in others.items()]
+    keys = [Key("PRIMARY", tuple(identity), unique=True, primary=True)] if identity else []
+    keys += [Key(names, tuple(names), unique=True) for names in unique]
+    return Table(NAME, tuple(columns), tuple(keys))
+
+
+COMPOSITE = table_of({"a": INT, "b": EXACT}, "u", "vw", u=TEXT, v=INT, w=INT)
+TABLES = {
+    "composite key, two unique keys": COMPOSITE,
+    "composite key": replace(COMPOSITE, keys=COMPOSITE.keys[:1]),
+    "text key": table_of({"b": TEXT}, u=TEXT, v=INT, w=INT),
+    "text key, unique key": table_of({"b": TEXT}, "u", u=TEXT, v=INT, w=INT),
+    "composite text key": table_of({"a": INT, "b": TEXT}, u=TEXT, v=INT, w=INT),
+    "no key": table_of({}, u=TEXT, v=INT, w=DOUBLE),
+    "no key, unique key": table_of({}, "u", u=TEXT, v=INT, w=INT),
+}
+POOL: dict[ColumnType, tuple[Any, ...]] = {
+    INT: (1, 2, 3, None),
+    TEXT: ("x", "X", "y", None),
+    EXACT: ("p", "P", "q", None),
+    DOUBLE: (0.0, -0.0, 1.5, None),
+}
+
+
+def told_by(table: Table, told: bool) -> Table:
+    """As the source has it: the target may have unique keys that the source has not."""
+    return table if told else replace(table, keys=table.keys[: len(table.identity) > 0])
+
+
+class Server:
+    """One table of the source, as a list of rows."""
+
+    def __init__(self, table: Table, rows: Sequence[Row] = ()) -> None:
+        self.table, self.rows = table, list(rows)
+
+    def fits(self) -> bool:
+        """Whether a server would let these rows stand together."""
+        for key in self.table.keys:
+            values = [[_folded(self.table.column(name), row[name]) for name in key.columns] for row in self.rows]
+            values = [value for value in values if None not in value]
+            if any(one == two for one, two in itertools.combinations(values, 2)):
+                return False
+        return True
+
+    def change(self, before: Row | None, after: Row | None) -> bool:
+        """Do it, if it may be done."""
+        kept = list(self.rows)
+        if before is not None:
+            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # 0.0 is not -0.0 here
+        if after is not None:
+            self.rows.append(after)
+        if not self.fits():
+            self.rows = kept
+            return False
+        return True
+
+
+def _folded(column: Column, value: Any) -> Any:
+    return value.lower() if value is not None and column.type == TEXT else value
+
+
+Wish = tuple[str, int, int, tuple[int, ...], int, int]
+
+
+KINDS = ("insert", "insert", "insert", "set", "set", "set", "delete", "swap", "swap", "swap", "twin", "give", "take")
+
+
+def wishes(chance: random.Random, transactions: int) -> list[list[Wish]]:
+    """Drawn by a plain generator: hypothesis itself prefers short lists of small numbers, in which little happens."""
+    few = lambda: chance.randrange(4)  # noqa: E731
+    many = lambda: (chance.choice(KINDS), few() % 2, chance.randrange(12), (few(), few(), few(), few(), few()))  # noqa: E731
+    return [[(*many(), few() + few(), few()) for _ in range(chance.randrange(1, 7))] for _ in range(transactions)]
+
+
+@dataclass
+class History:
+    """What happened on the source, transaction by transaction, and what it then held."""
+
+    table: Table
+    """With all keys that hold, on the source or on the target alone."""
+    shards: int
+    structure: Table
+    """As the source has it."""
+    minimal: bool = False
+    """Images hold what MINIMAL has them hold: the key before, what changed after. Updates of keys are told in full."""
+    transactions: list[list[Change]] = field(default_factory=list)
+    states: list[list[Row]] = field(default_factory=lambda: [[]])
+
+    def play(self, transactions: Sequence[Sequence[Wish]]) -> None:
+        """Each that would leave a row twice between the tables that are merged is rolled back."""
+        servers = [Server(self.table) for _ in range(self.shards)]
+        for transaction in transactions:
+            tried = [Server(self.table, server.rows) for server in servers]
+            changes = [change for wish in transaction for change in self._wished(tried, wish)]
+            whole = [row for server in tried for row in server.rows]
+            if changes and Server(self.table, whole).fits():
+                servers = tried
+                self.transactions.append(changes)
+                self.states.append(whole)
+
+    def _wished(self, servers: list[Server], wish: Wish) -> Iterator[Change]:
+        what, shard, at, values, column, to = wish
+        number = shard % self.shards
+        mine, other = servers[number], servers[(number + 1) % self.shards]
+        columns = self.table.columns
+        made = {c.name: POOL[c.type][at % (3 + c.nullable)] for c, at in zip(columns, values, strict=False)}
+        old = mine.rows[at % len(mine.rows)] if mine.rows else None
+        changed = columns[column % len(columns)]
+        value = POOL[changed.type][to % (3 + changed.nullable)]
+        steps: list[tuple[Server, Op, Row | None, Row | None]] = []
+        if what == "insert":
+            steps = [(mine, Op.INSERT, None, made)]
+        elif old is None:
+            return
+        elif what == "twin":
+            steps = [(mine, Op.INSERT, None, dict(old))]
+        elif what == "delete":
+            steps = [(mine, Op.DELETE, old, None)]
+        elif what == "set":
+            steps = [(mine, Op.UPDATE, old, {**old, changed.name: value})]
+        elif what == "swap":
+            # As an application has to do it: one row steps aside.
+            second, name = mine.rows[to % len(mine.rows)], changed.name
+            aside = {**old, name: None if changed.nullable else POOL[changed.type][2]}
+            if second is not old:
+                steps = [
+                    (mine, Op.UPDATE, old, aside),
+                    (mine, Op.UPDATE, second, {**second, name: old[name]}),
+                    (mine, Op.UPDATE, aside, {**aside, name: second[name]}),
+                ]
+        elif self.shards > 1:  # the row moves to the other table, there first or here first
+            new = {**old, changed.name: value} if to % 2 else dict(old)
+            steps = [(other, Op.INSERT, None, new), (mine, Op.DELETE, old, None)]
+            if what == "take":
+                steps.reverse()
+        for server, op, before, after in steps:
+            if not server.change(before, after):
+                return
+            yield servers.index(server), op, before, after
+
+    def decoded(self, first: int, last: int, slices: int) -> Iterator[list[ChangeBatch]]:
+        """Transactions `first` to `last` as the decoder gives them: per slice, one batch for each of the tables."""
+        count = max(1, -(-(last - first) // slices))
+        for begin in range(first, last, count):
+            rows: dict[int, list[tuple[Lsn, Change]]] = {}
+            for number in range(begin, min(begin + count, last)):
+                for row, change in enumerate(self.transactions[number]):
+                    at = Lsn(0, 1, self.end(number).offset - 50, row)
+                    rows.setdefault(change[0], []).append((at, change))
+            yield [self._batch(shard, mine) for shard, mine in sorted(rows.items())]
+
+    def _batch(self, shard: int, rows: list[tuple[Lsn, Change]]) -> ChangeBatch:
+        columns = [
+            [lsn.to_bytes() for lsn, _ in rows],
+            [int(op) for _, (_, op, _, _) in rows],
+            [self._image(change, 0) for _, change in rows],
+            [self._image(change, 1) for _, change in rows],
+        ]
+        schema = change_schema(self.structure)
+        arrays = [pa.array(values, its.type) for values, its in zip(columns, schema, strict=False)]
+        batch = ChangeBatch.of(
+            self.structure, *arrays, pa.array([self._told(*change) for _, change in rows], pa.binary())
+        )
+        return replace(batch, upstream=SHARDS[shard] if self.shards > 1 else None)
+
+    def _told(self, _: int, op: Op, before: Row | None, after: Row | None) -> bytes | None:
+        """The bitmaps of what the images hold, which lose the rest."""
+        names = self.structure.arrow.names
+        identity = self.structure.identity
+        if not self.minimal or before is None or (after and any(before[name] != after[name] for name in identity)):
+            return None
+        changed = [name for name in names if after and repr(before[name]) != repr(after[name])]
+        found_by = identity or names
+        held = [found_by, changed] if op is Op.UPDATE else [found_by]
+        return bytes(sum(1 << names.index(name) for name in image) for image in held)
+
+    def _image(self, change: Change, side: int) -> Row | None:
+        row, told = change[2 + side], self._told(*change)
+        if row is None or told is None:
+            return row
+        bits = told[side - len(told)] if change[1] is Op.UPDATE else told[0]
+        return {name: value if bits >> place & 1 else None for place, (name, value) in enumerate(row.items())}
+
+    @staticmethod
+    def end(number: int) -> Lsn:
+        """Where a transaction ends; its rows stand behind the end of the one before."""
+        return Lsn(0, 1, 100 * (number + 1))
+
+
+class Shuffled(ValuesSession):
+    """Writes the rows of a change in whatever order."""
+
+    chance: random.Random
+
+    def write(self, change: NetChange) -> None:
+        gone, new = (
+            pa.array(self.chance.sample(range(len(rows)), len(rows)), pa.int64())
+            for rows in (change.deletes, change.upserts)
+        )
+        times = None if change.times is None else change.times.take(gone)
+        super().write(replace(change, deletes=change.deletes.take(gone), upserts=change.upserts.take(new), times=times))
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledTarget(ValuesTarget):
+    chance: random.Random = field(default_factory=random.Random)
+
+    def connect(self) -> ValuesSession:
+        session = Shuffled(self.store, transactional_ddl=True)
+        session.chance = self.chance
+        session.at("connect")
+        return session
+
+
+def bag(rows: Sequence[Row]) -> list[str]:
+    """In no order; without a key the rows with 0.0 and -0.0 are the same to a server, and it may keep either."""
+    return sorted(
+        str({name: value + 0.0 if isinstance(value, float) else value for name, value in row.items()}) for row in rows
+    )
+
+
+_numbers = itertools.count()
+
+
+class Run:
+    """One task's target and how it gets there; every `attempt` is a new process."""
+
+    def __init__(
+        self, history: History, workers: int, chance: random.Random, *, folds: bool, is_long: bool, split: int | None
+    ) -> None:
+        self.history, self.workers, self.chance = history, workers, chance
+        self.is_long, self.split = is_long, split
+        self.target = ShuffledTarget(f"any history {next(_numbers)}", folds=folds, chance=chance)
+        session = ValuesTarget.connect(self.target)
+        for statement in session.create_statements(history.table).statements:
+            session.execute(statement)
+        session.close()
+
+    def attempt(self) -> None:
+        """From the claim to the end of the log, cut as it happens."""
+        history = self.history
+        first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
+        session = self.target.connect()
+        checkpoints = session.claim("t", "s", self.workers, first)
+        watched = session.watched(history.structure)
+        session.close()
+        begin = sum(history.end(number) <= min(c.lsn for c in checkpoints) for number in range(len(history.states) - 1))
+        rules = self.writing()
+        with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None, rules=rules) as committer:
+            while begin < len(history.transactions):
+                end = min(len(history.transactions), begin + self.chance.randrange(1, 6))
+                moved = [replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1) for c in checkpoints]
+                blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
+                for number, batches in enumerate(history.decoded(begin, end, self.chance.randrange(1, 4))):
+                    for place, batch in enumerate(map(keyed, batches)):
+                        for worker, part in enumerate(buckets(batch, self.workers, watched)):
+                            if part is not None:
+                                order = Blob.first_order(number) + place
+                                blobs[worker].append(Blob.unpack(worker, order, Blob(worker, order, part).pack()))
+                for worker in self.chance.sample(range(self.workers), self.workers):
+                    self.apply(committer, Commit(tuple(checkpoints), tuple(moved)), worker, blobs[worker])
+                begin, checkpoints = end, moved
+                if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
+                    continue  # a worker is still ahead of the others
+                assert bag(self.rows()) == bag(history.states[end])
+
+    def writing(self) -> ApplyRules:
+        """What the task asks of its writing."""
+        merged = frozenset({self.history.structure.name}) if self.history.shards > 1 else frozenset()
+        return ApplyRules(source="s", merged=merged)
+
+    def apply(self, committer: Committer, commit: Commit, worker: int, blobs: list[Blob]) -> None:
+        """As a whole, or as what is too long for that: slice by slice, or some rows at a time."""
+        if not self.is_long:
+            apply(committer, commit, worker, blobs)
+            return
+        slices = [list(mine) for _, mine in itertools.groupby(blobs, key=lambda blob: blob.slice)]
+        stretches = [Stretch([blob.changes for blob in mine], inside=self.split is not None) for mine in slices]
+        apply_long(committer, commit, worker, lambda: stretches, self.split)
+
+    def rows(self) -> list[Row]:
+        return list(self.target.store.content(NAME).values())
+
+    def to_the_end(self, crashes: Sequence[int]) -> None:
+        """The process dies so often, each time after so many points of the target's transactions."""
+        for points in crashes:
+            self.target.store.hook = Crashes([points])
+            with suppress(CrashError):
+                self.attempt()
+        self.target.store.hook = None
+        self.attempt()
+        assert bag(self.rows()) == bag(self.history.states[-1])
+        self.target.forget()

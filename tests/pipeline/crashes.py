@@ -1,0 +1,41 @@
+"""A process that dies at a named point of the target's transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_Found = TypeVar("_Found")
+
+
+class CrashError(BaseException):
+    """The process is gone: nobody in it catches this."""
+
+
+class Crashes:
+    """A hook of the target in memory: the process dies after so many points, and the next one after so many more."""
+
+    def __init__(self, after: Iterable[int]) -> None:
+        self._after: Iterator[int] = iter(after)
+        self.left = next(self._after, None)
+
+    def __call__(self, point: str) -> None:
+        if self.left is None:
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.next()
+            raise CrashError(point)
+
+    def next(self) -> None:
+        """Count for the next process."""
+        self.left = next(self._after, None)
+
+
+def survive(run: Callable[[], _Found]) -> _Found:
+    """Again, until it comes to its end."""
+    while True:
+        try:
+            return run()
+        except CrashError:
+            continue

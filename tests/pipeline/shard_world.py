@@ -1,0 +1,409 @@
+"""A task of several sources in one process, driven step by step over servers and a target in memory.
+
+What runs is the product's own: planner, stream, lane, decisions of the group, decoding, rules, reduce, committer. Taken
+away are Spark, which would only call the same functions elsewhere, and the relay's files, in whose place the source's
+own log is read. Its threads are fibers: see `fibers`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from pidts.apply import ApplyRules, Committer
+from pidts.apply.shard_keys import keyed_landings
+from pidts.apply.shared_record import put_on_record
+from pidts.batch import ddl, ddl_lane, ddl_orders, decoding, shard_groups, shard_holds
+from pidts.batch.context import JobContext, watched_by
+from pidts.batch.ddl_marks import done_of, halted_of, kept_of
+from pidts.batch.meaning import Meaning
+from pidts.batch.workers import Workers
+from pidts.binlog import Query
+from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, Table, TableName, Transient
+from pidts.plan import Limits, PlanState, next_state
+from pidts.rules import Rules
+from pidts.schema import Dialect
+from pidts.source import SourceConfig
+from pidts.spark import stream
+from pidts.spark.stream import TaskStream
+from pidts.target import ValuesTarget
+
+from .crashes import CrashError, Crashes
+from .fibers import Fiber, Scheduler, Threading, Time
+from .shard_source import Row, ShardSource, fill
+from .shards import Shards, rules_of
+
+_numbers = itertools.count()
+_worlds: dict[Path, World] = {}
+Places = Callable[[ShardSource, TableName], Lsn]
+
+
+class MemoryRelay:
+    """In the place of a reader of the relay."""
+
+    def __init__(self, relay: Path, source_id: str) -> None:
+        self._source = _worlds[relay].shards.sources[source_id]
+        self.log_base = self._source.log_base
+
+    def entries(self, after: Lsn, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
+        del joined
+        return (entry for entry in self._source.entries(after) if to is None or entry.transaction.lsn <= to)
+
+    def find(self, lsn: Lsn) -> LogEntry | None:
+        return next((entry for entry in self._source.entries() if entry.transaction.lsn >= lsn), None)
+
+    def position(self, lsn: Lsn) -> Any:
+        return lsn.position(self.log_base)
+
+    def format(self, segment: int) -> bytes:
+        del segment
+        return b""
+
+    def read(self, extent: Extent) -> tuple[ShardSource, Extent]:
+        return self._source, extent
+
+    def close(self) -> None:
+        pass
+
+
+def _decoded(
+    read: tuple[ShardSource, Extent], *, structures: Mapping[TableName, Table], offset: int, **_: Any
+) -> list[ChangeBatch]:
+    """The structures that the task knows are those that the rows were written under, or their values would shift."""
+    source, extent = read
+    begin = replace(source.start, log_index=extent.segment, offset=extent.offset)
+    batches = source.decode(begin, replace(begin, offset=extent.end), structures)
+    for batch in batches:
+        known = structures[batch.table.name]
+        assert known.columns == batch.table.columns, f"{known} is taken for {batch.table}"
+    return [replace(batch, table=structures[batch.table.name]) for batch in batches]
+
+
+@contextmanager
+def driven() -> Iterator[None]:
+    """With everything taken away that would make one run unlike another."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (stream, ddl_lane, decoding):
+            patch.setattr(module, "RelayReader", MemoryRelay)
+        for module in (stream, ddl_lane, ddl_orders, shard_groups, shard_holds):
+            for name, instead in (("threading", Threading(_scheduler)), ("time", Time(_scheduler))):
+                if hasattr(module, name):
+                    patch.setattr(module, name, instead)
+        patch.setitem(Committer.__init__.__kwdefaults__, "sleep", lambda seconds: _scheduler().wait(seconds))
+        patch.setattr(decoding, "decode_slice", _decoded)
+        patch.setattr(decoding, "log_format", lambda _: None)
+        patch.setattr(ddl, "ddl_event", lambda _, entry: _query(entry))
+        try:
+            with capture_logs():  # to write them out takes longer than all the rest
+                yield
+        finally:
+            for world in [*_worlds.values()]:
+                world.close()
+
+
+def _query(entry: LogEntry) -> Query:
+    transaction = entry.transaction
+    return Query(transaction.ddl_schema, transaction.ddl or "", sql_mode=0)
+
+
+def _scheduler() -> Scheduler:
+    (world,) = _worlds.values()
+    return world.scheduler
+
+
+@dataclass
+class Settings:
+    """How the task is set up."""
+
+    workers: int = 1
+    mode: str = "pessimistic"
+    transactional_ddl: bool = True
+    limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
+
+
+class World:
+    """Servers, a target, and one process after another that brings the ones' rows to the other."""
+
+    def __init__(self, shards: Shards, settings: Settings, chance: random.Random) -> None:
+        self.shards, self.settings, self.chance = shards, settings, chance
+        self._folder = tempfile.TemporaryDirectory()
+        self.relay = Path(self._folder.name)
+        self.target = ValuesTarget(f"shards {next(_numbers)}", transactional_ddl=settings.transactional_ddl)
+        self.rules = {name: self._keyed(rules_of(name, keyed=shards.keyed)) for name in shards.sources}
+        self._dies = Crashes(())
+        self._last = ""
+        self._anew: set[str] = set()
+        self.looks = False
+        """Whether what others can see is checked after each transaction."""
+        self.interrupts = False
+        """Whether others go on in the middle of transactions."""
+        self.streams: dict[str, TaskStream] = {}
+        self.moves = 0
+        """Counts whatever gets anybody anywhere."""
+        self.deaths = 0
+        self.scheduler = Scheduler(chance)
+        _worlds[self.relay] = self
+        with closing(self.target.connect()) as session:
+            for name, source in shards.sources.items():
+                session.begin()
+                session.save_structures("t", name, source.received, source.structures)
+                session.commit()
+                for table in source.structures.values():
+                    landed = self.rules[name].landed(table)
+                    if session.structure(landed.name) is None:
+                        for statement in session.create_statements(landed).statements:
+                            session.execute(statement)
+            session.begin()
+            put_on_record(session, "t", next(iter(shards.sources.values())).received, self._together())
+            session.commit()
+        self.firsts = {
+            name: Checkpoint(task="t", source=name, worker=0, lsn=source.received)
+            for name, source in shards.sources.items()
+        }
+        self.target.store.hook = self._at
+
+    def _together(self) -> dict[TableName, Table]:
+        """What several of the tables become that are there at first."""
+        landed = [self.rules[one.source.name].landed(one.table) for one in self.shards.shards]
+        names = [table.name for table in landed]
+        return {table.name: table for table in landed if names.count(table.name) > 1}
+
+    def close(self) -> None:
+        """All is over."""
+        self.target.store.hook = None
+        self.scheduler.end()
+        self.target.forget()
+        del _worlds[self.relay]
+        self._folder.cleanup()
+
+    def start(self, left: Iterable[Fiber] = ()) -> None:
+        """A new process; `left` are threads of one that does not know yet that it was taken over."""
+        if not left:
+            self.scheduler.end()
+        self.scheduler = Scheduler(self.chance, left)
+        self.groups = shard_groups.ShardGroups(self.settings.mode, [*self.shards.sources])
+        for name in self.shards.sources:
+            self.scheduler.spawn(f"part {name}", partial(self._part, name))
+
+    def take_over(self) -> None:
+        """Another process begins while this one is at work."""
+        self.start([*self.scheduler.fibers, *self.scheduler.left])
+
+    def go(self, steps: int) -> None:
+        """Some steps of whoever is drawn; a process that dies is followed by another one."""
+        for _ in range(steps):
+            self._surviving(self.scheduler.step)
+
+    def rest(self) -> None:
+        """Until nobody gets anywhere any more."""
+        quiet = 0
+        for _ in range(5_000):
+            before = self._progress()
+            self._surviving(self.scheduler.round)
+            quiet = quiet + 1 if before == self._progress() else 0
+            if quiet == 8:
+                return
+        raise AssertionError("there is no rest")
+
+    def _surviving(self, work: Any) -> None:
+        try:
+            work()
+        except (CrashError, Fenced):  # one that was to be fenced off may have begun just then
+            self.moves += 1
+            self.deaths += 1
+            self.start()
+
+    def _progress(self) -> tuple[Any, ...]:
+        return self.moves, self.target.store.commits, len(self.scheduler.fibers)
+
+    def crash_after(self, points: int | None) -> None:
+        """The process dies at one of the next points of the target's transactions; None: it lives on."""
+        self._dies = Crashes(() if points is None else [points])
+
+    def crash_at(self, point: str) -> None:
+        """The process dies the next time that it comes to a point of this name."""
+        self._last = point
+
+    def _at(self, point: str) -> None:
+        if self.looks and point == "commit:after" and self.settings.workers == 1:
+            self.check()
+        if point == self._last:
+            self._last = ""
+            raise CrashError(point)
+        self._dies(point)
+        if self.interrupts and self.chance.random() < 0.05:
+            self.scheduler.wait(0)
+
+    def begin_anew(self, source: str) -> None:
+        """One source's attempt ends and another one begins, as after trouble with its server."""
+        self._anew.add(source)
+
+    def _part(self, source: str) -> None:
+        """All attempts of one source."""
+        process = self.scheduler
+        while process is self.scheduler:
+            task = self.streams[source] = self._patiently(source)
+            try:
+                self._attempt(source, task)
+            finally:
+                for committer in task._committers:
+                    committer.close()
+            self._anew.discard(source)
+            self.moves += 1
+            task.close()
+
+    def _patiently(self, source: str) -> TaskStream:
+        while True:
+            try:
+                return self._stream(source)
+            except Transient:  # another one's transaction is open
+                self.scheduler.wait(1)
+
+    def _attempt(self, source: str, task: TaskStream) -> None:
+        relay, staging = MemoryRelay(self.relay, source), task._context.staging
+        while source not in self._anew:
+            self.scheduler.wait(0)
+            failure = task._failure or task._ddl.failure
+            if failure is not None:
+                raise failure
+            state = task.state
+            done, halted = done_of(staging, state.dues), halted_of(staging, state.dues)
+            after = next_state(
+                state, relay.entries, {}, self.settings.limits, task._meaning, None, done, halted, kept_of(staging)
+            )
+            if after is not None:
+                self.moves += 1
+                task._run(None, PlanState.from_json(after.to_json()), 0.0)
+
+    def _stream(self, source: str) -> TaskStream:
+        settings, rules = self.settings, self.rules[source]
+        with closing(self.target.connect()) as session:
+            claimed = tuple(session.claim("t", source, settings.workers, self.firsts[source]))
+            structures = session.load_structures("t", source)
+            assert keyed_landings(session, rules, structures.values()) == rules.keyed, "the key tells"
+            watched = watched_by(session, map(rules.landed, structures.values()), settings.workers)
+        epoch = claimed[0].epoch
+        context = JobContext(
+            task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,
+            staging=self.relay / source / str(epoch), target=self.target, workers=settings.workers, epoch=epoch,
+            change_no=0, structures=structures, dialect=Dialect(), clock_is_utc=True, charsets={}, rules=rules,
+            writing=ApplyRules(source=source, filters=rules),
+            watched=watched,
+        )  # fmt: skip
+        return TaskStream(
+            spark=None, context=context, checkpoints=claimed, meaning=Meaning(rules.allow, Dialect()),
+            limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
+            on_batch=lambda _: None, shards=self.groups,
+        )  # fmt: skip
+
+    def _keyed(self, rules: Rules) -> Rules:
+        names = {shard.group.target for shard in self.shards.shards} if self.shards.keyed else ()
+        return replace(rules, keyed=frozenset(names))
+
+    def place(self, source: str) -> PlanState:
+        """What is durable of a source."""
+        rows = [row for row in self.target.store.checkpoints.values() if row.source == source]
+        return Workers.claimed(tuple(rows))[1] if rows else PlanState(self.firsts[source].lsn)
+
+    def content(self, name: TableName) -> list[Row]:
+        """What the target holds."""
+        return list(self.target.store.content(name).values())
+
+    def merged(self, name: TableName, places: Places) -> list[Row]:
+        """What it must hold: of each shard the rows that it had at the place that it has come to."""
+        stored = self.target.store.tables[name].table
+        found: list[Row] = []
+        for source in self.shards.sources.values():
+            rules = self.rules[source.name]
+            for own in source.moments:
+                moment = source.at(own, places(source, own))
+                landing = rules.routes.landing(own)
+                if landing.name != name or moment is None or moment.table is None:
+                    continue
+                told = {column.name for column in moment.table.columns}
+                new = {c.name: fill(c) for c in stored.columns if c.name not in told}
+                found += [
+                    {c.name: row[c.name] if c.name in told else new[c.name] for c in stored.columns}
+                    | dict(landing.extracted)
+                    for row in moment.rows
+                ]
+        for left in self.shards.left:
+            source, landing = left.shard.source, self.rules[left.shard.source.name].routes.landing(left.name)
+            if landing.name == name and places(source, left.name) >= left.lsn:
+                found += [
+                    {c.name: row[c.name] if c.name in row else fill(c) for c in stored.columns}
+                    | dict(landing.extracted)
+                    for row in left.carried()
+                ]
+        return found
+
+    def check(self) -> None:
+        """Every table is what merging gives, of what has come.
+
+        A column that was another one's name for a moment has its values before its shards say so.
+        """
+        renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
+        states = {name: self.place(name) for name in self.shards.sources}
+        for name in self.target.store.tables:
+            rows = self.merged(name, lambda source, own: states[source.name].at(own))
+            assert _in_order(self.content(name), renamed) == _in_order(rows, renamed), name
+
+    def check_standing(self) -> None:
+        """At rest, each table stands where it has to wait for others, or has come to the end of the log."""
+        places: dict[tuple[str, TableName], Lsn] = {}
+        for shard in (*self.shards.shards, *self.shards.loners):
+            place = self.place(shard.source.name)
+            stands = {name: place.at(name) if shard.is_late else self.shards.stands(shard) for name in shard.names}
+            places |= {(shard.source.name, name): lsn for name, lsn in stands.items()}
+            version = shard.group.versions[self.shards.reached(shard.group)]
+            columns = [column.name for column in self.target.store.tables[shard.group.target].table.columns]
+            own = [name for name in columns if not name.startswith("of_")]
+            assert own == [column.name for column in version.table.columns]
+        for name in self.target.store.tables:
+            rows = self.merged(name, lambda source, own: places[source.name, own])
+            assert _in_order(self.content(name)) == _in_order(rows), name
+
+    def check_whole(self) -> None:
+        """At rest, the target has each column that some shard has, and each shard's rows with what it has of them."""
+        for name in self.target.store.tables:
+            mine = [shard for shard in self.shards.everyone if shard.group.target == name]
+            columns = {column.name for column in self.target.store.tables[name].table.columns}
+            own = {column.name for shard in mine for column in shard.table.columns}
+            assert {column for column in columns if not column.startswith("of_")} == own
+            found = {self._key(row): row for row in self.content(name)}
+            rows = self.merged(name, lambda source, own: source.received)
+            assert sorted(found, key=repr) == sorted(map(self._key, rows), key=repr)
+            for shard in mine:
+                landing = self.rules[shard.source.name].routes.landing(shard.name)
+                lost = shard.had - {column.name for column in shard.table.columns}
+                for row in rows:
+                    told = found[self._key(row)]
+                    if (
+                        row["id"] in {one["id"] for one in shard.rows}
+                        and dict(landing.extracted).items() <= row.items()
+                    ):
+                        assert {**row, **dict.fromkeys(lost)} == {**told, **dict.fromkeys(lost)}, (shard, lost)
+
+    @staticmethod
+    def _key(row: Row) -> tuple[Any, ...]:
+        return row["id"], *(value for name, value in sorted(row.items()) if name.startswith("of_"))
+
+    def check_nobody_waits(self) -> None:
+        """All has come."""
+        for name, source in self.shards.sources.items():
+            place = self.place(name)
+            assert (place.needs, place.held) == (source.received, ()), name
+
+
+def _in_order(rows: Iterable[Row], but: Collection[str] = ()) -> list[Row]:
+    return sorted(({name: row[name] for name in sorted(row) if name not in but} for row in rows), key=repr)

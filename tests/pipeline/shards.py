@@ -1,0 +1,380 @@
+"""Shards on servers in memory: what they do, what each of them held at every moment, and what merging them must give.
+
+The oracle knows nothing of locks, arrivals and batches. It keeps each shard's rows and structure behind every entry of
+its server's log, takes each at one place of the log, and puts them together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pidts.model import Kind, Lsn, Op, Table, TableName
+from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
+from pidts.schema import apply, classify, create_table
+
+from .shard_source import Rename, Row, ShardSource, filled
+
+LETTERS = ("t", "u")
+
+
+def rules_of(source: str, *, keyed: bool = False) -> Rules:
+    """`shard_*.t_*` lands in `all.t`, `shard_*.u_*` in `all.u`; other tables stay alone.
+
+    `keyed`: which shard a row comes from stands in columns that belong to the target's key.
+    """
+    names = ("of_table", "of_schema", "of_source") if keyed else ()
+    extracts = [Extract("(.*)", name) for name in names]
+    routes = tuple(RouteRule("shard_*", f"{letter}_*", "all", letter, *extracts) for letter in LETTERS)
+    return Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes, source))
+
+
+POOL = {"a": "INT", "b": "INT DEFAULT 2", "c": "INT NOT NULL DEFAULT 3", "d": "BIGINT DEFAULT 4", "e": "INT"}
+"""Columns that shards add, each when it likes."""
+
+BASE = "CREATE TABLE {t} (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY uu (u))"
+
+
+def created(text: str, name: TableName) -> Table:
+    """The structure that such a statement makes."""
+    found = apply(classify(text.format(t=name), "shop"), {}, {})[name]
+    assert found is not None
+    return found
+
+
+@dataclass
+class Version:
+    """How a group's structure comes about from the one before."""
+
+    text: str
+    table: Table
+    """Under any name."""
+    renamed: Rename = field(default_factory=dict)
+
+
+class Group:
+    """What all shards of one group do to their structure, in one order; each when it likes."""
+
+    def __init__(self, target: TableName, chance: random.Random) -> None:
+        self.target, self._chance = target, chance
+        self.versions = [Version("", created(BASE, target))]
+        self._numbers = iter(range(1, 1000))
+
+    def next(self) -> None:
+        """One version more."""
+        self.say(*self._drawn(self.versions[-1].table))
+
+    def say(self, text: str, renamed: Rename | None = None) -> None:
+        """The next version."""
+        before = self.versions[-1].table
+        after = apply(classify(text.format(t=self.target), "all"), {self.target: before}, {})[self.target]
+        assert after is not None
+        self.versions.append(Version(text, after, renamed or {}))
+
+    def is_new(self, version: int) -> bool:
+        """Whether no version before it was the same."""
+        tables = [one.table for one in self.versions[: version + 1]]
+        return tables[-1] not in tables[:-1]
+
+    def _drawn(self, table: Table) -> tuple[str, Rename]:
+        chance, number = self._chance, next(self._numbers)
+        own = [column for column in table.columns if column.name not in ("id", "v", "u")]
+        kinds = ["add", "add", "add default", "add demanded", "add first", "two", "key"]
+        if own:
+            kinds += ["drop", "drop", "change", "after"]
+        some = chance.choice(own).name if own else ""
+        narrow = [column.name for column in own if column.type.kind is Kind.INT]
+        kinds += ["modify"] * bool(narrow)
+        name = f"c{number}"
+        match chance.choice(kinds):
+            case "add":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT", {}
+            case "add default":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT DEFAULT {number}", {}
+            case "add demanded":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT NOT NULL DEFAULT {number}", {}
+            case "add first":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT FIRST", {}
+            case "after":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT AFTER {some}", {}
+            case "two":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT, ADD COLUMN {name}b INT DEFAULT {number}", {}
+            case "key":
+                return f"ALTER TABLE {{t}} ADD INDEX k{number} (v)", {}
+            case "drop":
+                return f"ALTER TABLE {{t}} DROP COLUMN {some}", {}
+            case "modify":
+                return f"ALTER TABLE {{t}} MODIFY COLUMN {chance.choice(narrow)} BIGINT", {}
+            case _:
+                return f"ALTER TABLE {{t}} CHANGE COLUMN {some} {name} BIGINT", {name: some}
+
+
+@dataclass(eq=False)
+class Shard:
+    """One of the tables that are merged."""
+
+    source: ShardSource
+    name: TableName
+    group: Group
+    base: int
+    """What its keys and unique values begin with: no other shard's do."""
+    version: int = 0
+    ends: dict[int, Lsn] = field(default_factory=dict)
+    """Up to where it had which version."""
+    names: list[TableName] = field(default_factory=list)
+    """All that it ever had."""
+    is_gone: bool = False
+    is_late: bool = False
+    """It came with a structure that others may not have then: as long as its rows have a place it waits for nobody."""
+    had: set[str] = field(default_factory=set)
+    """All columns that it ever had."""
+
+    @property
+    def table(self) -> Table:
+        return self.source.structures[self.name]
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.source.rows(self.name)
+
+    def alter(self) -> None:
+        """On to the group's next version, which may be a new one."""
+        if self.version + 1 == len(self.group.versions):
+            self.group.next()
+        self.ends[self.version] = self.source.received
+        self.version += 1
+        version = self.group.versions[self.version]
+        self.source.say(version.text.format(t=self.name), version.renamed)
+
+    def tinker(self, chance: random.Random, others: Collection[str]) -> None:
+        """A change of its own, whatever others do; a column that it had comes again when nobody has it any more."""
+        own = [column.name for column in self.table.columns if column.name not in ("id", "v", "u")]
+        new = [name for name in POOL if name not in own and (name not in self.had or name not in others)]
+        made = [f"ADD COLUMN {name} {POOL[name]}" for name in new] * 2
+        made += [f"DROP COLUMN {name}" for name in own]
+        made += ["MODIFY COLUMN v BIGINT"]
+        made += [f"ADD INDEX {name} (v)" for name in ("k1", "k2") if name not in {key.name for key in self.table.keys}]
+        self.source.say(f"ALTER TABLE {self.name} {chance.choice(made)}")
+        self.had.update(column.name for column in self.table.columns)
+
+    def changes(
+        self, chance: random.Random, others: Collection[int] = ()
+    ) -> Iterator[tuple[Op, Row | None, Row | None]]:
+        """What one transaction does here: one to three rows."""
+        rows = {row["id"]: row for row in self.rows}
+        plain = [column.name for column in self.table.columns if column.name not in {"id", "u"}]
+        for _ in range(chance.randrange(1, 4)):
+            key = self.base + chance.randrange(6)
+            old = rows.get(key)
+            if key in others:
+                continue
+            if old is None:
+                rows[key] = self._row(key, rows, chance)
+                yield Op.INSERT, None, rows[key]
+            elif (kind := chance.randrange(6)) == 0:
+                del rows[key]
+                yield Op.DELETE, old, None
+            elif kind == 1 and (free := key % 10 + self.base + 50) not in {*rows, *others}:
+                rows[free] = {**rows.pop(key), "id": free}
+                yield Op.UPDATE, old, rows[free]
+            elif kind == 2 and len(rows) > 1:
+                yield from self._swapped(old, rows, chance)
+            else:
+                new = self._row(key, rows, chance)
+                rows[key] = new if kind == 3 or not plain else {**old, (name := chance.choice(plain)): new[name]}
+                yield Op.UPDATE, old, rows[key]
+
+    def _row(self, key: int, rows: Mapping[int, Row], chance: random.Random) -> Row:
+        made = {column.name: chance.randrange(1000) for column in self.table.columns}
+        taken = {row["u"] for one, row in rows.items() if one != key}
+        unique = self.base + chance.randrange(4)
+        return made | {"id": key, "u": None if unique in taken else unique}
+
+    def _swapped(self, old: Row, rows: dict[int, Row], chance: random.Random) -> Iterator[Any]:
+        """Two rows swap a unique value: one steps aside."""
+        other = rows[chance.choice([key for key in rows if key != old["id"]])]
+        aside = {**old, "u": None}
+        yield Op.UPDATE, old, aside
+        rows[other["id"]] = {**other, "u": old["u"]}
+        yield Op.UPDATE, other, rows[other["id"]]
+        rows[old["id"]] = {**aside, "u": other["u"]}
+        yield Op.UPDATE, aside, rows[old["id"]]
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows that a shard has left behind on the target, where nobody says that they are gone."""
+
+    shard: Shard
+    name: TableName
+    lsn: Lsn
+    """They are what is left if the shard has come so far."""
+    version: int
+    rows: list[Row]
+
+    def carried(self) -> Iterator[Row]:
+        """With all columns that they come to have."""
+        for row in self.rows:
+            more = dict(row)
+            for version in self.shard.group.versions[self.version + 1 :]:
+                more |= filled(version.table, more, version.renamed)
+            yield more
+
+
+class Shards:
+    """All servers, and what happens on them."""
+
+    def __init__(self, layout: Mapping[str, Sequence[str]], chance: random.Random, *, keyed: bool = False) -> None:
+        """`layout` names each server's tables: those of one letter are one group, but `alone` ones are none.
+
+        `keyed`: all shards have the same keys.
+        """
+        self.chance, self.keyed = chance, keyed
+        self.groups = {letter: Group(TableName("all", letter), chance) for letter in LETTERS}
+        self.sources: dict[str, ShardSource] = {}
+        self.shards: list[Shard] = []
+        self.loners: list[Shard] = []
+        self.left: list[Left] = []
+        self._fresh = itertools.count(10)
+        for source, names in layout.items():
+            tables = [TableName(*name.split(".")) for name in names]
+            self.sources[source] = ShardSource(source, [created(BASE, name) for name in tables])
+            for name in tables:
+                self._add(self.sources[source], name)
+
+    def _add(self, source: ShardSource, name: TableName, version: int = 0) -> Shard:
+        base = 0 if self.keyed else 100 * next(self._fresh)
+        ends = dict.fromkeys(range(version), source.received)
+        if name.schema == "alone":
+            self.loners.append(Shard(source, name, Group(name, self.chance), base, names=[name]))
+            return self.loners[-1]
+        self.shards.append(Shard(source, name, self.groups[name.name[0]], base, version, ends, [name]))
+        return self.shards[-1]
+
+    @property
+    def everyone(self) -> list[Shard]:
+        """Who is there."""
+        return [shard for shard in (*self.shards, *self.loners) if not shard.is_gone]
+
+    @property
+    def all_groups(self) -> list[Group]:
+        return [*self.groups.values(), *(shard.group for shard in self.loners)]
+
+    def of(self, text: str) -> Shard:
+        """By `source: schema.name`."""
+        source, _, name = text.partition(": ")
+        return next(one for one in (*self.shards, *self.loners) if (one.source.name, str(one.name)) == (source, name))
+
+    def create(self, source: str, name: TableName, version: int) -> Shard:
+        """A new shard, of one of its group's versions."""
+        shard = self._add(self.sources[source], name, version)
+        shard.is_late = version > 0
+        self.sources[source].say(create_table(shard.group.versions[version].table, name))
+        return shard
+
+    def empty(self, shard: Shard) -> None:
+        """TRUNCATE; new rows have other keys, so that none of those that stay is in their way."""
+        self._leave(f"TRUNCATE TABLE {shard.name}", shard)
+        shard.base = 100 * next(self._fresh)
+
+    def drop(self, *shards: Shard, text: str = "") -> None:
+        """DROP TABLE, or a statement that does the same."""
+        self._leave(text or f"DROP TABLE {', '.join(str(shard.name) for shard in shards)}", *shards)
+        for shard in shards:
+            shard.is_gone = True
+
+    def _leave(self, text: str, *shards: Shard) -> None:
+        """Rows go without an event; those on the target stay."""
+        rows = {shard: shard.rows for shard in shards}
+        lsn = shards[0].source.say(text).transaction.lsn
+        self.left += [Left(shard, shard.name, lsn, shard.version, rows[shard]) for shard in shards]
+
+    def rename(self, shard: Shard, name: TableName, text: str = "RENAME TABLE {t} TO {new}") -> None:
+        """Within the group."""
+        shard.source.say(text.format(t=shard.name, new=name))
+        shard.name = name
+        shard.names.append(name)
+
+    def write(self, *shards: Shard) -> None:
+        """One transaction over tables of one server."""
+        steps = [(shard.name, list(shard.changes(self.chance, self._elsewhere(shard)))) for shard in shards]
+        if any(changes for _, changes in steps):
+            shards[0].source.commit(*(step for step in steps if step[1]))
+
+    def _elsewhere(self, shard: Shard) -> set[int]:
+        """Keys that a row has taken along to another shard."""
+        others = [one for one in self.everyone if one.group is shard.group and one is not shard]
+        return set() if self.keyed else {row["id"] for one in others for row in one.rows}
+
+    def move(self) -> None:
+        """A row goes from one shard to another on the same server; it is there first, or here no more first."""
+        pairs = [
+            (one, other)
+            for one, other in itertools.permutations(self.everyone, 2)
+            if (one.source, one.group) == (other.source, other.group) and one.rows
+        ]
+        if pairs and not self.keyed:
+            one, other = self.chance.choice(pairs)
+            row = self.chance.choice(one.rows)
+            steps = [(one.name, [(Op.DELETE, row, None)]), (other.name, [(Op.INSERT, None, {**row, "u": None})])]
+            one.source.commit(*self.chance.sample(steps, 2))
+
+    def step(self, ddl: float) -> None:
+        """Something happens somewhere."""
+        chance = self.chance
+        shard = chance.choice(self.everyone)
+        if chance.random() < ddl:
+            # Nobody gets far ahead of the others for ever, but some do for a while.
+            if shard.version - self.reached(shard.group) < 3:
+                shard.alter()
+        elif chance.random() < ddl / 2:
+            self._rare(shard)
+        else:
+            beside = [one for one in self.everyone if one.source is shard.source and one is not shard]
+            self.write(shard, *chance.sample(beside, min(len(beside), chance.randrange(3))))
+
+    def tinker(self) -> None:
+        """One of them changes as it likes."""
+        shard = self.chance.choice(self.everyone)
+        others = {column.name for one in self.everyone if one.group is shard.group for column in one.table.columns}
+        shard.tinker(self.chance, others)
+
+    def _rare(self, shard: Shard) -> None:
+        if shard in self.loners:
+            return
+        chance, letter = self.chance, shard.name.name[0]
+        fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{letter}_{next(self._fresh)}")
+        match chance.choice(("create", "create", "drop", "empty", "rename", "comment")):
+            case "create":
+                # One that its own server's tables have not left behind: the group cannot be further than these.
+                # Nor one that looks like an earlier version, of which nobody could say how far it is.
+                mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
+                last = max(one.version for one in self.everyone if one.group is shard.group)
+                version = chance.randrange(min(one.version for one in mates), last + 1)
+                if shard.group.is_new(version):
+                    self.create(shard.source.name, fresh, version)
+            case "drop" if sum(one.group is shard.group for one in self.everyone) > 2:
+                self.drop(shard)
+            case "empty":
+                self.empty(shard)
+            case "rename" if not self.keyed:
+                self.rename(shard, fresh)
+            case "comment":
+                shard.source.say(f"ALTER TABLE {shard.name} COMMENT = 'x'")
+
+    def reached(self, group: Group) -> int:
+        """The version that all have; one that is gone is waited for by nobody."""
+        found = [one.version for one in self.everyone if one.group is group]
+        return min(found) if found else max(one.version for one in self.shards if one.group is group)
+
+    def stands(self, shard: Shard) -> Lsn:
+        """Where it has to wait for the others, or the end of the log."""
+        return shard.ends.get(self.reached(shard.group), shard.source.received)
+
+    def level(self) -> None:
+        """All shards do what others of their group have done, in any order."""
+        while behind := [one for one in self.everyone if one.version < len(one.group.versions) - 1]:
+            self.chance.choice(behind).alter()

@@ -1,0 +1,108 @@
+"""Any history of shards on several servers ends like replaying each shard alone and putting them together."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from pidts.plan import Limits
+
+from .shard_world import Settings, World, driven
+from .shards import Shards
+
+EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
+LAYOUTS = (
+    {"one": ("shard_1.t_1", "shard_1.t_2", "alone.x")},
+    {"one": ("shard_1.t_1",), "two": ("shard_1.t_1", "alone.x")},
+    {
+        "one": ("shard_1.t_1", "shard_1.t_2", "shard_2.u_1", "alone.x"),
+        "two": ("shard_1.t_1", "shard_3.t_1", "shard_3.u_1"),
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def _driven():
+    with driven():
+        yield
+
+
+def told(seed: int, ddl: float, **settings: object) -> World:
+    """A world in which much has happened, and that has died now and then."""
+    chance = random.Random(seed)
+    shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
+    limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
+    world = World(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
+    world.looks, world.interrupts = True, chance.random() < 0.5
+    world.start()
+    for _ in range(chance.randrange(4, 50)):
+        if not ddl and chance.random() < 0.2:
+            shards.move()
+        shards.step(ddl)
+        if happens(world):
+            world.check_standing()
+    world.crash_after(None)
+    world.rest()
+    world.check_standing()
+    return world
+
+
+def happens(world: World) -> bool:
+    """To the task, between two transactions; whether it is at rest."""
+    chance = world.chance
+    match chance.randrange(20):
+        case 0 | 1:
+            world.crash_after(chance.randrange(30))
+        case 2:
+            world.begin_anew(chance.choice([*world.shards.sources]))
+        case 3:
+            world.take_over()
+        case 4 | 5:
+            world.rest()
+            return True
+        case _:
+            world.go(chance.randrange(6))
+    return False
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 6))
+def test_without_schema_changes(seed: int) -> None:
+    world = told(seed, ddl=0)
+    world.check_nobody_waits()
+    world.close()
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 20))
+def test_one_order_of_schema_changes(seed: int) -> None:
+    """Each group's shards do the same in the same order, each when it likes."""
+    world = told(seed, ddl=0.25, transactional_ddl=seed % 2 == 0)
+    world.shards.level()
+    for _ in range(5):
+        world.shards.step(ddl=0)
+    world.rest()
+    world.check_standing()
+    world.check_nobody_waits()
+    world.close()
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
+def test_whatever_each_likes(seed: int) -> None:
+    """Optimistic: shards add and drop columns as they like, and nobody waits for long."""
+    chance = random.Random(seed)
+    shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
+    settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
+    world = World(shards, settings, chance)
+    world.start()
+    for _ in range(chance.randrange(4, 40)):
+        if chance.random() < 0.3:
+            shards.tinker()
+        else:
+            shards.step(ddl=0)
+        happens(world)
+    world.crash_after(None)
+    world.rest()
+    world.check_nobody_waits()
+    world.check_whole()
+    world.close()

@@ -1,0 +1,162 @@
+"""Optimistic shards, each of which adds and drops columns as it likes; what cannot be told as a whole waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pidts.apply import DdlRunner, Outcome, SchemaChange
+from pidts.model import Lsn, OrderKind
+
+from .shard_story import TWO, Story, T, Tell, stories
+
+A, B = "one: shard_1.t_1", "two: shard_1.t_1"
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories(mode="optimistic", transactional_ddl=False) as tell:
+        yield tell
+
+
+def say(world: Story, name: str, change: str) -> None:
+    """Of one shard alone; then rows of the new structure."""
+    shard = world[name]
+    shard.source.say(f"ALTER TABLE {shard.name} {change}")
+    shard.had.update(column.name for column in shard.table.columns)
+    world.write(name, times=2)
+
+
+def rests(world: Story, *waiting: str) -> None:
+    world.rest()
+    assert world.waiting() == [*waiting]
+    if not waiting:
+        world.check_whole()
+
+
+def values(world: Story, name: str, column: str) -> list[Any]:
+    """What the target has in the rows of one shard."""
+    base = world[name].base
+    return [row[column] for row in world.content(T) if base <= row["id"] < base + 100]
+
+
+def test_a_column_of_one_is_there_at_once(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "ADD COLUMN c INT DEFAULT 7")
+    world.write(B, times=2)
+    rests(world)
+    assert set(values(world, B, "c")) == {7}, "rows of who does not have it have its default"
+    say(world, B, "ADD COLUMN c INT DEFAULT 7")
+    say(world, B, "ADD COLUMN d INT")
+    rests(world)
+    assert world.columns() == ["id", "v", "u", "c", "d"]
+
+
+def test_a_column_goes_when_the_last_one_drops_it(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "DROP COLUMN v")
+    world.write(B, times=2)
+    rests(world)
+    assert "v" in world.columns()
+    say(world, B, "DROP COLUMN v")
+    rests(world)
+    assert "v" not in world.columns()
+
+
+def test_a_column_that_comes_again_waits_until_it_was_gone(story: Tell) -> None:
+    """On the target its old values are still there, which the source has not any more."""
+    world = story(TWO)
+    say(world, A, "DROP COLUMN v")
+    rests(world)
+    say(world, A, "ADD COLUMN v INT")
+    world.write(B)
+    rests(world, A)
+    say(world, B, "DROP COLUMN v")
+    rests(world)
+    assert "v" in world.columns()
+
+
+def test_that_is_known_to_the_next_process_as_well(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "DROP COLUMN v")
+    rests(world)
+    world.start()
+    say(world, A, "ADD COLUMN v INT")
+    rests(world, A)
+    world.begin_anew("one")
+    rests(world, A)
+    say(world, B, "DROP COLUMN v")
+    rests(world)
+
+
+def test_two_defaults_of_one_column_wait(story: Tell) -> None:
+    """Rows that were there before have another value of it on each source."""
+    world = story(TWO)
+    say(world, A, "ADD COLUMN c INT DEFAULT 1")
+    rests(world)
+    say(world, B, "ADD COLUMN c INT DEFAULT 2")
+    rests(world, B)
+
+
+def test_a_wider_type_is_there_at_once(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "MODIFY COLUMN v BIGINT")
+    world.write(B, times=2)
+    rests(world)
+    say(world, B, "MODIFY COLUMN v BIGINT")
+    rests(world)
+
+
+def test_types_of_different_families_wait_for_each_other(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "ADD COLUMN c INT")
+    world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
+    rests(world, B)
+    world.write("two: alone.x")
+    rests(world, B)
+    world[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
+    world.order(B, OrderKind.SKIP)
+    rests(world)
+
+
+def test_another_name_of_a_column_waits_for_all(story: Tell) -> None:
+    world = story(TWO)
+    for name in (A, B):
+        world[name].source.say("ALTER TABLE shard_1.t_1 CHANGE COLUMN v w INT", {"w": "v"})
+        world.write(A, B)
+        rests(world, *([A] if name == A else []))
+    assert world.columns() == ["id", "w", "u"]
+
+
+def test_rows_of_both_structures_lie_in_one_batch(story: Tell) -> None:
+    """Two shards of one server: one has a column more."""
+    world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
+    say(world, A, "ADD COLUMN c INT DEFAULT 7")
+    rests(world)
+    for _ in range(5):
+        world.shards.write(world[A], world["one: shard_1.t_2"])
+    rests(world)
+    assert set(values(world, "one: shard_1.t_2", "c")) == {7}
+
+
+def test_the_others_stand_while_one_s_change_is_made(story: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows would wait for it on the target, and all other tables of their batches with them."""
+    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
+    made: list[list[str]] = []
+    begins = DdlRunner.run
+
+    def run(runner: DdlRunner, change: SchemaChange, lsn: Lsn) -> Outcome:
+        if change.shared is not None:
+            for _ in range(20):  # it takes a while, and there is much to do meanwhile
+                world.write()
+                world.scheduler.wait(1)
+            made.append(world.waiting())
+            assert world.place("two").lsn > world.place("two").needs, "its other tables go on"
+        return begins(runner, change, lsn)
+
+    monkeypatch.setattr(DdlRunner, "run", run)
+    say(world, A, "ADD COLUMN c INT")
+    rests(world)
+    assert made == [["one: shard_1.t_1", "one: shard_1.t_2", B]]

@@ -1,0 +1,111 @@
+"""Shards that come when the task has begun: what the target remembers of them, and whose rows they would overwrite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pidts.apply import SHARED
+from pidts.model import OrderKind, TableName
+
+from .any_history import EXAMPLES
+from .shard_story import Story, T, Tell, stories
+
+A, NEW = "one: shard_1.t_1", TableName("shard_2", "t_7")
+ALONE = {"one": ("shard_1.t_1", "alone.x"), "two": ("alone.y",)}
+
+
+@pytest.fixture(params=[False, True] if EXAMPLES else [False])
+def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+    with stories(transactional_ddl=request.param) as tell:
+        yield tell
+
+
+def shared(world: Story) -> set[TableName]:
+    with closing(world.target.connect()) as session:
+        return set(session.load_structures("t", SHARED))
+
+
+def come(world: Story, options: str = "") -> None:
+    """A table that counts its rows by itself."""
+    columns = ", ".join(
+        f"{column.name} INT" + (" NOT NULL AUTO_INCREMENT PRIMARY KEY" if column.name == "id" else "")
+        for column in world[A].table.columns
+    )
+    world[A].source.say(f"CREATE TABLE {NEW} ({columns}) {options}")
+
+
+def codes(world: Story) -> list[str]:
+    return [halt.code for halt in world.halts("one")]
+
+
+@pytest.mark.parametrize("source", ["one", "two"])
+def test_the_second_table_puts_on_record_that_they_share_one_and_the_last_does_not_take_its_rows(
+    story: Tell, source: str
+) -> None:
+    world = story(ALONE, mode="")
+    world.rests()
+    assert shared(world) == set()
+    new = world.shards.create(source, NEW, 0)
+    world.write(f"{source}: {NEW}")
+    world.rests()
+    assert shared(world) == {T}
+    world.shards.drop(new)
+    world.rests()
+    world.start()
+    world.shards.drop(world[A])
+    world.rests()
+    assert T in world.target.store.tables
+
+
+def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the_rows_of_others(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "shard_1.t_2")}, mode="")
+    world.rests()
+    world.shards.drop(world["one: shard_1.t_2"])
+    world.rests()
+    world.start()
+    world.shards.empty(world[A])
+    world.rests()
+    world.start()
+    world.shards.drop(world[A])
+    world.rests()
+    assert T in world.target.store.tables
+
+
+def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: Tell) -> None:
+    world = story(ALONE, mode="pessimistic")
+    world.shards.drop(world[A])
+    world.rests()
+    assert shared(world) == {T}
+
+
+def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "alone.x")})
+    world.rests()
+    come(world)
+    world.rest()
+    assert codes(world) == ["shard-keys-meet"]
+    (halt,) = world.halts("one")
+    assert halt.tables == (NEW,)
+    world.give("one", halt.lsn, OrderKind.SKIP)
+    world.rest()
+    assert codes(world) == []
+
+
+def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "alone.x")})
+    world.rests()
+    come(world, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
+    world.rest()
+    assert codes(world) == []
+    assert shared(world) == {T}
+
+
+def test_one_whose_rows_are_told_apart_by_the_extracted_columns_comes(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
+    world.rests()
+    come(world)
+    world.rest()
+    assert codes(world) == []

@@ -1,0 +1,106 @@
+"""Tables that stay where they are for now, since others change what they have together."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.model import Lsn
+from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
+
+from .made import LIMITS, START, behind, log, table, work_of
+from .test_halted import finish, run
+from .test_held import carried, picture
+
+
+def step(state, entries, kept="", done=()):
+    dones = [entries[number - 1].transaction.lsn for number in done]
+    return next_state(
+        state, lambda at, to: behind(entries, at, to), {}, LIMITS, work_of, None, dones, (), set(map(table, kept))
+    )
+
+
+def test_they_stay_others_go_on_and_they_catch_up():
+    entries = log("ab a b a")
+    after = step(PlanState(START), entries, "a")
+    assert picture(after) == (4, None, {"a": (0, None)})
+    assert carried(PlanState(START), after, entries) == ["1:b", "3:b"]
+    assert step(after, entries, "a") is None
+    free = step(after, entries)
+    assert picture(free) == (4, None, {})
+    assert carried(after, free, entries) == ["1:a", "2:a", "4:a"]
+
+
+def test_there_is_a_batch_for_it_where_nothing_else_happens():
+    """Whoever makes the change waits for that."""
+    after = step(PlanState(START), [], "a")
+    assert picture(after) == (0, None, {"a": (0, None)})
+    assert step(after, [], "a") is None
+
+
+def test_one_leaves_its_group_and_one_before_a_change_has_that_first():
+    entries = log("AB b a C c")
+    at = [entry.transaction.lsn for entry in entries]
+    state = PlanState(at[2], held=(Held(frozenset(map(table, "ab")), at[0]),))
+    assert picture(step(state, entries, "a")) == (3, 4, {"a": (1, None)})
+    due = PlanState(at[2], due=at[3])
+    after = step(due, entries, "c", done=[4])
+    assert picture(after) == (5, None, {"c": (4, None)})
+    assert picture(step(after, entries)) == (5, None, {})
+    running = step(due, entries, "bc")
+    assert picture(running) == (5, None, {"b": (3, None), "c": (3, 4)})
+    assert picture(step(running, entries, "bc", done=[4])) == (5, None, {"b": (3, None), "c": (4, None)})
+
+
+def test_a_statement_of_them_and_others_holds_the_others():
+    entries = log("AB c b")
+    after = step(PlanState(START), entries, "a")
+    assert picture(after) == (3, None, {"a": (0, None), "b": (0, None)})
+    assert picture(step(after, entries)) == (3, None, {"ab": (0, 1)})
+
+
+def test_what_is_copied_is_not_kept():
+    state = PlanState(START, {table("a"): CopyState()})
+    assert [request.table.name for request in step(state, [], "a").reading] == ["a"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(["a", "b", "ab", "bc", "A", "B", "AB", "BC", "*", "x"]), max_size=12),
+    size=st.integers(1, 5),
+    seed=st.integers(0, 1 << 32),
+)
+def test_whenever_they_are_kept_each_table_gets_all_of_its_log_in_order(words, size, seed):
+    entries, chance = log(" ".join(words)), random.Random(seed)
+    limits = Limits(transactions=size, idle_entries=50)
+    state, done, kept, got = PlanState(START), set(), set(), {name: [] for name in "abc"}
+    for _ in range(80):
+        if chance.random() < 0.1:
+            state, done = PlanState.from_checkpoint(state.lsn, state.copy_json()), set()
+        if chance.random() < 0.3:
+            kept = {table(name) for name in "abc" if chance.random() < 0.4}
+        for due in state.dues:
+            if due not in done and chance.random() < 0.5:
+                run(entries, due, state, done, got)
+        after = next_state(
+            state, lambda at, to: behind(entries, at, to), {}, limits, work_of, None, list(done), (), kept
+        )
+        if after is None:
+            continue
+        words_of = carried(state, after, entries)
+        assert not {letter for word in words_of for letter in word.partition(":")[2]} & {one.name for one in kept}
+        for word in words_of:
+            number, _, letters = word.partition(":")
+            for letter in letters.replace("x", ""):
+                got[letter].append(int(number))
+        plan_between(state, after, lambda at, to: behind(entries, at, to), work_of)
+        state = after
+    state = finish(PlanState.from_checkpoint(state.lsn, state.copy_json()), entries, got)
+    assert state.lsn == (entries[-1].transaction.lsn if entries else Lsn(0, 1, 4)) or not words
+    for letter in "abc":
+        wanted = [number for number, word in enumerate(words, 1) if letter in word.lower() or word == "*"]
+        assert list(dict.fromkeys(got[letter])) == wanted, (letter, words)
+        rows = [number for number in got[letter] if words[number - 1].islower()]
+        assert rows == sorted(set(rows)), "no row twice, none early"

@@ -1,0 +1,394 @@
+"""Shards change together: whoever comes first waits, one statement runs for all, and nobody is left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
+from pidts.plan.shard_versions import differing, fits, is_constant, joined, same_version, same_whole
+from pidts.plan.shards import Decision, Group, Pass, Run, ShardMode, Wait, decide
+
+T = TableName("shop", "t")
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+
+
+def column(text: str) -> Column:
+    """`c`, `c:bigint`, `c!` is NOT NULL, `c=1` has a default."""
+    text, _, default = text.partition("=")
+    name, _, kind = text.rstrip("!").partition(":")
+    return Column(name, ColumnType(Kind(kind or "int")), nullable=not text.endswith("!"), default=default or None)
+
+
+def table(text: str, *keys: Key) -> Table:
+    return Table(T, tuple(map(column, f"id! {text}".split())), (*KEY, *keys))
+
+
+def member(number: int) -> Member:
+    return Member("ab"[number % 2], TableName("shard", f"t_{number}"))
+
+
+def arrival(number: int, before: Table, after: Table, order: OrderKind | None = None, **more: object) -> Arrival:
+    return Arrival(
+        member=member(number),
+        lsn=Lsn(0, 1, 100 + number),
+        text="ALTER",
+        before=before,
+        after=after,
+        order=order,
+        since=number,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def group(agreed: Table, members: list[Table], *arrivals: Arrival, mode: ShardMode = "pessimistic") -> Group:
+    return Group(
+        target=T,
+        mode=mode,
+        agreed=agreed,
+        members={member(number): structure for number, structure in enumerate(members)},
+        arrivals={one.member: one for one in arrivals},
+    )
+
+
+V0, V1, V2 = table("a"), table("a b"), table("a c")
+
+
+def said(one: Group, number: int) -> Decision:
+    return decide(one, member(number))
+
+
+def test_the_first_waits_for_all_others() -> None:
+    first = arrival(0, V0, V1)
+    assert said(group(V0, [V0, V0, V0], first), 0) == Wait((member(2), member(1)))
+    second = arrival(1, V0, V1)
+    assert said(group(V0, [V0, V0, V0], first, second), 1) == Wait((member(2),))
+
+
+def test_one_statement_runs_for_all_and_it_is_always_the_same() -> None:
+    arrivals = [arrival(number, V0, V1) for number in range(3)]
+    one = group(V0, [V0, V0, V0], *arrivals)
+    runs = [said(one, number) for number in range(3)]
+    assert runs == [Run(arrivals[0], (arrivals[0], arrivals[2], arrivals[1]), V1)] * 3
+
+
+def test_who_finds_the_group_there_passes() -> None:
+    assert said(group(V1, [V0, V1], arrival(0, V0, V1)), 0) == Pass(V1)
+
+
+def test_a_shard_alone_runs_what_it_has() -> None:
+    own = arrival(0, V0, V1)
+    assert said(group(V0, [V0], own), 0) == Run(own, (own,), V1)
+
+
+def test_what_leaves_the_structure_alone_waits_for_nobody_and_keeps_nobody() -> None:
+    own, other = arrival(0, V0, replace(V0, comment="new")), arrival(1, V0, V1)
+    one = group(V0, [V0, V0], own, other)
+    assert said(one, 0) == Run(own, (own,), V0)
+    assert said(one, 1) == Wait((member(0),)), "it has not come, whatever it does meanwhile"
+
+
+def test_different_changes_are_told_and_wait() -> None:
+    first, second = arrival(0, V0, V1), arrival(1, V0, V2)
+    one = group(V0, [V0, V0], first, second)
+    assert said(one, 0) == Wait((), (second,))
+    assert said(one, 1) == Wait((), (first,))
+
+
+@pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.REPLACE])
+def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> None:
+    first, ordered, other = arrival(0, V0, V1), arrival(1, V0, V1, kind), arrival(3, V0, V2)
+    one = group(V0, [V0, V0, V0, V0], first, ordered, other)
+    assert said(one, 0) == Run(ordered, (first, ordered), V1)
+    assert said(one, 3) == Wait((member(2),), (first, ordered))
+
+
+def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
+    """Who still writes to it would be refused before its own change, and never get there."""
+    ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)
+    assert said(group(V1, [V1, V1, V1], ordered, other), 0) == Run(ordered, (ordered, other), V1)
+    last = arrival(2, V1, V0)
+    assert said(group(V1, [V0, V0, V1], last), 2) == Run(last, (last,), V0)
+    demanded = table("a b!")
+    ordered = arrival(0, demanded, V0, OrderKind.UNLOCK)
+    assert said(group(demanded, [demanded, demanded], ordered), 0) == Run(ordered, (ordered,), V0), "who lacks it?"
+
+
+def test_a_shard_that_is_skipped_goes_on_alone_and_the_target_stays() -> None:
+    own = arrival(0, V0, V1, OrderKind.SKIP)
+    assert said(group(V0, [V0, V0], own), 0) == Run(own, (own,), V0)
+    other = arrival(1, V0, V1)
+    assert said(group(V0, [V1, V0], other), 1) == Run(other, (other,), V1), "it is where the others go"
+    together = group(V0, [V0, V0], own, other)
+    assert said(together, 0) == Run(own, (own,), V0)
+    assert said(together, 1) == Wait((member(0),)), "nothing is run for it by an order about another one"
+
+
+def test_a_change_that_one_shard_skips_is_not_there_for_the_others() -> None:
+    own, other = arrival(0, V0, V1, OrderKind.SKIP), arrival(1, V0, V1)
+    assert decide(group(V0, [V0, V0], own, mode="optimistic"), member(0), adds("b")) == Run(own, (own,), V0)
+    left = group(V0, [V1, V0], other, mode="optimistic")
+    assert decide(left, member(1), adds("b")) == Run(other, (other,), V1)
+
+
+def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gone() -> None:
+    """Its rows have a place either way; but what they have in the column on the target is what they had before."""
+    again = arrival(1, table("b"), table("b a"))
+    one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
+    assert said(one, 1) == Wait((member(0),))
+    assert said(replace(one, dropped={}), 1) == Pass(table("a b c"))
+    assert said(replace(one, arrivals={member(1): replace(again, order=OrderKind.UNLOCK)}), 1) == Pass(table("a b c"))
+
+
+@pytest.mark.parametrize(("theirs", "passes"), [("b=1", True), ("b=2", False), ("b", False)])
+def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str, *, passes: bool) -> None:
+    own = arrival(1, V0, table("a b=1"))
+    one = group(table(f"a {theirs} c"), [table(f"a {theirs} c"), V0], own)
+    assert isinstance(said(one, 1), Pass if passes else Wait)
+
+
+def test_the_leaders_statement_begins_where_the_target_is() -> None:
+    """The first by name was skipped once: its second statement only makes sense where its first one was run."""
+    late, other = arrival(0, V1, table("a b c")), arrival(1, V0, table("a b c"))
+    decision = said(group(V0, [V1, V0], late, other), 0)
+    assert isinstance(decision, Run)
+    assert decision.leader == other
+
+
+def test_a_shard_that_lacks_a_column_goes_with_the_others_as_it_is() -> None:
+    """It joined as it was; what all others do leads them elsewhere than it."""
+    g, old, new = table("a x"), table("a"), table("a x b")
+    late, other = arrival(0, old, table("a b")), arrival(1, g, new)
+    one = group(g, [old, g], late, other)
+    assert said(one, 0) == said(one, 1) == Run(other, (late, other), new)
+    assert said(group(new, [old, new], late), 0) == Pass(new)
+
+
+def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
+    ahead = arrival(5, V1, V1, runs=False)
+    assert said(group(V0, [V0, V0], ahead), 5) == Wait((member(0), member(1)))
+    both = [arrival(0, V0, V2), arrival(1, V0, V2), ahead]
+    assert isinstance(said(group(V0, [V0, V0], *both), 0), Run)
+    assert said(group(V1, [V1, V1], ahead), 5) == Pass(V1)
+    assert said(group(V1, [V1, V1], arrival(5, V0, V0, runs=False)), 5) == Pass(V1), "its rows have a place"
+
+
+def test_one_that_came_ahead_keeps_nobody_from_coming_there() -> None:
+    """It was made with an index that the others get later, which its rows did not have to wait for."""
+    indexed = table("a", Key("k", ("a",)))
+    ahead = arrival(2, indexed, table("a b", Key("k", ("a",))))
+    first, second = arrival(0, V0, indexed), arrival(1, V0, indexed)
+    members = [V0, V0, indexed]
+    assert said(group(V0, members, first, ahead), 0) == Wait((member(1),))
+    assert said(group(V0, members, first, ahead), 2) == Wait((member(0), member(1)))
+    assert said(group(V0, members, first, second, ahead), 0) == Run(first, (first, second), indexed)
+
+
+def test_versions_do_not_tell_who_wrote_them_down() -> None:
+    text = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
+    one = Table(T, (Column("id", ColumnType(Kind.INT)), Column("n", text, default="'1'")), KEY, "utf8mb4")
+    mariadb = replace(text, collation="utf8mb4_uca1400_ai_ci")
+    other = replace(one, columns=(Column("ID", ColumnType(Kind.INT, length=11)), Column("n", mariadb, default="1")))
+    assert same_version(one, other)
+    assert differing(one, other) == []
+    binary = replace(one, columns=(one.columns[0], Column("n", replace(text, collation="utf8mb4_bin"), default="'1'")))
+    assert differing(one, binary) == ["column n"]
+    assert not same_version(V1, table("b a"))
+    assert same_whole(V1, table("b a"))
+    assert differing(V1, table("b a")) == ["the order of columns"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("a b", "a c", "a b c"),
+        ("a", "a:bigint", "a:bigint"),
+        ("a!", "a", "a"),
+        ("a b!=7", "a", "a b!=7"),
+        ("a b!", "a", "a b"),
+        ("a:int", "a:text", None),
+        ("a:text", "a:longtext", "a:longtext"),
+    ],
+)
+def test_what_has_a_place_for_both(one: str, other: str, both: str | None) -> None:
+    whole = joined([table(one), table(other)])
+    assert (whole and same_whole(whole, table(both or ""))) is (None if both is None else True)
+    if whole is not None:
+        assert fits(table(one), whole)
+        assert fits(table(other), whole)
+
+
+def test_a_key_that_is_unique_holds_for_all_or_for_none() -> None:
+    unique, plain = Key("u", ("a",), unique=True), Key("p", ("a",))
+    whole = joined([table("a", unique, plain), table("a")])
+    assert whole is not None
+    assert whole.keys == (*KEY, plain)
+    assert joined([table("a", unique), table("a", unique)]) == table("a", unique)
+    assert joined([table("a"), replace(table("a"), keys=())]) is None, "rows are found by different columns"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("1", True), ("-.5", True), ("'x'", True), ("b'1'", True), ("NULL", True), ("current_timestamp(6)", False),
+     ("(uuid())", False), ("nullif(1, 2)", False), (None, False)],
+)  # fmt: skip
+def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, told: bool) -> None:
+    assert is_constant(text) is told
+
+
+def adds(text: str) -> object:
+    return lambda before: replace(before, columns=(*before.columns, column(text))) if not has(before, text) else None
+
+
+def drops(name: str) -> object:
+    return lambda before: (
+        replace(before, columns=tuple(one for one in before.columns if one.name != name)) if has(before, name) else None
+    )
+
+
+def has(one: Table, text: str) -> bool:
+    return column(text).name in {each.name for each in one.columns}
+
+
+def test_optimistic_shards_add_at_once_and_drop_last() -> None:
+    first = arrival(0, V0, V1)
+    one = group(V0, [V0, V0], first, mode="optimistic")
+    assert decide(one, member(0), adds("b")) == Run(first, (first,), V1)
+    second = arrival(1, V0, V1)
+    assert decide(group(V1, [V1, V0], second, mode="optimistic"), member(1), adds("b")) == Pass(V1)
+    gone = arrival(0, V1, V0)
+    assert decide(group(V1, [V1, V1], gone, mode="optimistic"), member(0), drops("b")) == Pass(V1)
+    last = arrival(1, V1, V0)
+    assert decide(group(V1, [V0, V1], last, mode="optimistic"), member(1), drops("b")) == Run(last, (last,), V0)
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("b=2", "b=1"), ("b!", "b")])
+def test_a_column_whose_rows_would_differ_from_the_targets_waits(mine: str, theirs: str) -> None:
+    own = arrival(0, V0, table(f"a {mine}"))
+    one = group(table(f"a {theirs}"), [V0, table(f"a {theirs}")], own, mode="optimistic")
+    assert isinstance(decide(one, member(0), adds(mine)), Wait)
+
+
+def test_a_column_that_comes_again_waits_until_the_old_one_is_gone() -> None:
+    again = arrival(0, V0, V1)
+    one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})
+    assert decide(one, member(0), adds("b")) == Wait((member(1),)), "the target has its old values"
+    gone = replace(one, agreed=V0, members={member(0): V0, member(1): V0})
+    assert decide(gone, member(0), adds("b")) == Run(again, (again,), V1)
+
+
+def test_an_optimistic_rename_waits_for_all() -> None:
+    renamed = table("x")
+    own = arrival(0, V0, renamed)
+    one = group(V0, [V0, V0], own, mode="optimistic")
+    assert decide(one, member(0), lambda _: renamed) == Wait((member(1),))
+    other = arrival(1, V0, renamed)
+    both = group(V0, [V0, V0], own, other, mode="optimistic")
+    assert decide(both, member(1), lambda _: renamed) == Run(own, (own, other), renamed)
+
+
+STEPS = st.lists(st.sampled_from(["+b", "+c=1", "+d!", "+e!=2", "-a", "-b", "-c", "-e"]), min_size=1, max_size=6)
+
+
+class Shards:
+    """Members that each do the same changes when they like, and a table that they share."""
+
+    def __init__(self, count: int, steps: list[str], mode: ShardMode) -> None:
+        self.mode: ShardMode = mode
+        self.steps = [adds(step[1:]) if step[0] == "+" else drops(step[1:]) for step in steps]
+        self.agreed = V0
+        self.members = {member(number): V0 for number in range(count)}
+        self.places = dict.fromkeys(self.members, 0)
+        self.arrivals: dict[Member, Arrival] = {}
+        self.dropped: dict[Member, set[str]] = {one: set() for one in self.members}
+        self.runs: list[Run] = []
+
+    def arrive(self, one: Member) -> None:
+        """At its next change, or at the same again, as after a crash."""
+        while self.places[one] < len(self.steps):
+            before = self.members[one]
+            after = self.steps[self.places[one]](before)
+            if after is not None:
+                self.arrivals[one] = Arrival(
+                    member=one, lsn=Lsn(0, 1, 10 + self.places[one]), text="", before=before, after=after
+                )
+                return
+            self.places[one] += 1
+
+    def decided(self, one: Member) -> None:
+        if one not in self.arrivals:
+            return
+        whole = Group(
+            target=T, mode=self.mode, agreed=self.agreed, members=self.members, arrivals=self.arrivals,
+            dropped=self.dropped,
+        )  # fmt: skip
+        decision = decide(whole, one, self.steps[self.places[one]])
+        if isinstance(decision, Run):
+            self.agreed = decision.agreed
+            self.runs.append(decision)
+            for each in decision.arrivals:
+                self.passed(each)
+        elif isinstance(decision, Pass):
+            self.passed(self.arrivals[one])
+        there = {each.name for each in self.agreed.columns}
+        self.dropped = {who: names & there for who, names in self.dropped.items()}
+
+    def passed(self, one: Arrival) -> None:
+        del self.arrivals[one.member]
+        self.dropped[one.member] |= {each.name for each in one.before.columns if not has(one.after, each.name)}
+        self.members[one.member] = one.after
+        self.places[one.member] += 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(1, 4),
+    steps=STEPS,
+    mode=st.sampled_from(["pessimistic", "optimistic"]),
+    moves=st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["arrive", "crash", "decide"])), max_size=30),
+)
+def test_all_come_to_the_end_of_any_sequence(
+    count: int, steps: list[str], mode: ShardMode, moves: list[tuple[int, str]]
+) -> None:
+    if mode == "optimistic":
+        # One that comes again waits for shards that have been through all of it, and never drop it again.
+        steps = [step for place, step in enumerate(steps) if f"-{step[1:].rstrip('!=12')}" not in steps[:place]]
+    shards = Shards(count, steps, mode)
+    for number, what in moves:
+        one = member(number)
+        if what == "crash":
+            shards.arrivals.clear()
+        elif one in shards.members and one not in shards.arrivals:
+            shards.arrive(one)
+        shards.decided(one)
+        assert_places(shards)
+    for _ in range(2 * count * len(steps) + 2):
+        for one in shards.members:
+            if one not in shards.arrivals:
+                shards.arrive(one)
+            shards.decided(one)
+            assert_places(shards)
+    end = V0
+    for step in shards.steps:
+        end = step(end) or end
+    assert shards.arrivals == {}, "somebody waits for ever"
+    assert all(same_version(one, end) for one in shards.members.values())
+    assert same_whole(shards.agreed, end)
+    if mode == "pessimistic":
+        assert len(shards.runs) == len([1 for step in range(len(steps)) if changes(shards, step)])
+
+
+def changes(shards: Shards, step: int) -> bool:
+    before = V0
+    for each in shards.steps[:step]:
+        before = each(before) or before
+    return shards.steps[step](before) is not None
+
+
+def assert_places(shards: Shards) -> None:
+    """Rows of all who do not stand before a change have a place in the target."""
+    for one, structure in shards.members.items():
+        assert fits(structure, shards.agreed), (one, differing(structure, shards.agreed))

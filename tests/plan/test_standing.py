@@ -1,0 +1,75 @@
+"""Who stands before a statement for the company that he has in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.plan import Held, PlanState, Work, WorkKind
+from pidts.plan.standing import standing
+
+from .made import START, behind, log, table, work_of
+
+
+def names(text: str):
+    return frozenset(map(table, text))
+
+
+def told(state, entries, halted=(), known="abc", work=work_of):
+    found = standing(
+        state,
+        lambda at, to: behind(entries, at, to),
+        work,
+        names(known),
+        [entries[number - 1].transaction.lsn for number in halted],
+    )
+    return [
+        tuple("".join(sorted(one.name for one in group)) for group in (each.tables, each.others, each.leaving))
+        for each in found
+    ]
+
+
+def gone(entry):
+    """Every statement of several tables drops them; `*` drops their schema."""
+    work = work_of(entry)
+    if work.kind is WorkKind.DDL and work.tables is None:
+        return Work(WorkKind.DDL, schemas=("shop",), gone_schemas=("shop",))
+    return Work(work.kind, work.tables, gone=tuple(work.tables)) if work.tables and len(work.tables) > 1 else work
+
+
+def test_a_table_stands_before_a_statement_that_speaks_of_one_that_waits() -> None:
+    entries = log("A b AB c")
+    at = [entry.transaction.lsn for entry in entries]
+    state = PlanState(at[3], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
+    assert told(state, entries) == [("b", "a", "")]
+    assert told(state, entries, work=gone) == [("b", "a", "b")]
+    free = PlanState(at[3], held=(Held(names("ab"), at[1]),))
+    assert told(free, entries) == [], "they have met there"
+
+
+def test_one_that_is_on_its_way_does_not_stand() -> None:
+    entries = log("A b b AB c")
+    at = [entry.transaction.lsn for entry in entries]
+    state = PlanState(at[4], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
+    assert told(state, entries) == []
+
+
+@pytest.mark.parametrize("text", ["A AB", "A x a AB", "A AB b"])
+def test_nothing_else_has_to_happen(text: str) -> None:
+    """The planner makes no batch only to hold somebody."""
+    entries = log(text)
+    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("b", "a", "")]
+    assert told(PlanState(START, due=entries[0].transaction.lsn), entries) == [], "it runs, it does not wait"
+
+
+def test_rows_come_before_it() -> None:
+    entries = log("A b AB")
+    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == []
+
+
+def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
+    entries = log("A * b")
+    at = entries[0].transaction.lsn
+    state = PlanState(at, held=(Held(names("a"), START, at),))
+    assert told(state, entries, work=gone) == [("bc", "a", "bc")]
+    made = lambda entry: Work(WorkKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else work_of(entry)  # noqa: E731
+    assert told(state, entries, work=made) == [], "who makes or alters one waits for nobody"

@@ -1,0 +1,21 @@
+CREATE DATABASE shard_go_1;
+CREATE DATABASE shard_go_2;
+CREATE TABLE shard_go_1.t_1 (id INT PRIMARY KEY, v VARCHAR(10));
+CREATE TABLE shard_go_1.t_2 LIKE shard_go_1.t_1;
+CREATE TABLE shard_go_1.t_3 LIKE shard_go_1.t_1;
+CREATE TABLE shard_go_2.t_4 LIKE shard_go_1.t_1;
+INSERT INTO shard_go_1.t_1 VALUES (11, 'a');
+INSERT INTO shard_go_1.t_2 VALUES (21, 'a');
+INSERT INTO shard_go_1.t_3 VALUES (31, 'a');
+INSERT INTO shard_go_2.t_4 VALUES (41, 'a');
+CREATE TABLE shard_go_1.u_1 (id INT PRIMARY KEY, v VARCHAR(10));
+CREATE TABLE shard_go_1.u_2 LIKE shard_go_1.u_1;
+INSERT INTO shard_go_1.u_1 VALUES (1, 'a');
+INSERT INTO shard_go_1.u_2 VALUES (2, 'a');
+-- on two
+CREATE DATABASE shard_go_1;
+CREATE DATABASE shard_go_3;
+CREATE TABLE shard_go_1.t_1 (id INT PRIMARY KEY, v VARCHAR(10));
+INSERT INTO shard_go_1.t_1 VALUES (51, 'a');
+CREATE TABLE shard_go_3.u_1 (id INT PRIMARY KEY, v VARCHAR(10));
+INSERT INTO shard_go_3.u_1 VALUES (3, 'a');

@@ -1,0 +1,167 @@
+"""Tables of two sources, MariaDB and MySQL, become one table each: their schema changes wait for each other, nothing else does."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from .conftest import Background
+from .shards import Delays, Shards
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+SECONDS = 4.0
+"""So long delays are measured."""
+
+
+def orders(source: int, table: int, *numbers: int) -> list[int]:
+    """Keys as they are in these tests: no two shards have the same."""
+    return [source * 10_000 + table * 1000 + number for number in numbers]
+
+
+@pytest.mark.timeout(500)
+def test_a_change_waits_for_the_others_and_nothing_else_waits(
+    make_shards: Callable[..., Shards], background: type[Background]
+) -> None:
+    shards = make_shards("postgres")
+    shards.on("one", "CREATE TABLE {1}.other (id BIGINT PRIMARY KEY)")
+    for source, name in enumerate(shards.sources, 1):
+        for table, place in enumerate(("{1}.orders_1", "{1}.orders_2", "{2}.orders_3"), 1):
+            first, second = orders(source, table, 1, 2)
+            shards.on(name, f"INSERT INTO {place} VALUES ({first}, 'copied', 1), ({second}, 'copied', 2)")
+    run = shards.task.start("--json")
+    run.wait_until(shards.are_copied, "all is copied")
+    copied = [key for source in (1, 2) for table in (1, 2, 3) for key in orders(source, table, 1, 2)]
+    assert [key for (key,) in shards.rows(columns="id")] == copied
+
+    # Others write all the time: a table of its own, and a group that changes meanwhile.
+    places = (f"{shards.schema}_1.other (id)", f"{shards.schema}_1.items_1 (id)")
+    watched = (f"{shards.schema}_1.other", f"{shards.lands}.items")
+    delays = Delays(shards.session(shards.sources["one"]), shards.session(shards.target_server), places, watched)
+    with background(delays.step, pause=0.03):
+        time.sleep(SECONDS)
+        quiet = delays.count()
+        shards.on("one", "ALTER TABLE {1}.orders_1 ADD COLUMN c INT DEFAULT 5")
+        shards.on("one", "INSERT INTO {1}.orders_1 VALUES (11003, 'held', 3, 3)")
+        shards.on("one", "ALTER TABLE {1}.orders_1 ADD COLUMN d INT")
+        shards.on("one", "UPDATE {1}.orders_1 SET d = id", "UPDATE {1}.orders_2 SET v = 'flows'")
+        shards.on("two", "ALTER TABLE {2}.orders_3 ADD COLUMN c INT DEFAULT 5", "DELETE FROM {2}.orders_3")
+        at_work = {("one", "1.orders_1"), ("two", "2.orders_3")}
+        run.wait_until(lambda: shards.waiting() == at_work, "both wait")
+        for source in shards.sources:
+            shards.on(source, "ALTER TABLE {1}.items_1 ADD COLUMN w INT DEFAULT 8")
+        run.wait_until(lambda: "w" in shards.columns("items"), "the other group has changed")
+        time.sleep(SECONDS)
+        later = [delays.since(table, quiet) for table in watched]
+    before = [delays.since(table, 0)[: len(delays.seen[table])] for table in watched]
+    for usual, meanwhile in zip(before, later, strict=True):
+        told = f"{statistics.median(usual):.3f} s, at most {usual[-1]:.3f} s; then {statistics.median(meanwhile):.3f} s, {meanwhile[-1]:.3f} s"
+        assert statistics.median(meanwhile) < 2 * statistics.median(usual) + 0.2, told
+        assert meanwhile[-1] < usual[-1] + 2.5, told
+
+    assert shards.columns() == ["id", "n", "v"]
+    assert [row for row in shards.rows() if row[0] in orders(1, 2, 1)] == [(*orders(1, 2, 1), "flows", 1)]
+    assert {key for (key,) in shards.rows(columns="id")} >= set(orders(2, 3, 1, 2)), (
+        "its rows go when the others are there"
+    )
+    (lock,) = shards.locks()
+    table = lambda number, schema=1: f"{shards.schema}_{schema}.orders_{number}"  # noqa: E731
+    assert lock["target"] == f"{shards.lands}.orders"
+    assert {(one["source"], *one["tables"]) for one in lock["arrived"]} == {("one", table(1)), ("two", table(3, 2))}
+    awaited = {f"one: {table(2)}", f"one: {table(3, 2)}", f"two: {table(1)}", f"two: {table(2)}"}
+    assert set(lock["awaited"]) == awaited
+    assert (lock["owner"], lock["disagrees"]) == ("one", False)
+    assert time.time() - 120 < lock["since"] < time.time()
+
+    # A shard that says something else is told at once, and can be put right.
+    shards.on("two", "ALTER TABLE {1}.orders_2 ADD COLUMN c BIGINT DEFAULT 5")
+    run.wait_until(lambda: {"shards-disagree"} <= {halt["code"] for halt in shards.halts()}, "it is told")
+    (lock,) = shards.locks()
+    assert lock["disagrees"]
+    (told,) = [halt for halt in shards.halts() if halt["source"] == "two" and halt["tables"] == [table(2)]]
+    assert (told["code"], "column c" in told["what"], table(1) in told["what"]) == ("shards-disagree", True, True)
+    path = str(shards.task.path)
+    shown = shards.pidts("ddl", "skip", path, "--at", told["lsn"])
+    assert shown["given"] is False
+    shards.pidts("ddl", "skip", path, "--at", told["lsn"], "--yes")
+    shards.on("two", "ALTER TABLE {1}.orders_2 MODIFY c INT DEFAULT 5", "UPDATE {1}.orders_2 SET c = 22")
+    run.wait_until(
+        lambda: (
+            {"shards-disagree"}.isdisjoint(halt["code"] for halt in shards.halts())
+            and ("two", "1.orders_2") in shards.waiting()
+        ),
+        "it waits with the others",
+    )
+
+    # What would move rows is not taken over now.
+    about = yaml.safe_load(shards.task.path.read_text())
+    kept = shards.task.path.read_text()
+    about["routes"]["orders"]["target-table"] = "elsewhere"
+    shards.task.path.write_text(yaml.safe_dump(about))
+    run.wait_until(lambda: "shard-lock-open" in run.log.read_text(), "the change of a route is refused")
+    shards.task.path.write_text(kept)
+
+    # All but one have come: an operator does not wait for it.
+    shards.on("one", "ALTER TABLE {1}.orders_2 ADD c INT DEFAULT 5", "ALTER TABLE {2}.orders_3 ADD c INT DEFAULT 5")
+    run.wait_until(lambda: ("one", "2.orders_3") in shards.waiting(), "all but one are there")
+    (lock,) = shards.locks()
+    assert lock["awaited"] == [f"two: {table(1)}"]
+    shown = shards.pidts("ddl", "unlock", path)
+    assert shown["given"] is False
+    shards.pidts("ddl", "unlock", path, "--yes")
+    run.wait_until(lambda: "c" in shards.columns(), "it is run without the last one")
+    shards.on("two", "INSERT INTO {1}.orders_1 VALUES (21003, 'late', 3)")
+    run.wait_until(lambda: (21003, 5) in shards.rows(columns="id, c"), "rows of the last one")
+    shards.on("two", "ALTER TABLE {1}.orders_1 ADD COLUMN c INT DEFAULT 5", "UPDATE {1}.orders_1 SET c = 1 WHERE n = 3")
+    run.wait_until(lambda: (21003, 1) in shards.rows(columns="id, c"), "the last one has come")
+    run.wait_until(lambda: shards.waiting() == {("one", "1.orders_1")}, "one is ahead by another change")
+    assert (11003, 3) in shards.rows(columns="id, c")
+    for source in shards.sources:
+        for place in ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")[source == "one" :]:
+            shards.on(source, f"ALTER TABLE {place} ADD COLUMN d INT")
+    shards.has_all(run)
+    assert (11003, 3, 11003) in shards.rows(columns="id, c, d")
+    assert not {key for (key,) in shards.rows(columns="id")} & set(orders(2, 3, 1, 2))
+    assert shards.locks() == []
+
+    # What is unique in each shard need not be so in all of them: the target refuses it, and has nothing of it then.
+    shards.on("one", "UPDATE {1}.items_1 SET w = id", "ALTER TABLE {1}.items_1 ADD UNIQUE KEY u (w)")
+    shards.on("two", "INSERT INTO {1}.items_1 VALUES (5000000, 1)", "ALTER TABLE {1}.items_1 ADD UNIQUE KEY u (w)")
+    refused = lambda: {(halt["source"], halt["lsn"]) for halt in shards.halts() if halt["code"] == "target-refused"}  # noqa: E731
+    skipped: set[tuple[str, str]] = set()
+    for _ in shards.sources:  # each goes on alone
+        run.wait_until(lambda: refused() - skipped, "the target refuses it")
+        ((source, lsn),) = refused() - skipped
+        shards.pidts("ddl", "skip", path, "--source", source, "--at", lsn, "--yes")
+        skipped.add((source, lsn))
+    shards.on("one", "INSERT INTO {1}.items_1 VALUES (5000001, 3000000)")
+    shards.on("two", "INSERT INTO {1}.items_1 VALUES (5000002, 3000000)")
+    shards.has_all(run)
+    assert {(5000001, 3000000), (5000002, 3000000)} <= set(shards.rows("items"))
+    assert (shards.locks(), shards.halts()) == ([], [])
+    shards.equal(run)
+    assert len(run.jvm()) == 1, "the sources share one Spark"
+    said = run.summary()
+    assert {source["source"] for source in said["sources"]} == {"one", "two"}
+    assert shards.task.sync()["stage"] == "synced"
+
+
+def test_what_makes_a_merge_impossible_is_said_before_it_begins(make_shards: Callable[..., Shards]) -> None:
+    shards = make_shards("postgres")
+    path = str(shards.task.path)
+    assert all(finding["ok"] for finding in shards.pidts("check", path)["findings"])
+    shards.on("one", "ALTER TABLE {1}.orders_2 ADD COLUMN c INT")
+    for source in shards.sources:
+        shards.on(source, "ALTER TABLE {1}.items_1 MODIFY id BIGINT AUTO_INCREMENT")
+    findings = shards.pidts("check", path, code=3)["findings"]
+    failed = {finding["item"]: finding for finding in findings if not finding["ok"]}
+    assert set(failed) == {"schema_of_shard_tables", "auto_increment_ID"}
+    assert f"{shards.schema}_1.orders_2" in failed["schema_of_shard_tables"]["message"]
+    assert f"{shards.schema}_1.items_1" in failed["auto_increment_ID"]["message"]
+    assert all(finding["fix"] for finding in failed.values())
+    run = shards.task.start("--json")
+    assert run.process.wait(60) == 3

@@ -1,0 +1,37 @@
+"""A source begins when a change of its shards' group is under way at the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .shards import Shards
+
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(300)]
+
+PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
+
+
+def test_a_source_whose_first_start_did_not_come_through_begins_behind_a_change(
+    make_shards: Callable[..., Shards],
+) -> None:
+    """The others have the change in their relays only, and it waits for nobody who has no rows on the target yet."""
+    shards = make_shards("postgres")
+    shards.on("one", "INSERT INTO {1}.orders_1 VALUES (1, 'a', 1)")
+    shards.on("two", "INSERT INTO {2}.orders_3 VALUES (2, 'b', 2)")
+    run = shards.task.start()
+    run.wait_until(shards.are_copied, "all is copied")
+    run.kill()
+    for table in ("checkpoint", "structure"):
+        shards.at_target(f"DELETE FROM pidts_meta.{table} WHERE source = 'two'")
+    for source in shards.sources:
+        for place in PLACES:
+            shards.on(source, f"ALTER TABLE {place} ADD COLUMN c INT NOT NULL DEFAULT 3")
+    shards.on("one", "INSERT INTO {1}.orders_1 VALUES (3, 'c', 3, 4)")
+    shards.on("two", "INSERT INTO {1}.orders_1 VALUES (4, 'd', 4, 5)")
+    run = shards.task.start()
+    run.wait_until(lambda: len(shards.rows()) == 4 and shards.are_copied(), "both sources have all of it")
+    assert shards.rows(columns="id, v, n, c") == [(1, "a", 1, 3), (2, "b", 2, 3), (3, "c", 3, 4), (4, "d", 4, 5)]
+    shards.equal(run)
+    assert run.stop() == 0

@@ -1,0 +1,137 @@
+"""The process is killed at each step of a schema change of shards: the next run ends as if nothing had happened.
+
+The steps: some have come to the change; all have, and the target is about to run it; it has run, and is not on record; those
+who waited are catching up. Nobody says anything to the task meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+
+import pytest
+from tests.running import Progress, connect
+
+from .commands import Run
+from .shards import Shards
+
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(500)]
+
+PLACES = tuple(
+    (source, place) for source in ("one", "two") for place in ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
+)
+CAUGHT_UP = 6000
+WAITING = {
+    "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mariadb": "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'",
+}
+
+
+class Sources:
+    """What is done to the shards, and what the target has in the end."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+        self.numbers = count(1)
+        for source, place in PLACES:
+            self.insert(source, place, rows=2)
+
+    def insert(self, source: str, place: str, *, rows: int = 1) -> None:
+        values = ", ".join(f"({next(self.numbers)}, '{source}')" for _ in range(rows))
+        self.shards.on(source, f"INSERT INTO {place} (id, v) VALUES {values}")
+
+    def change(self, statement: str, places: tuple[tuple[str, str], ...]) -> None:
+        """With rows before it and behind it."""
+        for source, place in places:
+            self.insert(source, place)
+            self.shards.on(source, f"ALTER TABLE {place} {statement}", f"UPDATE {place} SET n = COALESCE(n, 0) + 1")
+            self.insert(source, place)
+
+    def all_rows(self, columns: str) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        for source, place in PLACES:
+            cursor = self.shards.sessions[source].cursor()
+            cursor.execute(
+                f"SELECT {columns} FROM {place}".format("", f"{self.shards.schema}_1", f"{self.shards.schema}_2")
+            )
+            found += cursor.fetchall()
+        return sorted(found, key=repr)
+
+
+@contextmanager
+def table_in_use(shards: Shards) -> Iterator[None]:
+    """A reader whose transaction is open: nobody can alter the table."""
+    with closing(connect(shards.target_server)) as session, session.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT COUNT(*) FROM {shards.lands}.orders")
+        yield
+        cursor.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Callable[..., Shards]) -> None:
+    shards = make_shards(kind, syncers={"global": {"worker-count": 1, "batch": 1}})
+    sources = Sources(shards)
+    run = shards.task.start()
+    run.wait_until(shards.are_copied, "all is copied")
+
+    def is_waiting() -> bool:
+        return bool(shards.at_target(WAITING[kind])[0][0])
+
+    def waits(run: Run, places: tuple[tuple[str, str], ...]) -> None:
+        wanted = {(source, place.replace("{", "").replace("}", "")) for source, place in places}
+        run.wait_until(lambda: shards.waiting() == wanted, f"{wanted} wait")
+
+    # Some have come, on both sources. The others come while nobody runs.
+    sources.change("ADD COLUMN a INT NOT NULL DEFAULT 1", PLACES[:4])
+    waits(run, PLACES[:4])
+    assert "a" not in shards.columns()
+    run.kill()
+    sources.change("ADD COLUMN a INT NOT NULL DEFAULT 1", PLACES[4:])
+    run = shards.task.start()
+    shards.has_all(run)
+    assert shards.rows(columns="id, v, n, a") == sources.all_rows("id, v, n, a")
+
+    # All have come, and the target waits to run it. There, who is dead may still be waiting, and run it late.
+    with table_in_use(shards):
+        sources.change("ADD COLUMN b INT", PLACES)
+        run.wait_until(is_waiting, "the change waits on the target")
+        run.kill()
+        sources.insert(*PLACES[0])
+        run = shards.task.start()
+        run.wait_until(lambda: len(run.replicator()) == 2, "it has begun again")
+    shards.has_all(run)
+    assert shards.rows(columns="id, v, n, a, b") == sources.all_rows("id, v, n, a, b")
+
+    # It has run, and the record of one source cannot be written. On PostgreSQL that is one transaction.
+    sources.change("DROP COLUMN a", PLACES[:3])
+    waits(run, PLACES[:3])
+    with closing(connect(shards.target_server)) as session, Progress(session, "one", "t").held_back():
+        sources.change("DROP COLUMN a", PLACES[3:])
+        if kind == "mariadb":
+            run.wait_until(lambda: "a" not in shards.columns(), "it has run")
+        else:
+            run.wait_until(is_waiting, "its record waits")
+        run.kill()
+    assert ("a" in shards.columns()) is (kind == "postgres")
+    run = shards.task.start()
+    shards.has_all(run)
+    assert shards.rows(columns="id, v, n, b") == sources.all_rows("id, v, n, b")
+
+    # Those who waited have much to catch up with.
+    sources.change("ADD COLUMN c INT", PLACES[:5])
+    for _ in range(CAUGHT_UP // 20):
+        sources.insert(*PLACES[0], rows=20)
+    waits(run, PLACES[:5])
+    before = len(shards.rows(columns="id"))
+    sources.change("ADD COLUMN c INT", PLACES[5:])
+    run.wait_until(lambda: len(shards.rows(columns="id")) > before + 100, "some have come")
+    run.kill()
+    assert len(shards.rows(columns="id")) < before + CAUGHT_UP, "it was not in the middle"
+    run = shards.task.start()
+    shards.has_all(run)
+    assert shards.rows(columns="id, v, n, b, c") == sources.all_rows("id, v, n, b, c")
+    assert shards.at_target("SELECT COUNT(*) FROM pidts_meta.halt") == [(0,)]
+    shards.equal(run)
+    assert run.stop() == 0

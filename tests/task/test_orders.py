@@ -1,0 +1,279 @@
+"""Orders over all sources of a task: what waits, which one is meant, and what is put on record for a run."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.model import (
+    Checkpoint,
+    ConfigError,
+    DdlJournal,
+    DdlState,
+    Halt,
+    Lsn,
+    OrderKind,
+    TableName,
+    Transaction,
+)
+from pidts.plan import Held, PlanState
+from pidts.relay import Origin, RelayWriter
+from pidts.target import ValuesTarget
+from pidts.task.config import TaskConfig, load_parts
+from pidts.task.locks import find_lock, open_locks, whose
+from pidts.task.orders import OrderDesk, is_of_rows
+from pidts.task.waiting import backlogs, held_by
+
+TASK = """
+name: t
+task-mode: all
+shard-mode: pessimistic
+target-database: {host: 127.0.0.1, port: 9, user: root}
+mysql-instances:
+  - {source-id: s1, from: {host: 127.0.0.1, port: 9, user: root}, route-rules: [orders]}
+  - {source-id: s2, from: {host: 127.0.0.1, port: 9, user: root}, route-rules: [orders]}
+routes: {orders: {schema-pattern: "shop*", table-pattern: "t_*", target-schema: shop, target-table: orders}}
+pidts: {relay: ./relay}
+"""
+_numbers = itertools.count()
+
+
+def at(number: int) -> Lsn:
+    return Lsn(0, 1, 4 + 123 * number)
+
+
+def change(table: str, lsn: Lsn, code: str = "target-refused", **more: object) -> Halt:
+    values = {"statement": f"ALTER TABLE {table} ADD x INT", "position": f"bin.000001:{lsn.offset}", "what": "no"}
+    return Halt(tables=(TableName("shop", table),), lsn=lsn, code=code, **{**values, **more})  # type: ignore[arg-type]
+
+
+def awaits(table: str, lsn: Lsn, *others: str, since: float = 1.0, code: str = "shard-awaits") -> Halt:
+    return change(table, lsn, code, awaits=others, since=since)
+
+
+ROWS = Halt(tables=(TableName("shop", "b"),), lsn=at(2), code="target-refused", what="too long")
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        path = folder / "t.yaml"
+        path.write_text(TASK)
+        self.parts: tuple[TaskConfig, ...] = load_parts(path)
+        self.target = ValuesTarget(f"orders {next(_numbers)}")
+        self.session: TargetSession = self.target.connect()
+        self.desk = OrderDesk(self.parts, self.session)
+
+    def tell(self, source: str, *halts: Halt) -> None:
+        for halt in halts:
+            self.session.halts.tell("t", source, halt)
+
+    def orders(self, source: str) -> list[tuple[OrderKind, tuple[str, ...], int]]:
+        found = self.session.halts.orders("t", source)
+        return [(order.kind, order.statements, order.number) for order in found]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.session.close()
+    made.target.forget()
+
+
+def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
+    world.tell("s1", change("a", at(1)), ROWS)
+    world.tell("s2", change("a", at(1)))
+    found = world.desk.standing()
+    assert [(one.source, str(one.tables[0]), one.halt is not None and is_of_rows(one.halt)) for one in found] == [
+        ("s1", "shop.b", True),
+        ("s1", "shop.a", False),
+        ("s2", "shop.a", False),
+    ]
+    assert len(world.desk.matching("s2")) == 1
+    assert [one.source for one in world.desk.matching(table="shop.b")] == ["s1"]
+    with pytest.raises(ConfigError, match="no source 's3'"):
+        world.desk.matching("s3")
+
+
+def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
+    with pytest.raises(ConfigError, match="no schema change waits"):
+        world.desk.find()
+    world.tell("s1", change("a", at(1)), ROWS)
+    assert world.desk.find().source == "s1"
+    world.tell("s2", change("a", at(1)), change("c", at(3)))
+    with pytest.raises(ConfigError, match=r"3 schema changes wait.*--source s1 --at .*--source s2"):
+        world.desk.find()
+    with pytest.raises(ConfigError, match="2 schema changes wait"):
+        world.desk.find(str(at(1)))
+    assert world.desk.find(str(at(1)), "s2").source == "s2"
+    assert world.desk.find(str(at(3))).source == "s2"
+    assert world.desk.find("bin.000001:373").lsn == at(3)
+    assert world.desk.find(table="shop.c").lsn == at(3)
+    with pytest.raises(ConfigError, match="no schema change at"):
+        world.desk.find(str(at(9)))
+    with pytest.raises(ConfigError, match="no place in the log"):
+        world.desk.find("there")
+
+
+def test_what_the_target_has_is_past_ordering(world: World) -> None:
+    world.tell("s1", change("a", at(1)))
+    world.session.begin()
+    world.session.write_journal(
+        DdlJournal(task="t", source="s1", lsn=at(1), statement="", rendered=(), step=0, state=DdlState.DONE)
+    )
+    world.session.commit()
+    assert not world.desk.standing()[0].waits
+    with pytest.raises(ConfigError, match="no schema change waits"):
+        world.desk.find()
+
+
+def test_an_order_stands_at_its_own_source(world: World) -> None:
+    world.tell("s1", change("a", at(1)))
+    world.tell("s2", change("a", at(1)))
+    found = world.desk.find(str(at(1)), "s2")
+    world.desk.give(found, OrderKind.REPLACE, ("one", "two"))
+    world.desk.give(found, OrderKind.SKIP)
+    assert world.orders("s1") == []
+    assert world.orders("s2") == [(OrderKind.SKIP, (), 2)]
+    for sql in ("COMMIT", "/* so */ begin", "-- \nLOAD DATA LOCAL INFILE 'x' INTO TABLE a"):
+        with pytest.raises(ConfigError) as error:
+            world.desk.give(found, OrderKind.REPLACE, ("one", sql))
+        assert error.value.code == "bad-order", sql
+    world.desk.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
+
+
+def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -> None:
+    world.tell("s1", change("a", at(1)), ROWS)
+    world.desk.lift(world.desk.matching(table="shop.b"))
+    assert [one.tables for one in world.desk.standing()] == [(TableName("shop", "a"),)]
+    assert world.session.halts.orders("t", "s1") == []
+
+
+def test_shards_that_wait_are_one_lock(world: World) -> None:
+    world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
+    world.tell("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
+    (lock,) = open_locks(world.desk, world.desk.standing())
+    assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
+    assert lock.awaited == ("s1: shop.t_2",)
+    assert not lock.disagrees
+    for name in ("", "shop.orders", "shop.t_1", "t-`shop`.`orders`", "`shop`.`orders`"):
+        assert find_lock([lock], name) is lock
+    for name in ("shop.c", "t-`shop`.`c`"):
+        with pytest.raises(ConfigError, match="waits for other shards"):
+            find_lock([lock], name)
+    assert whose(lock, "", "") is lock.owner
+    assert whose(lock, "", "s1").source == "s1"
+    with pytest.raises(ConfigError, match=r"no shard of shop.orders waits there"):
+        whose(lock, str(at(9)), "")
+    with pytest.raises(ConfigError, match=r"2 tables wait.*--table shop.orders or --table shop.orders"):
+        find_lock([lock, lock], "")
+
+
+def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
+    world.tell("s1", awaits("t_1", at(1), code="shards-disagree"))
+    world.tell("s2", awaits("t_9", at(1), code="shards-disagree"))
+    (lock,) = open_locks(world.desk, world.desk.standing())
+    assert lock.disagrees
+    with pytest.raises(ConfigError, match="Say whose is run: --source s1"):
+        whose(lock, "", "")
+    assert whose(lock, "", "s2").source == "s2"
+    assert whose(lock, "bin.000001:127", "s1").source == "s1"
+
+
+@pytest.fixture
+def relay(world: World) -> Path:
+    """Twelve transactions of s1: of a, of b, of both, and so on."""
+    folder = world.parts[0].relay
+    writer = RelayWriter.open(folder, "s1", segment_bytes=350)
+    writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")
+    body = struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1"
+    writer.start_segment(_sealed(15, body))
+    tables = [(TableName("shop", "a"),), (TableName("shop", "b"),), (TableName("shop", "a"), TableName("shop", "b"))]
+    for number in range(12):
+        writer.append(_sealed(19, bytes(100)))
+        what = Transaction(
+            lsn=at(number + 1),
+            prev_lsn=at(number),
+            begin=at(number),
+            gtid="",
+            timestamp=1_700_000_000 + number,
+            row_events=1,
+            tables=tables[number % 3],
+            ddl="ALTER TABLE a ADD x INT" if number == 3 else None,
+            ddl_schema="shop" if number == 3 else "",
+        )
+        writer.commit(what)
+        writer.sync()
+    writer.close()
+    return folder
+
+
+def _sealed(kind: int, body: bytes) -> bytes:
+    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
+    return raw + struct.pack("<I", zlib.crc32(raw))
+
+
+@pytest.mark.usefixtures("relay")
+def test_what_waits_is_counted_in_the_relay(world: World) -> None:
+    config = world.parts[0]
+    a, b = (TableName("shop", name) for name in "ab")
+    found, other, nothing, both = backlogs(config, [([a], at(3)), ([b], at(8)), ([a], at(12)), ([a, b], at(9))])
+    assert found is not None
+    assert other is not None
+    assert both is not None
+    assert (other.transactions, both.transactions) == (3, 3)
+    # 4 is the change itself; of 6, 7, 9, 10 and 12 the table has rows.
+    assert (found.transactions, found.own_bytes, found.since) == (5, 5 * 123, 1_700_000_005)
+    assert found.is_whole
+    assert 9 * 123 <= found.log_bytes <= 9 * 123 + 5 * 200, "what else stands there, and heads of segments"
+    assert nothing is not None
+    assert (nothing.transactions, nothing.log_bytes) == (0, 0)
+    assert backlogs(world.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
+    world.tell("s1", change("a", at(4)), ROWS)
+    world.tell("s2", change("a", at(4)))
+    counted = world.desk.counted(world.desk.standing())
+    assert [one.backlog is not None for one in counted] == [True, True, False]
+    assert counted[0].halt is not None
+    assert counted[0].halt.position == "bin.000001:250", "as the relay knows it"
+    assert world.desk.find("bin.000001:373").statement.startswith("ALTER"), "behind what comes before it, too"
+
+
+@pytest.mark.usefixtures("relay")
+def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
+    config, a, b = world.parts[0], TableName("shop", "a"), TableName("shop", "b")
+    states = [
+        PlanState(at(10), held=(Held(frozenset({a}), at(4)),)),
+        PlanState(at(10), held=(Held(frozenset({a}), at(6)), Held(frozenset({b}), at(8)))),
+    ]
+    rows = [
+        Checkpoint(task="t", source="s1", worker=number, lsn=state.lsn, copy=state.copy_json())
+        for number, state in enumerate(states)
+    ]
+    held = held_by(config, rows)
+    assert held.tables == {a: at(4), b: at(8)}
+    assert 6 * 123 <= held.log_bytes <= 6 * 123 + 4 * 200
+    assert held.to_json()["tables"] == {"shop.a": str(at(4)), "shop.b": str(at(8))}
+    assert held_by(config, rows[:0]).log_bytes == 0
+
+
+def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:
+    world.tell("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
+    world.tell("s2", awaits("t_2", at(2), "s1: shop.t_1"))
+    mine, other = world.desk.find(source="s1", table="shop.t_1"), world.desk.find(source="s2")
+    world.desk.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
+    with pytest.raises(ConfigError, match="ordered already") as caught:
+        world.desk.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
+    assert world.orders("s2") == []
+    world.desk.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    world.desk.give(world.desk.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",))
+    world.desk.give(other, OrderKind.SKIP)
+    world.desk.give(mine, OrderKind.REVERT)
+    world.desk.give(other, OrderKind.UNLOCK)
+    assert [kind for kind, _, _ in world.orders("s2")] == [OrderKind.UNLOCK]

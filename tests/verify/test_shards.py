@@ -1,0 +1,285 @@
+"""Tables of two servers that become one: compared and repaired on real servers, by keys of their own and by made ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.findings import exit_code, show_report
+from pidts.cli.repair import repaired
+from pidts.cli.verify import verified
+from pidts.model import Checkpoint, Halt, Lsn, TableName
+from pidts.plan import PlanState
+from pidts.plan.state import held_at
+from pidts.sandbox import Server
+from pidts.source import connect, log_end
+from pidts.task.comparison import chosen, compare_task, opened_comparison
+from pidts.task.compose import source_config, target_of
+from pidts.task.target_table import target_rows
+from pidts.verify import Report, Span
+
+from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+MakeShards = Callable[..., Shards]
+TARGETS = ("postgres", "other_mariadb")
+
+
+@pytest.fixture
+def shards_of(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, mariadb: Server, mysql97: Server, run_sql: RunSql
+) -> Iterator[MakeShards]:
+    """`shards_of(target, ...)`: MariaDB is the source `a`, MySQL is `b`."""
+    made: list[Shards] = []
+
+    def make(target: str, **more: Any) -> Shards:
+        server = request.getfixturevalue(target)
+        made.append(make_shards(tmp_path, database, {"a": mariadb, "b": mysql97}, server, run_sql, **more))
+        return made[-1]
+
+    yield make
+    for shards in made:
+        if shards.target.kind != "postgres":
+            run_sql(shards.target, f"DROP DATABASE IF EXISTS `{database}`")
+
+
+def filled(shards: Shards, kind: str, values: Callable[[str, int, int], str]) -> None:
+    """Four tables of 40 rows each; `values(source, table, row)` is the key."""
+    for source in ("a", "b"):
+        for number in (1, 2):
+            rows = ", ".join(f"({values(source, number, row)}, {row}, 'ü{row}')" for row in range(40))
+            shards.on(
+                source,
+                f"CREATE TABLE t_{number} (id {kind} PRIMARY KEY, n INT, v VARCHAR(20)) DEFAULT CHARSET=utf8mb4",
+                f"INSERT INTO t_{number} VALUES {rows}",
+            )
+
+
+def told(report: Report) -> set[tuple[Any, ...]]:
+    return {(one.key["id"], one.kind.value, one.columns, one.members) for one in report.examples}
+
+
+def fix(shards: Shards, *, removes: bool = True) -> tuple[int, int, int, int]:
+    done = repaired(shards.parts, "", apply=True, removes=removes, stop=threading.Event(), show=print)
+    return done.written, done.removed, done.left, done.shared
+
+
+def apart(source: str, table: int, row: int) -> int:
+    """Numbers of all tables, side by side."""
+    return row * 4 + (source == "b") * 2 + table - 1
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("target", TARGETS)
+def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> None:
+    shards = shards_of(target, extracts=SOURCE_TOO)
+    filled(shards, "INT", lambda *about: str(apart(*about)))
+    shards.copy()
+    with opened_comparison(shards.parts, lambda _: True) as comparison:
+        (group,) = comparison.groups().values()
+        here = target_rows(comparison.target, lambda: {shards.landed: group}).sum(group.table, Span(None, [90]))
+        sums = [one.sum(Span(None, [90])) for one in group.members]
+        assert here is not None
+        assert here.rows == 91
+        assert sum(one.digest for one in sums if one) == here.digest
+        assert comparison.members(shards.landed) == {one.label for one in group.members}
+    report = compare_task(*shards.parts)
+    (one,) = report.tables
+    assert (report.equal, report.rows, one.table) == (True, 160, shards.landed)
+    name = shards.name
+    assert one.members == (f"a: {name}.t_1", f"a: {name}.t_2", f"b: {name}.t_1", f"b: {name}.t_2")
+    shards.on_target(
+        "UPDATE {} SET n = -1 WHERE id = 6",
+        "UPDATE {} SET c_table = 't_9' WHERE id = 9",
+        "DELETE FROM {} WHERE id = 15",
+        "INSERT INTO {} (id, n) VALUES (1000, 1), (-4, 1)",
+    )
+    found = told(compare_task(*shards.parts))
+    assert found == {
+        (6, "different", ("n",), (f"b: {name}.t_1",)),
+        (9, "different", ("c_table",), (f"a: {name}.t_2",)),
+        (15, "missing", (), (f"b: {name}.t_2",)),
+        (1000, "extra", (), ()),
+        (-4, "extra", (), ()),
+    }
+    assert fix(shards, removes=False) == (3, 0, 2, 0)
+    assert {key for key, *_ in told(compare_task(*shards.parts))} == {1000, -4}
+    assert fix(shards) == (0, 2, 0, 0)
+    assert compare_task(*shards.parts).equal
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_with_equal_keys_side_by_side(shards_of: MakeShards, target: str) -> None:
+    shards = shards_of(target, extracts=SOURCE_TOO)
+    filled(shards, "INT", lambda source, table, row: str(row))
+    shards.copy(keyed=True)
+    report = compare_task(*shards.parts, takes=chosen(f"{shards.name}.t_1"))
+    assert (report.equal, report.rows) == (True, 160)
+    here = "c_source = 'b' AND c_table = 't_2'"
+    shards.on_target(
+        f"DELETE FROM {{}} WHERE id = 5 AND {here}",
+        f"UPDATE {{}} SET n = 0 WHERE id = 7 AND {here}",
+        "UPDATE {} SET c_table = 't_9' WHERE id = 8 AND c_source = 'a' AND c_table = 't_1'",
+        "INSERT INTO {} (id, n, c_table, c_source) VALUES (39, 0, '', ''), (40, 0, 't_1', 'a')",
+    )
+    name = shards.name
+    assert told(compare_task(*shards.parts)) == {
+        (5, "missing", (), (f"b: {name}.t_2",)),
+        (7, "different", ("n",), (f"b: {name}.t_2",)),
+        (8, "missing", (), (f"a: {name}.t_1",)),
+        (8, "extra", (), ()),
+        (39, "extra", (), ()),
+        (40, "extra", (), ()),
+    }
+    assert fix(shards) == (3, 3, 0, 0)
+    assert verified(shards.parts, "", examples=9, restart=False, stop=threading.Event()).equal
+
+
+@pytest.mark.parametrize(("mapping", "kind"), [("partition id", "BIGINT UNSIGNED"), ("add prefix", "VARCHAR(10)")])
+def test_keys_that_a_mapping_makes(shards_of: MakeShards, mapping: str, kind: str) -> None:
+    shards = shards_of("other_mariadb", mapping=mapping)
+    by_number = mapping == "partition id"
+    # A prefix keeps servers apart, not the tables of one.
+    filled(shards, kind, lambda _, table, row: str(row) if by_number else f"'{table}-{row}'")
+    shards.copy()
+    report = compare_task(*shards.parts)
+    assert (report.equal, report.rows) == (True, 160)
+
+    def key(source: int, table: int, row: int) -> int | str:
+        return (source << 59) + (table << 51) + row if by_number else f"{' ab'[source]}-{table}-{row}"
+
+    lost, other, extra = key(2, 1, 3), key(1, 2, 4), key(1, 1, 4000)
+    shards.on_target(
+        f"DELETE FROM {{}} WHERE id = {lost!r}",
+        f"UPDATE {{}} SET n = 0 WHERE id = {other!r}",
+        f"INSERT INTO {{}} (id) VALUES ({extra!r}), ({1 if by_number else '0'!r})",
+    )
+    name = shards.name
+    assert told(compare_task(*shards.parts)) == {
+        (lost, "missing", (), (f"b: {name}.t_1",)),
+        (other, "different", ("n",), (f"a: {name}.t_2",)),
+        (extra, "extra", (), ()),
+        (1 if by_number else "0", "extra", (), ()),
+    }
+    assert fix(shards) == (2, 2, 0, 0)
+    assert compare_task(*shards.parts).equal
+
+
+def test_keys_of_text_and_a_key_that_two_tables_have(shards_of: MakeShards) -> None:
+    shards = shards_of("other_mariadb", extracts=EXTRACTS)
+    kind = "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    filled(shards, kind, lambda source, table, row: f"'{source}{table}{row}'")
+    shards.on("a", "INSERT INTO t_2 VALUES ('twice', 1, 'x')")
+    shards.copy()
+    assert compare_task(*shards.parts).equal
+    shards.on("b", "INSERT INTO t_1 VALUES ('twice', 1, 'x')")
+    shards.on_target("DELETE FROM {} WHERE id = 'b211'", "INSERT INTO {} (id) VALUES ('zzz')")
+    name, members = shards.name, (f"a: {shards.name}.t_2", f"b: {shards.name}.t_1")
+    left = {("twice", "different", ("c_table",), members)}
+    assert told(compare_task(*shards.parts)) == left | {
+        ("b211", "missing", (), (f"b: {name}.t_2",)),
+        ("zzz", "extra", (), ()),
+    }
+    assert fix(shards) == (1, 1, 0, 1)
+    assert told(compare_task(*shards.parts)) == left
+
+
+def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of: MakeShards) -> None:
+    shards = shards_of("other_mariadb", extracts=EXTRACTS)
+    name, far = shards.name, 1 << 40
+    shards.on(
+        "a",
+        "CREATE TABLE t_1 (c INT NOT NULL, id INT PRIMARY KEY, n INT)",
+        "INSERT INTO t_1 VALUES (5, 1, 10), (5, 2, 20)",
+    )
+    shards.on(
+        "b",
+        "CREATE TABLE t_1 (id BIGINT PRIMARY KEY, n BIGINT, v VARCHAR(10), n2 INT)",
+        f"INSERT INTO t_1 VALUES (3, 30, 'x', 0), ({far}, {far}, 'y', 0)",
+    )
+    shards.on_target(
+        f"CREATE DATABASE {name}",
+        "CREATE TABLE {} (id BIGINT PRIMARY KEY, n BIGINT, c INT NOT NULL DEFAULT 7, v VARCHAR(20), n2 INT, c_table TEXT)",
+    )
+    shards.copy(made=True)
+    report = compare_task(*shards.parts)
+    assert (report.equal, report.rows) == (True, 4)
+    without = f"not every table has it: a: {name}.t_1, b: {name}.t_1"
+    assert report.tables[0].note == f"column c, v, n2 is not compared; {without}"
+    shards.on_target(f"DELETE FROM {{}} WHERE id IN (1, {far})", "UPDATE {} SET n = 0 WHERE id = 3")
+    assert told(compare_task(*shards.parts)) == {
+        (1, "missing", (), (f"a: {name}.t_1",)),
+        (far, "missing", (), (f"b: {name}.t_1",)),
+        (3, "different", ("n",), (f"b: {name}.t_1",)),
+    }
+    assert fix(shards) == (3, 0, 0, 0)
+    assert shards.on_target("SELECT id, n, c, v FROM {} ORDER BY id") == [
+        (1, 10, 5, None),
+        (2, 20, 5, None),
+        (3, 30, 7, "x"),
+        (far, far, 7, "y"),
+    ]
+
+
+@pytest.mark.timeout(60)
+def test_a_table_that_waits_for_the_others_is_told_at_once_and_is_no_difference(
+    shards_of: MakeShards, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = shards_of("other_mariadb", extracts=EXTRACTS)
+    filled(shards, "INT", lambda *about: str(apart(*about)))
+    shards.copy()
+    stand(shards)
+    shards.on("a", "ALTER TABLE t_1 ADD c INT", "UPDATE t_1 SET n = n + 1, c = 1", "DELETE FROM t_1 WHERE id = 8")
+    begin = time.monotonic()
+    report = compare_task(*shards.parts)
+    assert time.monotonic() - begin < 8
+    (one,) = report.tables
+    assert (one.waiting, one.differences, report.waits, exit_code(report)) == (40, 0, True, 5)
+    name = shards.name
+    without = f"a: {name}.t_2, b: {name}.t_1, b: {name}.t_2"
+    assert one.note == f"column c is not compared; not every table has it: {without}"
+    show_report("task", report, as_json=False)
+    shown = capsys.readouterr().out.splitlines()
+    assert f"  of a: {name}.t_1, {without}" in shown
+    assert "task: no difference, but some tables wait, 159 rows of 1 tables compared" in shown
+    assert one.waits[0].startswith(f"a: {name}.t_1 waits at ")
+    assert "ALTER TABLE t_1 ADD c INT" in one.waits[0]
+    shards.on_target("DELETE FROM {} WHERE id = 7", "UPDATE {} SET n = -1 WHERE id = 9")
+    report = compare_task(*shards.parts)
+    assert exit_code(report) == 4
+    assert {(key, kind) for key, kind, *_ in told(report) if kind != "waiting"} == {(7, "missing"), (9, "different")}
+    assert fix(shards) == (2, 0, 0, 0)
+    assert compare_task(*shards.parts).waits
+
+
+def stand(shards: Shards) -> None:
+    """Both sources are where their logs end now, but for a table that waits there."""
+    with closing(target_of(shards.parts[0]).connect()) as target:
+        for part in shards.parts:
+            with closing(connect(source_config(part))) as source:
+                end = log_end(source)
+            at, task, source_id = Lsn.at(end), part.name, part.source.source_id
+            later = replace(at, offset=at.offset + (1 << 20))
+            name = TableName(part.name, "t_1")
+            state = PlanState(later, {}, held_at({name: at}, later)) if source_id == "a" else PlanState(later)
+            start = Checkpoint(task=task, source=source_id, worker=0, lsn=later, copy=state.copy_json())
+            target.claim(task, source_id, 1, start)
+            if source_id == "a":
+                target.begin()
+                halt = Halt(
+                    tables=(name,),
+                    lsn=replace(at, offset=at.offset + 100),
+                    statement="ALTER TABLE t_1 ADD c INT",
+                    code="shard-awaits",
+                    what="it waits",
+                )
+                target.halts.tell(task, source_id, halt)
+                target.commit()
