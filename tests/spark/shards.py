@@ -86,6 +86,10 @@ class Shards:
         except NOT_THERE:
             return []
 
+    def on_target(self, *statements: str) -> None:
+        for statement in statements:
+            self._target.execute(statement.format(self.lands))
+
     def rows(self, table: str = "orders", columns: str = "*") -> list[tuple[Any, ...]]:
         return sorted(self.at_target(f"SELECT {columns} FROM {{0}}.{table}"), key=repr)
 

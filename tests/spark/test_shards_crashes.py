@@ -7,7 +7,7 @@ who waited are catching up. Nobody says anything to the task meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from itertools import count
 
 import pytest
@@ -21,11 +21,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(500)]
 PLACES = tuple(
     (source, place) for source in ("one", "two") for place in ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
 )
-CAUGHT_UP = 6000
-WAITING = {
-    "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+TABLE_AWAITED = {
+    "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'relation'",
     "mariadb": "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'",
 }
+ROW_AWAITED = {
+    "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event IN ('transactionid', 'tuple')",
+    "mariadb": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+GATE = {
+    "postgres": (
+        """CREATE FUNCTION {0}.wait_at_gate() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN PERFORM 1 FROM {0}.gate FOR UPDATE; RETURN NEW; END $$""",
+        """CREATE TRIGGER gate BEFORE INSERT ON {0}.orders FOR EACH ROW WHEN (NEW.v = 'gate')
+        EXECUTE FUNCTION {0}.wait_at_gate()""",
+        "ALTER TABLE {0}.orders ENABLE ALWAYS TRIGGER gate",
+    ),
+    "mariadb": (
+        """CREATE TRIGGER {0}.gate BEFORE INSERT ON {0}.orders FOR EACH ROW
+        IF NEW.v = 'gate' THEN SET @passed = (SELECT id FROM {0}.gate FOR UPDATE); END IF""",
+    ),
+}
+"""Whoever writes a row that is named so waits for the one row of another table."""
 
 
 class Sources:
@@ -60,13 +77,18 @@ class Sources:
 
 
 @contextmanager
-def table_in_use(shards: Shards) -> Iterator[None]:
-    """A reader whose transaction is open: nobody can alter the table."""
+def transaction(shards: Shards, query: str) -> Iterator[None]:
+    """One that stays open meanwhile, of a session on the target."""
     with closing(connect(shards.target_server)) as session, session.cursor() as cursor:
         cursor.execute("BEGIN")
-        cursor.execute(f"SELECT COUNT(*) FROM {shards.lands}.orders")
+        cursor.execute(query.format(shards.lands))
         yield
         cursor.execute("ROLLBACK")
+
+
+def table_in_use(shards: Shards) -> AbstractContextManager[None]:
+    """A reader is not done: nobody can alter the table."""
+    return transaction(shards, "SELECT COUNT(*) FROM {0}.orders")
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgres"])
@@ -76,8 +98,8 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     run = shards.task.start()
     run.wait_until(shards.are_copied, "all is copied")
 
-    def is_waiting() -> bool:
-        return bool(shards.at_target(WAITING[kind])[0][0])
+    def is_waiting(awaited: dict[str, str]) -> bool:
+        return bool(shards.at_target(awaited[kind])[0][0])
 
     def waits(run: Run, places: tuple[tuple[str, str], ...]) -> None:
         wanted = {(source, place.replace("{", "").replace("}", "")) for source, place in places}
@@ -96,7 +118,7 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     # All have come, and the target waits to run it. There, who is dead may still be waiting, and run it late.
     with table_in_use(shards):
         sources.change("ADD COLUMN b INT", PLACES)
-        run.wait_until(is_waiting, "the change waits on the target")
+        run.wait_until(lambda: is_waiting(TABLE_AWAITED), "the change waits on the target")
         run.kill()
         sources.insert(*PLACES[0])
         run = shards.task.start()
@@ -107,28 +129,34 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     # It has run, and the record of one source cannot be written. On PostgreSQL that is one transaction.
     sources.change("DROP COLUMN a", PLACES[:3])
     waits(run, PLACES[:3])
-    with closing(connect(shards.target_server)) as session, Progress(session, "one", "t").held_back():
-        sources.change("DROP COLUMN a", PLACES[3:])
+    with ExitStack() as held:
+        with table_in_use(shards):
+            sources.change("DROP COLUMN a", PLACES[3:])
+            run.wait_until(lambda: is_waiting(TABLE_AWAITED), "the change waits on the target")
+            session = held.enter_context(closing(connect(shards.target_server)))
+            held.enter_context(Progress(session, "one", "t").held_back())
+        run.wait_until(lambda: is_waiting(ROW_AWAITED), "its record waits")
         if kind == "mariadb":
             run.wait_until(lambda: "a" not in shards.columns(), "it has run")
-        else:
-            run.wait_until(is_waiting, "its record waits")
         run.kill()
     assert ("a" in shards.columns()) is (kind == "postgres")
     run = shards.task.start()
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, b") == sources.all_rows("id, v, n, b")
 
-    # Those who waited have much to catch up with.
+    # Those who waited are catching up.
+    shards.on_target("CREATE TABLE {0}.gate (id INT PRIMARY KEY)", "INSERT INTO {0}.gate VALUES (1)", *GATE[kind])
     sources.change("ADD COLUMN c INT", PLACES[:5])
-    for _ in range(CAUGHT_UP // 20):
+    for _ in range(300):
         sources.insert(*PLACES[0], rows=20)
+    sources.shards.on("one", "INSERT INTO {1}.orders_1 (id, v) VALUES (0, 'gate')")
     waits(run, PLACES[:5])
-    before = len(shards.rows(columns="id"))
-    sources.change("ADD COLUMN c INT", PLACES[5:])
-    run.wait_until(lambda: len(shards.rows(columns="id")) > before + 100, "some have come")
-    run.kill()
-    assert len(shards.rows(columns="id")) < before + CAUGHT_UP, "it was not in the middle"
+    with transaction(shards, "SELECT * FROM {0}.gate FOR UPDATE"):
+        sources.change("ADD COLUMN c INT", PLACES[5:])
+        run.wait_until(lambda: is_waiting(ROW_AWAITED), "it is at the last row")
+        run.kill()
+    assert "c" in shards.columns()
+    assert shards.rows(columns="id, v, n, b, c") != sources.all_rows("id, v, n, b, c")
     run = shards.task.start()
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, b, c") == sources.all_rows("id, v, n, b, c")
