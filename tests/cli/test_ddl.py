@@ -128,7 +128,8 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
         "shop.orders: its shards wait for each other, since ",
         "(1 h 2 min)",
         "arrived    s1: shop.t_1 at bin.000001:500",
-        "awaited    s2: shop.t_9",
+        f"Lsn {LOCK.arrived[1].lsn}, since ",
+        "awaited    s2: shop.t_9, since ",
         "ALTER TABLE t_2 ADD c INT",
         f"pidts ddl unlock {TASK} --table shop.orders\n",
     ):

@@ -335,7 +335,8 @@ def test_following_shows_what_happens_from_now_on_and_ends_with_ctrl_c(
     mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
-    program = "from pidts.cli.app import main; main()"
+    # Where the tests run in the background, a shell has Ctrl-C ignored.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from pidts.cli.app import main; main()"
     command = [sys.executable, "-c", program, "events", url(mariadb), "--follow", "--tables", f"{database}.*"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

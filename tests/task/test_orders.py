@@ -161,6 +161,7 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
     (lock,) = open_locks(world.desk, world.desk.standing())
     assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
+    assert lock.awaited_since == {"s1: shop.t_2": 2.0}, "since the first came who waits for it"
     assert not lock.disagrees
     for name in ("", "shop.orders", "shop.t_1", "t-`shop`.`orders`", "`shop`.`orders`"):
         assert find_lock([lock], name) is lock
@@ -260,6 +261,8 @@ def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
     assert 6 * 123 <= held.log_bytes <= 6 * 123 + 4 * 200
     assert held.to_json()["tables"] == {"shop.a": str(at(4)), "shop.b": str(at(8))}
     assert held_by(config, rows[:0]).log_bytes == 0
+    elsewhere = held_by(world.parts[1], rows)
+    assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
 
 
 def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:

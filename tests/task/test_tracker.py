@@ -77,7 +77,7 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
 
 def test_until_the_first_batch_it_is_said_what_is_waited_for(clock: list[float]) -> None:
     told: list[Progress] = []
-    tracker = Tracker("t", told.append)
+    tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(), "", "")
     tracker.tell("sync")
     assert told[-1].message == "waiting for Spark's first batch"

@@ -53,15 +53,18 @@ class Shards:
         return found
 
     def copy(self, *, keyed: bool = False, made: bool = False) -> None:
-        """Create the target's table, unless it is there, with the rows of all sources."""
+        """Create the target's table, unless it is there, with the rows of all sources.
+
+        Not `keyed`: as somebody makes it for whom the sources' key tells all rows apart.
+        """
         with closing(target_of(self.parts[0]).connect()) as target:
             target.prepare_meta()
             for part in self.parts:
                 rules = part.rules
                 with closing(connect(source_config(part))) as source:
                     tables = read_structures(source, part.allow)
-                    shared = [self.landed] if keyed else []
-                    rules = replace(rules, keyed=keyed_landings(target, rules, tables.values(), shared))
+                    if keyed or made:
+                        rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))
                     for table in tables.values():
                         landed = rules.landed(table)
                         for statement in () if made else target.create_statements(landed).statements:

@@ -37,6 +37,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -282,6 +283,8 @@ class DdlLane:
         context, lsn, now = change.context, change.lsn, time.monotonic()
         with self._moved:
             known, told = self._halts.get(lsn), self._told.get(lsn, -_TELL_SECONDS)
+            if not halt.since:
+                halt = replace(halt, since=(known.since if known is not None else 0.0) or time.time())
             if known == halt or (known is not None and known.code == halt.code and now < told + _TELL_SECONDS):
                 self._moving.discard(lsn)
                 return

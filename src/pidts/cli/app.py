@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -24,6 +25,7 @@ from pidts.cli.repair import repair
 from pidts.cli.run_tables import RESYNC, resynced, with_tables
 from pidts.cli.schema import schema
 from pidts.cli.signals import run_until_stopped
+from pidts.cli.status import status
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
 
@@ -44,6 +46,8 @@ app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
 app.command("show-ddl-locks", hidden=True)(list_standing)
 app.command("unlock-ddl-lock", hidden=True)(unlock)
+app.command("status")(status)
+app.command("query-status", hidden=True)(status)
 app.command("init")(init)
 app.command("grants")(grants)
 app.command("schema")(schema)
@@ -51,7 +55,9 @@ app.command("verify")(verify)
 app.command("repair")(repair)
 
 _INTERRUPTED = 130
-_WITHOUT_PANDAS = frozenset({"events", "ddl", "binlog", "shard-ddl-lock", "show-ddl-locks", "unlock-ddl-lock"})
+_WITHOUT_PANDAS = frozenset(
+    {"events", "status", "query-status", "ddl", "binlog", "shard-ddl-lock", "show-ddl-locks", "unlock-ddl-lock"}
+)
 
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
@@ -132,6 +138,14 @@ def run(
             help="Put the rows of these tables right once more, online; without names, of all tables.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve metrics for Prometheus at http://HOST:PORT/metrics; without a host, to this machine alone.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -139,15 +153,23 @@ def run(
     parts = _opened(task, debug=debug, live=True)
     tables = resynced(resync)
     from pidts.cli.ddl_view import show_halt
-    from pidts.cli.view import progress_view
-    from pidts.task.progress import Summary
+    from pidts.cli.view import all_told, progress_view
+    from pidts.task.progress import Progress, Summary
     from pidts.task.run import run_task
 
-    def work(stop: threading.Event) -> Summary:
-        with progress_view() as view:
-            return run_task(parts, until_synced=until_synced, stop=stop, on_progress=view, resync=tables)
+    with ExitStack() as beside:
+        watching: list[Callable[[Progress], None]] = []
+        if metrics is not None:
+            from pidts.cli.metrics_page import metrics_page
 
-    summary = run_until_stopped(work)
+            watching.append(beside.enter_context(metrics_page(metrics)))
+
+        def work(stop: threading.Event) -> Summary:
+            with progress_view() as view:
+                tell = all_told([*watching, view])
+                return run_task(parts, until_synced=until_synced, stop=stop, on_progress=tell, resync=tables)
+
+        summary = run_until_stopped(work)
     for source in summary.sources:
         for halt in source.halted:
             show_halt(halt, task, source.source if len(parts) > 1 else "")

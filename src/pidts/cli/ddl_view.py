@@ -68,18 +68,17 @@ def show_standing(
     several = len(held) > 1
     waiting = [one for one in standing if one.waits]
     for lock in locks:
-        _show_lock(lock, task)
+        show_lock(lock, task)
     for one in waiting:
         if not one.is_shard:
-            _show_waiting(one, task, several=several)
+            show_waiting(one, task, several=several)
     orders = [one for one in standing if one.order is not None]
     for one in orders:
         print(f"order at {_place(one, several=several)}: {_order_text(one)}")
         print("\n".join(f"  {sql}" for sql in _ordered(one)))
     for part in held:
         if part.tables:
-            told = f"{_plural('table', len(part.tables))} held back"
-            print(f"{part.source}: {told}, {in_units(part.log_bytes)} of log is kept in the relay for that")
+            print(f"{part.source}: {plural('table', len(part.tables))} held back, {kept_log(part)}")
     if not waiting and not orders:
         print(f"{name}: nothing waits for an operator")
 
@@ -172,14 +171,16 @@ def _of_shards(at: Standing, kind: OrderKind, lock: OpenLock) -> list[str]:
     return lines
 
 
-def _show_lock(lock: OpenLock, task: Path) -> None:
-    print(f"{lock.target}: its shards wait for each other{_since(lock.since)}")
+def show_lock(lock: OpenLock, task: Path) -> None:
+    """Who waits for whom since when, and what to do about it."""
+    print(f"{lock.target}: its shards wait for each other{since(lock.since)}")
     for one in lock.arrived:
         rows = f"; {_behind(one.backlog)}" if one.backlog is not None else ""
-        print(f"  arrived    {_shard(one)} at {_position(one)}, Lsn {one.lsn}{rows}")
+        came = since(one.halt.since) if one.halt is not None else ""
+        print(f"  arrived    {_shard(one)} at {_position(one)}, Lsn {one.lsn}{came}{rows}")
         print(f"    {one.statement}")
-    for name in lock.awaited:
-        print(f"  awaited    {name}")
+    for name, seconds in lock.awaited_since.items():
+        print(f"  awaited    {name}{since(seconds)}")
     halt = next((one.halt for one in lock.arrived if one.halt is not None and one.halt.code == "shards-disagree"), None)
     halt = halt or lock.owner.halt
     if halt is not None:
@@ -191,13 +192,14 @@ def _show_lock(lock: OpenLock, task: Path) -> None:
     print(f"             one of them alone: pidts ddl skip|replace|inject {task} {which}")
 
 
-def _show_waiting(one: Standing, task: Path, *, several: bool) -> None:
+def show_waiting(one: Standing, task: Path, *, several: bool) -> None:
+    """Tables that stand still for another reason than other shards."""
     halt = one.halt
     if halt is None:
         return
     source = f"{one.source}: " if several else ""
     tables = ", ".join(map(str, halt.tables)) or "all tables"
-    print(f"{source}{tables}: halted at {_position(one)}, Lsn {halt.lsn}{_since(halt.since)}")
+    print(f"{source}{tables}: halted at {_position(one)}, Lsn {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {halt.statement}")
     if one.order is not None and halt.code == "order-refused":
@@ -209,7 +211,7 @@ def _show_waiting(one: Standing, task: Path, *, several: bool) -> None:
 
 
 def _behind(behind: Backlog) -> str:
-    count = _plural("transaction", behind.transactions)
+    count = plural("transaction", behind.transactions)
     least = "" if behind.is_whole else "at least "
     if not behind.transactions:
         return f"no transaction waits{'' if behind.is_whole else ' among those looked at'}"
@@ -217,7 +219,8 @@ def _behind(behind: Backlog) -> str:
     return f"{least}{count} ({in_units(behind.own_bytes)}) {verb}, from {_time(behind.since)} on"
 
 
-def _plural(noun: str, count: int) -> str:
+def plural(noun: str, count: int) -> str:
+    """1 row, 2 rows."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -233,12 +236,23 @@ def _place(one: Standing, *, several: bool) -> str:
     return f"{one.source}, Lsn {one.lsn}" if several else f"Lsn {one.lsn}"
 
 
-def _since(seconds: float) -> str:
-    if not seconds:
-        return ""
-    minutes = int(time.time() - seconds) // 60
+def kept_log(held: Held) -> str:
+    """How much of it the relay has only for these tables."""
+    if not held.is_known:
+        return "how much log is kept for that is known where the relay is"
+    return f"{in_units(held.log_bytes)} of log is kept in the relay for that"
+
+
+def since(seconds: float) -> str:
+    """Nothing where nobody knows."""
+    return f", since {moment(seconds)}" if seconds else ""
+
+
+def moment(seconds: float) -> str:
+    """And how long ago it is."""
+    minutes = max(0, int(time.time() - seconds)) // 60
     age = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-    return f", since {_time(seconds)} ({age})"
+    return f"{_time(seconds)} ({age})"
 
 
 def _time(seconds: float) -> str:
@@ -263,15 +277,16 @@ def _ordered(one: Standing) -> tuple[str, ...]:
 
 def _standing_json(standing: Sequence[Standing], locks: Sequence[OpenLock], held: Sequence[Held]) -> dict[str, Any]:
     return {
-        "halted": [
-            {**one.halt.to_json(), "source": one.source, "backlog": one.backlog.to_json() if one.backlog else None}
-            for one in standing
-            if one.waits and one.halt is not None
-        ],
+        "halted": [halted_json(one, one.halt) for one in standing if one.waits and one.halt is not None],
         "locks": [lock.to_json() for lock in locks],
         "orders": [_order_json(one) for one in standing if one.order is not None],
         "held": [part.to_json() for part in held if part.tables],
     }
+
+
+def halted_json(one: Standing, halt: Halt) -> dict[str, Any]:
+    """Tables that stand still, why, and what waits behind them."""
+    return {**halt.to_json(), "source": one.source, "backlog": one.backlog.to_json() if one.backlog else None}
 
 
 def _order_json(one: Standing) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -21,7 +21,7 @@ LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
-_PHASES = {Phase.EXTRAS: "looking for rows that the source has not", Phase.FINISH: "making keys"}
+PHASES = {Phase.EXTRAS: "looking for rows that the source has not", Phase.FINISH: "making keys"}
 
 
 class View(Protocol):
@@ -34,6 +34,16 @@ class View(Protocol):
 def progress_view() -> AbstractContextManager[View]:
     """The one that suits stderr."""
     return _live_view() if sys.stderr.isatty() else _line_view()
+
+
+def all_told(views: Sequence[Callable[[Progress], None]]) -> View:
+    """Each takes every snapshot."""
+
+    def take(progress: Progress) -> None:
+        for view in views:
+            view(progress)
+
+    return take
 
 
 @contextmanager
@@ -162,7 +172,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 def _pace(table: TableProgress) -> str:
     """What is done with a table just now."""
     if table.phase is not Phase.ROWS:
-        return _PHASES[table.phase]
+        return PHASES[table.phase]
     if not table.rate:
         return ""
     return f"{table.rate:,.0f} rows/s{_to_go(table.eta_seconds)}"

@@ -27,6 +27,8 @@ class Checkpoint:
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""
     """Progress of the full copy, and the places of tables held behind `lsn`, as JSON; empty where nothing is."""
+    saved_at: float = field(default=0.0, compare=False)
+    """When the target stored it, by its own clock, in seconds since 1970; 0 where that was not asked."""
 
 
 class DdlState(StrEnum):

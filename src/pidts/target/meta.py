@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from pidts.model import Checkpoint, DdlJournal, DdlState, Fenced, Halted, Lsn, Table, TableName, Where
@@ -29,7 +30,8 @@ class MetaStore:
         if not lock and not self._run(_META_EXISTS, ())[0]:
             return []
         rows, _ = self._run(
-            f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s ORDER BY worker {lock}",
+            f"SELECT {_COLUMNS}, updated_at FROM pidts_meta.checkpoint "
+            f"WHERE task = %s AND source = %s ORDER BY worker {lock}",
             (task, source),
         )
         return [_checkpoint(row) for row in rows]
@@ -205,7 +207,7 @@ def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    task, source, worker, batch, lsn, gtid, position, epoch, copy = row
+    task, source, worker, batch, lsn, gtid, position, epoch, copy, *saved = row
     return Checkpoint(
         task=task,
         source=source,
@@ -216,4 +218,10 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
         position=position,
         epoch=int(epoch),
         copy=copy,
+        saved_at=_seconds(saved[0]) if saved else 0.0,
     )
+
+
+def _seconds(moment: datetime) -> float:
+    """A session's clock is UTC, whether its driver says so or not."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

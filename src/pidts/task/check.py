@@ -192,7 +192,10 @@ def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
     if not held.tables:
         return []
     names = ", ".join(map(str, sorted(held.tables)))
-    message = f"{names}: behind the other tables; {held.log_bytes:,} bytes of log are kept in the relay for that"
+    kept = f"{held.log_bytes:,} bytes of log are kept in the relay for that"
+    if not held.is_known:
+        kept = "how much log is kept for that is known where the relay is"
+    message = f"{names}: behind the other tables; {kept}"
     return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
 
 

@@ -39,6 +39,12 @@ class OpenLock:
         return self.owner.halt.since if self.owner.halt is not None else 0.0
 
     @property
+    def awaited_since(self) -> dict[str, float]:
+        """Since when each of them is; 0 where nobody can tell."""
+        since = awaited_since(self.arrived)
+        return {name: since.get(name, 0.0) for name in self.awaited}
+
+    @property
     def disagrees(self) -> bool:
         """Whether what they wait for does not lead to one structure."""
         return any(one.halt is not None and one.halt.code == "shards-disagree" for one in self.arrived)
@@ -58,10 +64,12 @@ class OpenLock:
                     "lsn": str(one.lsn),
                     "statement": one.statement,
                     "since": (one.halt.since if one.halt is not None else 0) or None,
+                    "backlog": one.backlog.to_json() if one.backlog is not None else None,
                 }
                 for one in self.arrived
             ],
             "awaited": list(self.awaited),
+            "awaited_since": {name: since or None for name, since in self.awaited_since.items()},
         }
 
 
@@ -73,6 +81,21 @@ def open_locks(desk: OrderDesk, standing: Iterable[Standing]) -> list[OpenLock]:
             for target in desk.landed(one):
                 waiting.setdefault(target, []).append(one)
     return [_lock(target, arrived) for target, arrived in sorted(waiting.items())]
+
+
+def awaited_since(standing: Iterable[Standing]) -> dict[str, float]:
+    """Who is awaited, as `source: schema.table`, and since when: since the first came who waits for it.
+
+    Nobody is who has come. The time is 0 where none of those who wait knows it.
+    """
+    waiting = [one for one in standing if one.is_shard]
+    come = {f"{one.source}: {name}" for one in waiting for name in one.tables}
+    halts = [one.halt for one in waiting if one.halt is not None]
+    found: dict[str, float] = {}
+    for halt in halts:
+        for name in halt.awaits:
+            found[name] = min(filter(None, (found.get(name), halt.since)), default=0.0)
+    return {name: since for name, since in sorted(found.items()) if name not in come}
 
 
 def find_lock(locks: Sequence[OpenLock], name: str) -> OpenLock:
@@ -107,9 +130,7 @@ def whose(lock: OpenLock, place: str, source: str) -> Standing:
 
 def _lock(target: TableName, waiting: list[Standing]) -> OpenLock:
     arrived = sorted(waiting, key=_order)
-    come = {f"{one.source}: {name}" for one in arrived for name in one.tables}
-    awaited = {name for one in arrived if one.halt is not None for name in one.halt.awaits}
-    return OpenLock(target=target, arrived=tuple(arrived), awaited=tuple(sorted(awaited - come)))
+    return OpenLock(target=target, arrived=tuple(arrived), awaited=tuple(awaited_since(arrived)))
 
 
 def _order(one: Standing) -> tuple[bool, float, str, Lsn]:

@@ -99,7 +99,6 @@ class OrderDesk:
     def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
         self._parts = {part.source.source_id: part for part in parts}
         self._name, self._target = parts[0].name, target
-        target.prepare_meta()
 
     def part(self, source: str) -> TaskConfig:
         """The task's configuration for one of its sources."""
@@ -281,6 +280,7 @@ def order_desk(parts: Sequence[TaskConfig]) -> Iterator[OrderDesk]:
             raise ConfigError(
                 "task-not-begun", f"task {config.name} has not begun on this target", todo=f"pidts run {config.path}"
             )
+        target.prepare_meta()  # one of an earlier version may lack what orders are put on record in
         yield OrderDesk(parts, target)
 
 

@@ -78,18 +78,18 @@ class SourceProgress:
         return {
             "source": self.source,
             "stage": self.stage,
-            "applied": applied_json(self),
+            "applied": applied_json(self.applied_lsn, self.gtid, self.position),
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
         }
 
 
-def applied_json(progress: Progress | SourceProgress) -> dict[str, Any]:
+def applied_json(lsn: Lsn | None, gtid: str, position: Position | None) -> dict[str, Any]:
     """The last place of a source's log that is on the target, under each of its names."""
     return {
-        "lsn": str(progress.applied_lsn) if progress.applied_lsn else None,
-        "gtid": progress.gtid,
-        "file": progress.position.file if progress.position else None,
-        "position": progress.position.offset if progress.position else None,
+        "lsn": str(lsn) if lsn else None,
+        "gtid": gtid,
+        "file": position.file if position else None,
+        "position": position.offset if position else None,
     }
 
 
@@ -139,7 +139,7 @@ class Progress:
         return {
             "task": self.task,
             "stage": self.stage,
-            "applied": applied_json(self),
+            "applied": applied_json(self.applied_lsn, self.gtid, self.position),
             "rows": dict(self.rows),
             "tables": [table.to_json() for table in self.tables],
             "eta_seconds": None if eta is None else round(eta, 1),

@@ -63,12 +63,14 @@ class Held:
     source: str
     tables: dict[TableName, Lsn]
     log_bytes: int
-    """Of log that the relay keeps for them alone."""
+    """Of log that the relay keeps for them alone; 0 where that is not known."""
+    is_known: bool = True
+    """False: the relay is on another machine, or cannot be read."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         tables = {str(name): str(lsn) for name, lsn in sorted(self.tables.items())}
-        return {"source": self.source, "tables": tables, "log_bytes": self.log_bytes}
+        return {"source": self.source, "tables": tables, "log_bytes": self.log_bytes if self.is_known else None}
 
 
 def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
@@ -113,11 +115,15 @@ def held_by(config: TaskConfig, checkpoints: Iterable[Checkpoint]) -> Held:
         places.append(state.lsn)
         for name, at in state.exceptions.items():
             tables[name] = min(at, tables.get(name, at))
-    kept = 0
-    if tables:
-        try:
-            behind = measure(config.relay, config.source.source_id)
-            kept = max(0, behind(min(tables.values())) - behind(min(places)))
-        except PidtsError:
-            pass  # the relay is on another machine, or broken: its own check says so
-    return Held(config.source.source_id, tables, kept)
+    kept = _kept(config, min(tables.values()), min(places)) if tables else 0
+    return Held(config.source.source_id, tables, kept or 0, is_known=kept is not None)
+
+
+def _kept(config: TaskConfig, after: Lsn, upto: Lsn) -> int | None:
+    """Log between two places. None where the relay is not here, or broken: its own check says so."""
+    try:
+        behind = measure(config.relay, config.source.source_id)
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            return None if relay.received is None else max(0, behind(after) - behind(upto))
+    except PidtsError:
+        return None

@@ -1,0 +1,136 @@
+"""What a person, or a program, reads about a task: each source, then what waits, as `pidts ddl list` has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pidts.cli.ddl_view import advice, halted_json, kept_log, moment, plural, show_lock, show_waiting
+from pidts.cli.relay_view import in_units
+from pidts.cli.view import PHASES
+from pidts.model import Halted, Lsn
+from pidts.plan import Phase
+from pidts.task.orders import has_failed
+from pidts.task.progress import applied_json
+
+if TYPE_CHECKING:
+    from pidts.task.progress import TableProgress
+    from pidts.task.status import SourceStatus, TaskStatus
+
+_SHOWN = 12
+
+
+def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
+    """Print it; the exit code says whether an operator is needed."""
+    if as_json:
+        print(json.dumps(status_json(found, task), ensure_ascii=False))
+    elif not found.has_begun:
+        print(f"{found.task}: has not begun on this target")
+    else:
+        _show(found, task)
+    return Halted.exit_code if found.needs_operator else 0
+
+
+def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
+    """Plain values."""
+    several = len(found.sources) > 1
+    return {
+        "task": found.task,
+        "begun": found.has_begun,
+        "needs_operator": found.needs_operator,
+        "sources": [_source_json(source, task, several=several) for source in found.sources],
+        "locks": [lock.to_json() for lock in found.locks],
+        "held_bytes": found.held_bytes,
+    }
+
+
+def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str, Any]:
+    held = source.held.to_json()
+    return {
+        "source": source.source,
+        "applied": applied_json(source.applied_lsn, source.gtid, source.position),
+        "moved_at": source.moved_at or None,
+        "copy": {
+            "done": source.tables - len(source.copying),
+            "of": source.tables,
+            "tables": [table.to_json() for table in source.copying],
+        },
+        "held": {"tables": held["tables"], "log_bytes": held["log_bytes"]},
+        "halted": [
+            {
+                **halted_json(one, one.halt),
+                "advice": advice(one.halt, str(task), source.source if several else ""),
+                "needs_operator": has_failed(one.halt) or one.halt.code == "shards-disagree",
+            }
+            for one in source.halted
+            if one.halt is not None
+        ],
+    }
+
+
+def _show(found: TaskStatus, task: Path) -> None:
+    several = len(found.sources) > 1
+    for source in found.sources:
+        _show_source(source)
+    for lock in found.locks:
+        show_lock(lock, task)
+    for source in found.sources:
+        for one in source.halted:
+            if not one.is_shard:
+                show_waiting(one, task, several=several)
+    kept = f"; {in_units(found.held_bytes)} of log is held back" if found.held_bytes else ""
+    print(f"{found.task}: {_in_short(found)}{kept}")
+
+
+def _in_short(found: TaskStatus) -> str:
+    if found.needs_operator:
+        return "something waits for an operator"
+    return "shards wait for each other, and nothing for an operator" if found.locks else "nothing waits for an operator"
+
+
+def _show_source(source: SourceStatus) -> None:
+    if source.applied_lsn is None:
+        print(f"{source.source}: has not begun")
+        return
+    gtid = f", GTID {source.gtid}" if source.gtid else ""
+    print(f"{source.source}: applied up to {_place(source, source.applied_lsn)}{gtid}")
+    if source.moved_at:
+        print(f"  moved      {moment(source.moved_at)}")
+    if source.tables:
+        print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
+    _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_begins)])
+    _list("held", [f"{name} at {_place(source, lsn)}" for name, lsn in sorted(source.held.tables.items())])
+    if source.held.tables:
+        print(f"             {kept_log(source.held)}")
+
+
+def _list(what: str, lines: Sequence[str]) -> None:
+    """There may be thousands; all are in the JSON."""
+    for line in lines[:_SHOWN]:
+        print(f"  {what:<10} {line}")
+    if len(lines) > _SHOWN:
+        print(f"             and {len(lines) - _SHOWN:,} more")
+
+
+def _begins(table: TableProgress) -> bool:
+    """Those that are under way come first."""
+    return table.copied == 0
+
+
+def _rows(table: TableProgress) -> str:
+    if table.phase is not Phase.ROWS:
+        return PHASES[table.phase]
+    total = max(table.estimate, table.copied)
+    return f"{table.copied:,} of about {total:,} rows" if table.estimate else f"{table.copied:,} rows"
+
+
+def _place(source: SourceStatus, lsn: Lsn) -> str:
+    """By the source's own name, too, where its log is still that of the checkpoint."""
+    position, applied = source.position, source.applied_lsn
+    if lsn == applied:
+        return f"{position or '-'}, Lsn {lsn}"
+    if position is None or applied is None or applied.change_no != lsn.change_no:
+        return f"Lsn {lsn}"
+    return f"{lsn.position(position.base)}, Lsn {lsn}"

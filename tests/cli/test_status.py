@@ -1,0 +1,253 @@
+"""`pidts status`: what the record on a target says of a task, for people and for machines, and its exit code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.apply import Target, TargetSession
+from pidts.cli.app import run_command
+from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Table, TableName
+from pidts.plan import CopyState, Held, Phase, PlanState
+from pidts.sandbox import Server
+from pidts.target import ValuesTarget
+from pidts.target.mysql import MySqlTarget
+from pidts.target.postgres import PostgresTarget
+from pidts.task import status
+
+Output = pytest.CaptureFixture[str]
+RunSql = Callable[..., list[tuple[Any, ...]]]
+TASK = """
+name: t
+task-mode: all
+shard-mode: pessimistic
+target-database: {target}
+mysql-instances:
+  - {{source-id: s1, from: {{host: 127.0.0.1, port: 9, user: root}}, route-rules: [orders]}}
+  - {{source-id: s2, from: {{host: 127.0.0.1, port: 9, user: root}}, route-rules: [orders]}}
+routes: {{orders: {{schema-pattern: "shop*", table-pattern: "t_*", target-schema: shop, target-table: orders}}}}
+pidts: {{relay: ./relay}}
+"""
+A, B, T_1, T_2 = (TableName("shop", name) for name in ("a", "b", "t_1", "t_2"))
+_numbers = itertools.count()
+
+
+def at(number: int) -> Lsn:
+    return Lsn(0, 1, 1000 + number)
+
+
+def waits(table: TableName, lsn: Lsn, code: str = "shard-awaits", *awaits: str, **more: Any) -> Halt:
+    values = {"statement": f"ALTER TABLE {table.name} ADD x INT", "position": f"bin.000001:{lsn.offset}", **more}
+    since = time.time() - 3720
+    return Halt(tables=(table,), lsn=lsn, code=code, what="so", todo="Do", awaits=awaits, since=since, **values)
+
+
+class World:
+    """A task of two sources over a target that keeps what a run would have told it."""
+
+    def __init__(self, folder: Path, target: Target, about: str, capsys: Output) -> None:
+        self.path, self.target, self._capsys = folder / "t.yaml", target, capsys
+        self.path.write_text(TASK.format(target=about))
+
+    def tell(self, step: Callable[[TargetSession], None]) -> None:
+        with closing(self.target.connect()) as session:
+            step(session)
+
+    def is_at(self, source: str, *states: PlanState) -> None:
+        """So far are its workers."""
+
+        def step(session: TargetSession) -> None:
+            session.prepare_meta()
+            start = Checkpoint(task="t", source=source, worker=0, lsn=at(0))
+            for row, state in zip(session.claim("t", source, len(states), start), states, strict=True):
+                place = f"bin.000001:{state.lsn.offset}"
+                session.begin()
+                session.lock_checkpoint("t", source, row.worker)
+                session.save_checkpoint(
+                    replace(row, lsn=state.lsn, gtid="0-1-7", position=place, copy=state.copy_json(row.epoch))
+                )
+                session.commit()
+
+        self.tell(step)
+
+    def has(self, source: str, *tables: TableName) -> None:
+        """Their structures are on record."""
+        column = Column("id", ColumnType(Kind.INT))
+
+        def step(session: TargetSession) -> None:
+            session.begin()
+            session.save_structures("t", source, at(0), {name: Table(name, (column,)) for name in tables})
+            session.commit()
+
+        self.tell(step)
+
+    def halts(self, source: str, *halts: Halt) -> None:
+        def step(session: TargetSession) -> None:
+            for halt in halts:
+                session.halts.tell("t", source, halt)
+
+        self.tell(step)
+
+    def status(self, code: int = 0, command: str = "status") -> dict[str, Any]:
+        assert run_command([command, str(self.path), "--json"]) == code
+        said: dict[str, Any] = json.loads(self._capsys.readouterr().out)
+        return said
+
+    def text(self, code: int = 0) -> str:
+        assert run_command(["status", str(self.path)]) == code
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture
+def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    target = ValuesTarget(f"status {next(_numbers)}")
+    monkeypatch.setattr(status, "target_of", lambda _: target)
+    yield World(tmp_path, target, "{host: 127.0.0.1, port: 9, user: root}", capsys)
+    target.forget()
+
+
+def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
+    said = world.status()
+    assert list(said) == ["task", "begun", "needs_operator", "sources", "locks", "held_bytes"]
+    assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
+    assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
+    assert world.text() == "t: has not begun on this target\n"
+
+
+def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
+    copy = {A: CopyState(rows=500, estimate=2000), B: CopyState(phase=Phase.FINISH, rows=7)}
+    world.is_at("s1", PlanState(at(9), copy), PlanState(at(5), copy))
+    world.has("s1", A, B, T_1)
+    world.has("s2", T_1)
+    said = world.status(command="query-status")
+    (one, other) = said["sources"]
+    assert list(one) == ["source", "applied", "moved_at", "copy", "held", "halted"]
+    assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
+    assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
+    assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [
+        ("shop.a", 500, 2000),
+        ("shop.b", 7, 0),
+    ]
+    assert (one["held"], one["halted"]) == ({"tables": {}, "log_bytes": 0}, [])
+    assert other["applied"] == {"lsn": None, "gtid": "", "file": None, "position": None}
+    text = world.text()
+    for words in (
+        f"s1: applied up to bin.000001:1005, Lsn {at(5)}, GTID 0-1-7",
+        "copied     1 of 3 tables",
+        "copying    shop.a: 500 of about 2,000 rows",
+        "copying    shop.b: making keys",
+        "s2: has not begun",
+        "t: nothing waits for an operator",
+    ):
+        assert words in text
+
+
+def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World) -> None:
+    world.is_at("s1", PlanState(at(9), held=(Held(frozenset({T_1}), at(4)),)))
+    world.is_at("s2", PlanState(at(9)))
+    halt = waits(T_1, at(4), "shard-awaits", "s2: shop.t_1", "s2: shop.t_2")
+    world.halts("s1", halt)
+    said = world.status()
+    assert not said["needs_operator"]
+    (lock,) = said["locks"]
+    assert (lock["target"], lock["awaited"]) == ("shop.orders", ["s2: shop.t_1", "s2: shop.t_2"])
+    assert lock["awaited_since"] == dict.fromkeys(lock["awaited"], halt.since)
+    assert [(one["source"], one["tables"], one["since"]) for one in lock["arrived"]] == [
+        ("s1", ["shop.t_1"], halt.since)
+    ]
+    (one, _) = said["sources"]
+    assert one["held"] == {"tables": {"shop.t_1": str(at(4))}, "log_bytes": None}, "the relay is not on this machine"
+    assert said["held_bytes"] is None
+    assert [(told["code"], told["needs_operator"]) for told in one["halted"]] == [("shard-awaits", False)]
+    text = world.text()
+    for words in (
+        f"held       shop.t_1 at bin.000001:1004, Lsn {at(4)}",
+        "is known where the relay is",
+        "shop.orders: its shards wait for each other, since ",
+        "arrived    s1: shop.t_1 at bin.000001:1004",
+        "awaited    s2: shop.t_2, since ",
+        "(1 h 2 min)",
+        "t: shards wait for each other, and nothing for an operator",
+    ):
+        assert words in text
+
+
+def test_shards_that_disagree_are_something_for_an_operator(world: World) -> None:
+    world.is_at("s1", PlanState(at(9)))
+    world.is_at("s2", PlanState(at(9)))
+    world.halts("s1", waits(T_1, at(4), "shards-disagree", "s2: shop.t_2"))
+    world.halts("s2", waits(T_2, at(4), "shards-disagree", "s1: shop.t_1"))
+    said = world.status(code=5)
+    assert said["needs_operator"]
+    (lock,) = said["locks"]
+    assert (lock["disagrees"], lock["awaited"], lock["awaited_since"]) == (True, [], {})
+    assert "t: something waits for an operator" in world.text(code=5)
+
+
+def test_what_was_refused_is_something_for_an_operator(world: World) -> None:
+    world.is_at("s1", PlanState(at(9)))
+    world.halts("s1", waits(B, at(4), "ddl-awaits-tables", "s1: shop.a"))
+    world.status()
+    world.halts("s1", waits(A, at(3), "target-refused"))
+    told = {one["code"]: one for one in world.status(code=5)["sources"][0]["halted"]}
+    refused = told["target-refused"]
+    assert (refused["tables"], refused["needs_operator"]) == (["shop.a"], True)
+    assert f"pidts ddl retry {world.path} --source s1 --at {at(3)}" in refused["advice"]
+    assert not told["ddl-awaits-tables"]["needs_operator"]
+    assert "s1: shop.a: halted at bin.000001:1003" in world.text(code=5)
+
+
+def test_of_thousands_of_tables_people_see_the_first(world: World) -> None:
+    copy = {TableName("shop", f"c{number:04}"): CopyState(estimate=9) for number in range(3000)}
+    world.is_at("s1", PlanState(at(9), copy))
+    text = world.text()
+    assert text.count("copying    ") == 12
+    assert "and 2,988 more" in text
+    assert "copied     0 of 3,000 tables" in text
+    assert len(world.status()["sources"][0]["copy"]["tables"]) == 3000
+
+
+@pytest.fixture(params=["mariadb", "postgres"])
+def served(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: Output, run_sql: RunSql
+) -> Iterator[tuple[World, Callable[[], bool]]]:
+    """On a server that has nothing of ours yet, and whether it has now."""
+    server: Server = request.getfixturevalue(request.param)
+    meta = f"status_{next(_numbers)}_{tmp_path.name[-20:]}".lower()
+    about: dict[str, Any] = {"host": server.host, "port": server.port, "user": server.user}
+    about |= {"password": server.password, "type": "mysql"}
+    target: Target = MySqlTarget(server.host, server.port, server.user, server.password, meta_schema=meta)
+    if server.kind == "postgres":
+        about |= {"type": "postgresql", "database": "postgres"}
+        target = PostgresTarget(server.host, server.port, server.user, server.password, "postgres", meta_schema=meta)
+    world = World(tmp_path, target, json.dumps(about), capsys)
+    world.path.write_text(f"{world.path.read_text()}\nmeta-schema: {meta}\n")
+    schemas = f"SELECT 1 FROM information_schema.schemata WHERE schema_name = '{meta}'"
+    yield world, lambda: bool(run_sql(server, schemas))
+    run_sql(server, f"DROP SCHEMA IF EXISTS {meta}{' CASCADE' if server.kind == 'postgres' else ''}")
+
+
+def test_a_server_is_asked_and_not_changed(served: tuple[World, Callable[[], bool]]) -> None:
+    world, is_touched = served
+    assert not world.status()["begun"]
+    assert not is_touched(), "nothing is made there by a look"
+    world.is_at("s1", PlanState(at(9), {A: CopyState(rows=5)}, (Held(frozenset({T_1}), at(4)),)), PlanState(at(9)))
+    world.has("s1", A, B, T_1)
+    world.halts("s1", waits(T_1, at(4), "shard-awaits", "s2: shop.t_1"))
+    said = world.status()
+    (one, other) = said["sources"]
+    assert one["applied"]["lsn"] == str(at(9))
+    assert abs(one["moved_at"] - time.time()) < 60, "by the target's clock, whatever its time zone is"
+    assert other["moved_at"] is None
+    assert one["copy"]["of"] == 3
+    assert list(one["held"]["tables"]) == ["shop.t_1"]
+    assert [lock["target"] for lock in said["locks"]] == ["shop.orders"]
+    assert "moved      " in world.text()
