@@ -121,6 +121,21 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: Tell) -> 
     assert "c" not in world.columns()
 
 
+def test_one_that_leads_away_from_where_the_others_are_is_told_so(story: Tell) -> None:
+    world = story(TWO)
+    world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
+    world.rest()
+    world.order(A, OrderKind.UNLOCK)
+    world.rest()
+    assert (world.waiting(), "c" in world.columns()) == ([], True)
+    world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
+    world.rest()
+    assert (world.waiting(), codes(world)) == ([B], {B: "shards-disagree"})
+    (halt,) = world.halts("two")
+    assert "varchar(9)" in halt.what
+    assert "int there" in halt.what
+
+
 def test_others_go_on_while_shards_disagree(story: Tell) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")

@@ -15,7 +15,7 @@ import pytest
 from pidts.apply import SHARED
 from pidts.model import Halted, PrecheckFailed, TableName
 from pidts.plan import PlanState, Way
-from pidts.rules import AllowList
+from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.task.check_parts import check_parts
@@ -167,6 +167,23 @@ def test_tables_that_differ_do_not_begin_together(task: Task) -> None:
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'cart' ORDER BY 1"
     assert [row[0] for row in task.there(columns)] == ["a", "b", "id", "of_schema", "of_table"]
     task.start("b")
+
+
+def test_extracted_columns_that_are_alike_tell_nothing_apart(task: Task) -> None:
+    """Two servers have schemas and tables of the same names, and nobody has thought of extracting the server."""
+    alike = Extract(r"_([ab])\d$", "of_schema")
+    task.parts = tuple(
+        replace(
+            part,
+            rules=replace(part.rules, routes=replace(part.rules.routes, rules=(replace(rule, extract_schema=alike),))),
+        )
+        for part in task.parts
+        for rule in part.rules.routes.rules
+    )
+    (told,) = task.failed("auto_increment_ID")
+    assert "a1.cart_1" in told
+    assert "a2.cart_1" in told
+    assert "b1" not in told
 
 
 def test_numbers_that_meet_are_told_beforehand(task: Task) -> None:

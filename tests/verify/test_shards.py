@@ -19,7 +19,7 @@ from pidts.model import Checkpoint, Halt, Lsn, TableName
 from pidts.plan import PlanState
 from pidts.plan.state import held_at
 from pidts.sandbox import Server
-from pidts.source import connect, log_end
+from pidts.source import connect, log_end, read_structures
 from pidts.task.comparison import chosen, compare_task, opened_comparison
 from pidts.task.compose import source_config, target_of
 from pidts.task.target_table import target_rows
@@ -190,6 +190,24 @@ def test_keys_of_text_and_a_key_that_two_tables_have(shards_of: MakeShards) -> N
     }
     assert fix(shards) == (1, 1, 0, 1)
     assert told(compare_task(*shards.parts)) == left
+
+
+def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: MakeShards) -> None:
+    shards = shards_of("other_mariadb", extracts=SOURCE_TOO)
+    filled(shards, "INT", lambda *about: str(apart(*about)))
+    shards.copy(keyed=True)
+    config, of_hidden = shards.parts[0], TableName(shards.name, "t_9")
+    with closing(target_of(config).connect()) as target, closing(connect(source_config(config))) as source:
+        table = next(iter(read_structures(source, config.allow).values()))
+        target.begin()
+        target.save_structures(config.name, "a", Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
+        target.commit()
+    shards.on_target("INSERT INTO {} (id, n, c_table, c_source) VALUES (5000, 0, 't_9', 'a')")
+    (one,) = compare_task(*shards.parts).tables
+    assert f"a: {of_hidden}: the task follows it" in one.problem
+    assert not compare_task(*shards.parts).equal
+    assert fix(shards)[:2] == (0, 0)
+    assert shards.on_target("SELECT COUNT(*) FROM {} WHERE id = 5000") == [(1,)]
 
 
 def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of: MakeShards) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
-from pidts.plan.shard_versions import differing
+from pidts.plan.shard_versions import clashing, differing
 from pidts.plan.shards import Wait
 from pidts.plan.standing import Standing
+from pidts.schema.definitions import type_text
 
 _NAMED = 5
 """So many members are named; the list of all is beside."""
@@ -71,6 +72,11 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
+    away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
+    if arrival is not None and agreed is not None and away:
+        what = f"the other shards have another {_columns(away, arrival.after, agreed)}"
+        todo = "Take this change out, pidts ddl skip, and bring the shard to the same structure; or change the others"
+        return Halted("shards-disagree", what, todo=todo)
     what = f"other shards of the same table have not come to this change: {_names(wait.awaited)}"
     todo = "Make the change on these, too; or do without them: pidts ddl unlock"
     return Halted("shard-awaits", what, todo=todo)
@@ -85,10 +91,25 @@ _WAYS_OUT = (
 def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:
     told = [
         f"{other.member} (at {other.position or other.lsn}): {other.text[:200]}, "
-        f"which differs in {', '.join(differing(arrival.after, other.after))}"
+        f"which differs in {_columns(differing(arrival.after, other.after), arrival.after, other.after)}"
         for other in others[:_NAMED]
     ]
     return f"other shards of the same table have come with another change: {'; '.join(told)}"
+
+
+def _columns(names: Sequence[str], mine: Table, theirs: Table) -> str:
+    """With both types, where these are what differs."""
+    told = []
+    for name in names:
+        bare = name.removeprefix("column ")
+        types = [_type(table, bare) for table in (mine, theirs)]
+        differ = all(types) and types[0] != types[1]
+        told.append(f"column {bare} ({types[0]} here, {types[1]} there)" if differ else name)
+    return ", ".join(told)
+
+
+def _type(table: Table, name: str) -> str:
+    return next((type_text(column.type) for column in table.columns if column.name.lower() == name.lower()), "")
 
 
 def _names(members: Sequence[Member]) -> str:

@@ -44,6 +44,20 @@ def differing(one: Table, other: Table) -> list[str]:
     return names
 
 
+def clashing(before: Table, after: Table, into: Table) -> list[str]:
+    """Columns that a member gets in a form in which the others, who have them already, do not have them."""
+    had, there = ({column.name.lower(): column for column in table.columns} for table in (before, into))
+    found = []
+    for column in after.columns:
+        name = column.name.lower()
+        if name not in there or (name in had and _column(had[name]) == _column(there[name])):
+            continue
+        wider = _wider(column.type, there[name].type)
+        if wider is None or _plain(wider) != _plain(there[name].type) or (column.nullable and not there[name].nullable):
+            found.append(column.name)
+    return found
+
+
 def fits(table: Table, into: Table) -> bool:
     """Whether rows of the one structure can be written to a table of the other."""
     there = {column.name.lower(): column for column in into.columns}

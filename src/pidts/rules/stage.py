@@ -100,10 +100,17 @@ class Rules:
 
     def keeps_keys(self, table: Table) -> bool:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
-        if self.landed_name(table.name) in self.keyed:
-            return False
+        return self.landed_name(table.name) not in self.keyed and not self.maps_key(table)
+
+    def maps_key(self, table: Table) -> bool:
+        """Whether a mapping gives the table's rows other keys."""
         mapping = mapping_of(self.mappings, table.name)
-        return mapping is None or mapping.target_column not in table.identity
+        return mapping is not None and mapping.target_column in table.identity
+
+    def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
+        """What the target's key holds besides the source's: of tables that have the same here, keys may meet."""
+        landing = self.routes.landing(name)
+        return landing.extracted if landing.name in self.keyed else ()
 
     def maps_alike(self, name: TableName, other: TableName) -> bool:
         """Whether a row of the one table has the same mapped values, and the same key, as if it were of the other."""

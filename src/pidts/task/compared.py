@@ -60,6 +60,7 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
         if takes(landed) or any(takes(name) for _, name in members)
     }
     found: dict[TableName, list[_Landed]] = {}
+    hidden: dict[TableName, list[str]] = {}
     for part in parts:
         own = {name for members in wanted.values() for other, name in members if other is part}
         tables = read_structures(part.session, own.__contains__) if own else {}
@@ -68,14 +69,28 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
         for name, table in tables.items():
             one = _Landed(part, rules, table, label(parts, part, name))
             found.setdefault(rules.landed_name(name), []).append(one)
-    return {name: _group(name, members) for name, members in found.items()}
+        for name in _followed(part, target):
+            if name not in own and rules.landed_name(name) in wanted:
+                hidden.setdefault(rules.landed_name(name), []).append(label(parts, part, name))
+    return {name: _group(name, members, hidden.get(name, ())) for name, members in found.items()}
 
 
-def _group(name: TableName, members: Sequence[_Landed]) -> Group:
+def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
+    """Tables whose changes go to the target, whether the account may read them or not."""
+    config = part.config
+    return sorted(filter(config.allow, target.load_structures(config.name, config.source.source_id)))
+
+
+def _group(name: TableName, members: Sequence[_Landed], hidden: Sequence[str] = ()) -> Group:
     tables = [one.landed for one in members]
     shared, alone = _columns(tables)
     identity = tables[0].identity
     problem = _problem(members, tables, shared)
+    if hidden:
+        problem = (
+            f"{', '.join(hidden[:_SHOWN])}: the task follows it, and the source shows no such table: the account may "
+            "not SELECT from it (see: pidts grants), or it was dropped a moment ago"
+        )
     table, most = tables[0], None
     if len(members) > 1:
         keys = (Key("PRIMARY", identity, unique=True, primary=True),) if identity and not problem else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,8 +20,9 @@ from pidts.task.config import TaskConfig
 from pidts.task.shards import Shard, shards_beside, with_keys
 
 APART = (
-    "Have the route extract a column and put it into the target's key, or make the numbers differ "
-    "(column-mappings: partition id); where rows never meet, pass this check over with "
+    "Have the route extract what tells the tables apart (extract-table, extract-schema, and extract-source where two "
+    "sources have the same names) and put it into the target's key, or make the numbers differ (column-mappings: "
+    "partition id); where rows never meet, pass this check over with "
     "ignore-checking-items: [auto_increment_ID]"
 )
 
@@ -42,7 +44,8 @@ class Counted:
     def meets(self, other: Counted) -> bool:
         """Whether one that comes may give a number that the other has given, or will; of old ones somebody knows."""
         is_news = not (self.shard.begun and other.shard.begun)
-        return is_news and self.first <= other.last and other.first <= self.last
+        is_apart = self.shard.apart != other.shard.apart
+        return is_news and not is_apart and self.first <= other.last and other.first <= self.last
 
     def __str__(self) -> str:
         return f"{self.shard} ({self.first} to {self.last})"
@@ -184,12 +187,14 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
 def _ranges(parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Shard]]) -> dict[TableName, list[Counted]]:
     """Of tables that count their rows each for itself, and whose numbers arrive as they are."""
     found: dict[TableName, list[Counted]] = {}
+    alike = Counter((lands, one.apart) for lands, members in groups.items() for one in members)
     for part in parts:
         own = [
             (lands, one, column)
             for lands, members in groups.items()
             for one in members
-            if one.source == part.source.source_id and (column := _counter(one)) is not None
+            if one.source == part.source.source_id and alike[lands, one.apart] > 1
+            if (column := _counter(one)) is not None
         ]
         if own:
             with closing(connect(source_config(part))) as source:
@@ -203,7 +208,7 @@ def _ranges(parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Sha
 def _counter(shard: Shard) -> str | None:
     """The column that counts, if rows of equal number would meet."""
     table = shard.table
-    if not shard.rules.keeps_keys(table):
+    if shard.rules.maps_key(table):
         return None
     return next((name for name in table.identity if table.column(name).auto_increment), None)
 

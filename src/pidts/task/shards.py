@@ -40,6 +40,11 @@ class Shard:
         return _lands(self.rules, self.table.name)
 
     @property
+    def apart(self) -> tuple[tuple[str, str], ...]:
+        """What the target's key holds of this table besides its own."""
+        return self.rules.apart(self.table.name)
+
+    @property
     def landed(self) -> Table:
         """What the target needs for its rows."""
         return self.rules.landed(self.table)
