@@ -78,6 +78,11 @@ class ShardGroups:
             self._tell()
 
     @property
+    def is_optimistic(self) -> bool:
+        """Whether some changes are run for the first that comes."""
+        return self._mode == "optimistic"
+
+    @property
     def has_parts(self) -> bool:
         """Whether there is more than one."""
         return self._roster.has_parts
@@ -243,16 +248,17 @@ class ShardGroups:
             if epoch is not None and epoch < self._epochs.get(source, epoch):
                 return
             self._roster.stay(source, structures)
+            is_rename = len({table is None for table in structures.values()}) > 1
             for name, table in structures.items():
                 member = Member(source, name)
                 self._since = {place: at for place, at in self._since.items() if place[0] != member}
                 for desk in self._desks.values():
                     desk.entries.pop(member, None)
                 if table is not None:
-                    self._roster.members[member] = table
+                    self._roster.come(member, table, is_rename=is_rename)
                     self._desk(table.name)
                 else:
-                    self._roster.members.pop(member, None)
+                    self._roster.leave(member, is_rename=is_rename)
             for target in {table.name for table in structures.values() if table is not None}:
                 self._agree(target)
             self._tell()
@@ -273,10 +279,15 @@ class ShardGroups:
         with self._moved:
             self._roster.drops(dropped)
 
-    def kept(self, arrival: Arrival, agreed: Table) -> dict[Member, frozenset[str]]:
+    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
         """What of `drops` is another than before, once this one is there and the group has agreed on that."""
         with self._moved:
-            return self._roster.kept(arrival, agreed)
+            return self._roster.kept(arrival, agreed, origins)
+
+    def keeps_columns(self, member: Member) -> bool:
+        """Whether the target has values of columns that this one has dropped."""
+        with self._moved:
+            return bool(self._roster.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
         """Until something has moved since `moves` was this, or so long; how often it has moved by then."""

@@ -117,6 +117,13 @@ class Sharing:
     def _leaving(self, work: Work, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
         """Tables whose new name lands elsewhere than where they share a table; rows do not go with a name."""
         for old, new in work.renamed:
+            if old in known and self.groups.keeps_columns(Member(self.source, old)):
+                raise Halted(
+                    "rename-moves-rows",
+                    f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
+                    where=replace(where, table=str(old)),
+                    todo="Clear them in its rows on the target, or have all shards drop them; then: pidts ddl skip",
+                )
             moves = old in known and self.rules.landed_name(old) != self.rules.landed_name(new)
             if moves and (self.shared(old) or self.shared(new)):
                 raise Halted(

@@ -83,12 +83,33 @@ class Roster:
         """Columns that the target keeps, of members that have them no more."""
         self.dropped |= {member: frozenset(columns) for member, columns in dropped.items()}
 
-    def kept(self, arrival: Arrival, agreed: Table) -> dict[Member, frozenset[str]]:
-        """What of `dropped` is another than before, once this one is there and the group has agreed on that."""
+    def come(self, member: Member, table: Table, *, is_rename: bool) -> None:
+        """It is a member, with this structure; under a new name it has nothing to do with who had that before."""
+        if is_rename and member not in self.members:
+            self.dropped.pop(member, None)
+        self.members[member] = table
+
+    def leave(self, member: Member, *, is_rename: bool) -> None:
+        """It is no member any more. Its rows stay on the target, also where a table of its name comes again."""
+        table = self.members.pop(member, None)
+        if table is not None and not is_rename:
+            self.dropped[member] = frozenset(column.name.lower() for column in table.columns)
+
+    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
+        """What of `dropped` is another than before, once this one is there and the group has agreed on that.
+
+        `origins` says what columns were called before: under their new names they hold the same values.
+        """
         there = {column.name.lower() for column in agreed.columns}
+        names = {old: new for new, old in origins.items() if old is not None and new in there}
         after = {
-            member: self.dropped[member] & there for member, _ in self.of(arrival.after.name) if member in self.dropped
+            member: frozenset(names.get(name, name) for name in self.dropped[member]) & there
+            for member, _ in self.of(arrival.after.name)
+            if member in self.dropped
         }
+        if not arrival.runs and arrival.member in self.dropped:
+            own = {column.name.lower() for column in arrival.after.columns}
+            after[arrival.member] = self.dropped[arrival.member] & there - own
         if arrival.runs:
             own = {column.name.lower() for column in arrival.after.columns}
             had = {column.name.lower() for column in arrival.before.columns}

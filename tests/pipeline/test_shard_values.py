@@ -1,0 +1,133 @@
+"""Changes that give columns other values without saying so by the structure: no shard's rows get another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .shard_story import TWO, Story, T, Tell, stories
+from .test_shard_orders import codes
+
+A, B = "one: shard_1.t_1", "two: shard_1.t_1"
+ALTER = "ALTER TABLE shard_1.t_1 "
+AGAIN = "DROP COLUMN d, ADD COLUMN d INT DEFAULT 7"
+TRADED = "CHANGE COLUMN c d INT DEFAULT 7, CHANGE COLUMN d c INT DEFAULT 7"
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories() as tell:
+        yield tell
+
+
+def begun(story: Tell, mode: str) -> Story:
+    """Both shards have c and d, and values in them."""
+    world = story(TWO, mode=mode)
+    world.looks = False
+    for name in (A, B):
+        for column in "cd":
+            world[name].source.say(f"{ALTER}ADD COLUMN {column} INT DEFAULT 7")
+    world.write(times=4)
+    world.rest()
+    assert world.waiting() == []
+    return world
+
+
+def rows_of(world: Story, name: str) -> list[dict[str, Any]]:
+    keys = {row["id"] for row in world[name].rows}
+    return sorted((row for row in world.content(T) if row["id"] in keys), key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        AGAIN,
+        "DROP COLUMN d, ADD COLUMN d INT DEFAULT 7 AFTER c",
+        "CHANGE COLUMN d c INT DEFAULT 7 AFTER u, CHANGE COLUMN c d INT DEFAULT 7 AFTER c",
+    ],
+)
+def test_the_same_structure_with_other_values_is_told(story: Tell, mode: str, change: str) -> None:
+    world = begun(story, mode)
+    before = rows_of(world, B)
+    world[A].source.say(ALTER + change)
+    world.rest()
+    assert codes(world) == {A: "ddl-moves-values"}
+    assert rows_of(world, B) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        TRADED,
+        f"{TRADED}, ADD COLUMN x INT",
+        "DROP COLUMN d, ADD COLUMN d BIGINT DEFAULT 7",
+        f"{AGAIN}, ADD COLUMN x INT",
+        "DROP COLUMN c, ADD COLUMN c INT DEFAULT 7 FIRST",
+        "CHANGE COLUMN d e INT DEFAULT 7, ADD COLUMN d INT DEFAULT 7",
+    ],
+)
+def test_what_would_be_run_at_once_is_told(story: Tell, change: str) -> None:
+    world = begun(story, "optimistic")
+    before = rows_of(world, B)
+    world[A].source.say(ALTER + change)
+    world.rest()
+    assert codes(world) == {A: "ddl-moves-values"}
+    assert rows_of(world, B) == before
+
+
+def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: Tell) -> None:
+    world = begun(story, "pessimistic")
+    both = [*rows_of(world, A), *rows_of(world, B)]
+    for name in (A, B):
+        world[name].source.say(ALTER + TRADED)
+    world.rest()
+    assert (world.waiting(), codes(world)) == ([], {})
+    found = {row["id"]: row for row in world.content(T)}
+    for row in both:
+        assert (found[row["id"]]["c"], found[row["id"]]["d"]) == (row["d"], row["c"])
+
+
+def test_a_rename_to_a_column_that_others_have_added_is_told(story: Tell) -> None:
+    world = begun(story, "optimistic")
+    before = rows_of(world, B)
+    world[A].source.say(f"{ALTER}ADD COLUMN w INT")
+    world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
+    world.rest()
+    assert codes(world) == {B: "ddl-moves-values"}
+    assert [row["v"] for row in rows_of(world, B)] == [row["v"] for row in before]
+
+
+def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: Tell) -> None:
+    world = begun(story, "optimistic")
+    world[A].source.say(f"{ALTER}DROP COLUMN v")
+    world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
+    world.rest()
+    assert "w" in world.columns()
+    world[A].source.say(f"{ALTER}ADD COLUMN w INT")
+    world.rest()
+    assert world.waiting() == [A], "its rows have old values in it"
+
+
+def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: Tell) -> None:
+    world = begun(story, "optimistic")
+    world[A].source.say(f"{ALTER}DROP COLUMN v")
+    world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_9")
+    world.rest()
+    assert "rename-moves-rows" in codes(world).values()
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_shard_that_was_dropped_does_not_show_through_the_one_that_comes(story: Tell, mode: str) -> None:
+    world = begun(story, mode)
+    source = world[A].source
+    source.say("DROP TABLE shard_1.t_1")
+    world.rest()
+    source.say(
+        "CREATE TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, c INT DEFAULT 7, UNIQUE KEY uu (u))"
+    )
+    source.say(f"{ALTER}ADD COLUMN d INT DEFAULT 7")
+    world.rest()
+    assert world.waiting() == [A], "rows of the first one have values in it"
