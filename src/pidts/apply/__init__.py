@@ -5,6 +5,7 @@ from pidts.apply.committer import Committer
 from pidts.apply.complete import keyed
 from pidts.apply.ddl import DdlRunner
 from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.moved import Uneven
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.retry import Retry
@@ -34,6 +35,7 @@ __all__ = [
     "SchemaChange",
     "Target",
     "TargetSession",
+    "Uneven",
     "can_be_version",
     "dropped_by",
     "keyed",

@@ -279,6 +279,7 @@ class DdlRunner:
         self._tell_others(session, change)
         session.save_structures(self._task, self._source, lsn, change.structures)
         session.shadows.save(self._task, self._source, change.shadows)
+        session.moves.renamed(self._task, self._source, change.renamed)
         for record, structures in change.records.items():
             session.save_structures(self._task, record, lsn, structures)
         own = replace(journal, source=self._source, lsn=lsn, statement=change.text)
@@ -290,6 +291,8 @@ class DdlRunner:
         for party in change.others:
             session.save_structures(self._task, party.source, party.lsn, party.structures)
             session.shadows.save(self._task, party.source, party.shadows)
+            if not self._journal_says_done(session, party.lsn, party.source):
+                session.moves.renamed(self._task, party.source, party.renamed)
             session.write_journal(party.journal(self._task))
 
     def _check_epochs(self, session: TargetSession, change: SchemaChange) -> None:
@@ -300,8 +303,8 @@ class DdlRunner:
             if stored.epoch != epochs[source]:
                 raise fenced(stored, self._epoch) if source == self._source else PartyLeft(source)
 
-    def _journal_says_done(self, session: TargetSession, lsn: Lsn) -> bool:
-        journal = session.read_journal(self._task, self._source, lsn)
+    def _journal_says_done(self, session: TargetSession, lsn: Lsn, source: str = "") -> bool:
+        journal = session.read_journal(self._task, source or self._source, lsn)
         return journal is not None and journal.state is DdlState.DONE
 
     def _render(self, session: TargetSession, change: SchemaChange) -> Sequence[str]:

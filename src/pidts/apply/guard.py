@@ -45,6 +45,7 @@ from pidts.apply.same import same_rows
 from pidts.apply.tombstone import key_texts, version_texts, versions_of
 from pidts.apply.versions import ranks
 from pidts.model import ChangeBatch, Lsn, Op, Tombstone
+from pidts.reduce.halves import halves
 from pidts.reduce.identity import image_columns
 
 _NOTHING, _ROW, _TOMB = range(3)
@@ -219,7 +220,7 @@ class Guard:
         stale = int((~keep).sum() + halved.sum())
         batch = self._batch
         if halved.any():
-            batch = _halves(batch, np.where(halved, np.where(leaves, Op.DELETE, Op.INSERT), op), ~arrives, halved)
+            batch = halves(batch, np.where(halved, np.where(leaves, Op.DELETE, Op.INSERT), op), ~arrives, halved)
         if not keep.all():
             batch = ChangeBatch(batch.table, batch.rows.filter(pa.array(keep)), batch.upstream)
         begins = applied & (_counted(applied, self._first, self._key) == 1)
@@ -259,15 +260,3 @@ def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
 
 def _from_then_on(mask: Mask, first: Mask, key: Numbers) -> Mask:
     return _counted(mask, first, key) > 0
-
-
-def _halves(batch: ChangeBatch, op: Numbers, gone: Mask, halved: Mask) -> ChangeBatch:
-    """Updates of which one half is applied, as that half."""
-    rows, fields = batch.rows, list(batch.table.arrow)
-    sides: list[pa.Array] = []
-    for side, without in (("before", halved & ~gone), ("after", halved & gone)):
-        image = rows.column(side)
-        mask = pc.or_(image.is_null(), pa.array(without))
-        sides.append(pa.StructArray.from_arrays(image.flatten(), fields=fields, mask=mask))
-    arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, rows.column("partial")]
-    return ChangeBatch(batch.table, pa.RecordBatch.from_arrays(arrays, schema=rows.schema), batch.upstream)

@@ -17,7 +17,19 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pidts.model import Checkpoint, DdlJournal, DdlOrder, Halt, Lsn, Rendered, Shadow, Table, TableName, Tombstone
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    DdlOrder,
+    Halt,
+    Lsn,
+    Moved,
+    Rendered,
+    Shadow,
+    Table,
+    TableName,
+    Tombstone,
+)
 from pidts.reduce import NetChange
 from pidts.schema import Statement
 
@@ -66,6 +78,34 @@ class ShadowRecord(Protocol):
         """These and no others."""
 
 
+class MoveRecord(Protocol):
+    """What a target remembers of keys that tables which become one have got while one of them was behind.
+
+    `landed` is the table of the target. Writing is part of the open transaction, and reading sees what it has written.
+    """
+
+    def any(self, task: str, source: str, landed: TableName) -> bool:
+        """Whether something is remembered."""
+
+    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+        """Who has got one of these keys."""
+
+    def got(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+        """Insert or overwrite."""
+
+    def gave(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+        """This member has these keys no more."""
+
+    def renamed(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Members have other names, all at once; what is remembered of an earlier member of a new name stays."""
+
+    def landings(self, task: str, source: str) -> list[TableName]:
+        """Tables of the target of which something is remembered."""
+
+    def forget(self, task: str, source: str, landed: TableName) -> None:
+        """All of it."""
+
+
 class TargetSession(Protocol):
     """One connection to a target."""
 
@@ -76,6 +116,10 @@ class TargetSession(Protocol):
     @property
     def shadows(self) -> ShadowRecord:
         """Online schema changes that are under way."""
+
+    @property
+    def moves(self) -> MoveRecord:
+        """Keys that may have moved."""
 
     @property
     def transactional_ddl(self) -> bool:

@@ -12,8 +12,9 @@ Where a filter drops changes, the target has not what the source had before a ch
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
-What holds when it breaks off: nothing is written here but tombstones, and they belong to the transaction of their rows.
-A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks anew.
+What holds when it breaks off: nothing is written here but tombstones and keys that may have moved, and they belong to
+the transaction of their rows. A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks
+anew.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pidts.apply.complete import Completion, told_columns
 from pidts.apply.guard import Guard, Verdict
 from pidts.apply.kept_away import without_kept_away
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
+from pidts.apply.moved import Uneven, without_moved
 from pidts.apply.one_log import one_log
 from pidts.apply.port import TargetSession
 from pidts.apply.residents import has_others
@@ -71,15 +73,18 @@ def prepared(
     batches: Sequence[ChangeBatch],
     rules: ApplyRules,
     copying: Mapping[TableName, CopyState] | None = None,
+    uneven: Uneven | None = None,
 ) -> list[NetChange]:
     """What these changes, in log order, write to the target.
 
-    `copying` has the source's tables whose full copy is not done.
+    `copying` has the source's tables whose full copy is not done, `uneven` the target's tables of which one is behind.
     """
     unfinished = copying or {}
     batches = aligned(batches)
     copies = _landed(unfinished, batches)
     absent, batches = _parted(batches)
+    if uneven is not None:
+        batches = without_moved(session, batches, uneven, rules.merged)
     if rules.task and absent:
         # A table that was alone when its repair began may have company by now, whose rows its source has not.
         absent = [one for one in absent if not has_others(session, one.table.name, rules.task, rules.source)]

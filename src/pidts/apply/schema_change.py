@@ -28,6 +28,7 @@ class Party:
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     order: DdlOrder | None = None
+    renamed: Mapping[TableName, TableName] = field(default_factory=dict)
 
     def journal(self, task: str) -> DdlJournal:
         """What its own source's journal says when the change is made."""
@@ -57,6 +58,8 @@ class SchemaChange:
     """What the change leaves on the source, by the source's names, for the target's record."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """What it leaves of online schema changes that are under way; None forgets."""
+    renamed: Mapping[TableName, TableName] = field(default_factory=dict)
+    """The source's tables that have another name behind it."""
     executed_at: int = 0
     order: DdlOrder | None = None
     """What an operator wants to be run instead, or before it."""

@@ -24,7 +24,7 @@ so, one by one, and goes on behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
@@ -32,9 +32,10 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply import ApplyRules, Committer, Outcome, TargetSession, prepared
+from pidts.apply import ApplyRules, Committer, Outcome, TargetSession, Uneven, prepared
 from pidts.batch.blobs import Blob
 from pidts.batch.parts import PART_BYTES, Stretch, parts
+from pidts.batch.uneven import uneven_in
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
 from pidts.plan import CopyState, PlanState
@@ -62,44 +63,48 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         stretches = [
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
-    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES)
+    uneven = uneven_in(committer.rules, commit, worker)
+    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES, uneven)
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
 def apply_long(
-    committer: Committer, commit: Commit, worker: int, stretches: Stretches, split_rows: int | None = None
+    committer: Committer,
+    commit: Commit,
+    worker: int,
+    stretches: Stretches,
+    split_rows: int | None = None,
+    tables: Collection[TableName] = (),
 ) -> Counts:
-    """The same for what is too long to be in memory; with `split_rows`, in as many transactions as that makes."""
+    """The same for what is too long to be in memory; with `split_rows`, in as many transactions as that makes.
+
+    `tables` are those that have changes.
+    """
     before, after = commit.before[worker], commit.after[worker]
+    uneven, cut = (uneven_in(committer.rules, commit, worker, cut) for cut in ((), tables))
     counts = Counts()
     if split_rows is not None:
+
+        def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
+            own = cut if part.behind_cut else uneven
+            work = _Work(lambda: [part], committer.rules, _copying(after), uneven=own)
+            outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0)
+            return Counts() if outcome is Outcome.ALREADY else work.counts
+
         held: Stretch | None = None
         newer = _Work(stretches, committer.rules, {}, _floor(before)).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
-                counts += _commit_part(committer, worker, before.lsn, reached, held, _copying(after))
+                counts += commit_part(before.lsn, reached, held)
                 before = reached
             held = part
-        return counts + _commit_part(committer, worker, before.lsn, after, held or Stretch([]), _copying(after))
-    work = _Work(stretches, committer.rules, _copying(after), _floor(before))
+        return counts + commit_part(before.lsn, after, held or Stretch([]))
+    work = _Work(stretches, committer.rules, _copying(after), _floor(before), uneven=uneven, cut=cut)
     moves = before.lsn < after.lsn or before.copy != after.copy
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves)
-    return Counts() if outcome is Outcome.ALREADY else work.counts
-
-
-def _commit_part(
-    committer: Committer,
-    worker: int,
-    expected: Lsn,
-    reached: Checkpoint,
-    part: Stretch,
-    copying: Mapping[TableName, CopyState],
-) -> Counts:
-    work = _Work(lambda: [part], committer.rules, copying)
-    outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
@@ -134,9 +139,13 @@ class _Work:
         copying: Mapping[TableName, CopyState],
         floor: Floor | None = None,
         part_bytes: int | None = None,
+        uneven: Uneven | None = None,
+        cut: Uneven | None = None,
     ) -> None:
+        """`cut` is in the place of `uneven` as soon as a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
+        self._uneven, self._cut = uneven, cut or uneven
         self.counts = Counts()
 
     def newer(self) -> Iterator[Stretch]:
@@ -154,7 +163,8 @@ class _Work:
             pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
-        for change in prepared(session, part.changes, self._rules, self._copying):
+        uneven = self._cut if part.behind_cut else self._uneven
+        for change in prepared(session, part.changes, self._rules, self._copying, uneven):
             self.counts += change.counts
             yield change
 

@@ -107,7 +107,9 @@ class Told:
             self._demand_same_rows(work.renamed)
         if runs is not None and not overrides(order):
             runs = self._taken(runs, heard.text)
-        return Found(self._change(heard.statement, runs, heard.structures, heard.shadows), heard.statement)
+        change = self._change(heard.statement, runs, heard.structures, heard.shadows)
+        renamed = {old: new for old, new in work.renamed if old in self.context.structures}
+        return Found(replace(change, renamed=renamed), heard.statement)
 
     def _left_to_run(self, statement: Statement, work: Work) -> Statement | None:
         """Without what would touch rows of others, of whom all have to be known."""

@@ -2,7 +2,8 @@
 
 Any cut of a history gives the same end, as long as its parts are written in the order of the log. So parts follow each
 other for all tables at once, never one table after the other: all that lies before the last change of a part is in this
-part or in an earlier one. That makes each cut a place where a commit could stand.
+part or in an earlier one. That makes each cut a place where a commit could stand. But for rows that move between tables
+that become one: there one transaction's halves need each other, see `uneven`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Stretch:
     changes: Sequence[ChangeBatch]
     inside: bool = False
     """Whether it is a piece of one large transaction. Else it ends where a transaction does."""
+    behind_cut: bool = False
+    """Of a part: whether such a piece is in it, or was before it."""
 
     @property
     def size(self) -> int:
@@ -48,17 +51,20 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
     """
     waiting: list[ChangeBatch] = []
     size = rows = 0
+    cut = False
     for stretch in stretches:
         for piece in _pieces(stretch, most_rows):
             full = size + piece.size > most_bytes or (most_rows is not None and rows + len(piece) > most_rows)
             if waiting and full:
-                done, waiting, size, rows = Stretch(waiting), [], 0, 0
+                done, waiting, size, rows = Stretch(waiting, behind_cut=cut), [], 0, 0
                 yield done
                 del done  # what was written need not be held while the next part is read
+            cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
+        cut = cut or stretch.inside  # also where nothing of it is left
     if waiting:
-        yield Stretch(waiting)
+        yield Stretch(waiting, behind_cut=cut)
 
 
 def _pieces(stretch: Stretch, most_rows: int | None) -> Iterator[Stretch]:

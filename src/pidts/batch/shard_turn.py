@@ -235,6 +235,7 @@ def _party(coming: Coming) -> Party:
         structures=change.structures,
         shadows=change.shadows,
         order=change.order,
+        renamed=change.renamed,
     )
 
 

@@ -25,6 +25,7 @@ from pidts.model.gtid import (
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn
+from pidts.model.moved import Moved
 from pidts.model.position import Position
 from pidts.model.shadow import Shadow, Spoken
 from pidts.model.shard_lock import Arrival, Member, ShardLock
@@ -61,6 +62,7 @@ __all__ = [
     "MariaDbGtid",
     "MariaDbGtidSet",
     "Member",
+    "Moved",
     "MySqlGtid",
     "MySqlGtidSet",
     "Op",

@@ -12,10 +12,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
+from pidts.model import ChangeBatch, Op
+from pidts.reduce.halves import Lacking, halved_bitmaps
 from pidts.reduce.identity import identities
 from pidts.reduce.key_hash import key_hash, spreads, table_number
 from pidts.reduce.watched import watched_columns
+
+# The old key's worker removes the row at a time of its own.
+_TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
 
 
 def buckets(batch: ChangeBatch, count: int, watched: Collection[str] = ()) -> list[ChangeBatch | None]:
@@ -74,42 +78,7 @@ def _halved(
         pc.if_else(is_insert, pa.scalar(int(Op.INSERT), pa.int8()), op),
         batch.rows.column("before").take(pc.if_else(is_insert, none, row)),
         batch.rows.column("after").take(pc.if_else(is_delete, none, row)),
-        _halved_bitmaps(batch, row, is_delete, is_insert),
+        halved_bitmaps(batch, row, is_delete, is_insert, _TWO_WORKERS),
     ]
     bucket = pc.if_else(is_delete, old.take(row), now.take(row))
     return pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), bucket
-
-
-def _halved_bitmaps(
-    batch: ChangeBatch, row: pa.Int64Array, is_delete: pa.BooleanArray, is_insert: pa.BooleanArray
-) -> pa.BinaryArray:
-    """Which columns the images hold. An insert that lacks some keeps both bitmaps, so that it is known for a half.
-
-    What an insert's image does not hold would have to come from the row under the old key. That is the other worker's,
-    who removes it at a time of its own, so such an insert can never be completed. Only generated columns may be missing
-    (MariaDB leaves them out of every update): the target computes them.
-    """
-    told = batch.rows.column("partial").take(row)
-    if not batch.is_partial:
-        return told
-    columns = batch.table.columns
-    width = (len(columns) + 7) // 8
-    needed = sum(1 << place for place, column in enumerate(columns) if not column.generated)
-    after = pc.binary_slice(told, width, 2 * width)
-    found = {bits: int.from_bytes(bits, "little") for bits in pc.unique(after.filter(is_insert)).to_pylist() if bits}
-    short = [bits for bits, held in found.items() if held & needed != needed]
-    lacking = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(short, pa.binary())))
-    if pc.any(lacking).as_py():
-        where = pc.indices_nonzero(lacking)[0].as_py()
-        raise Halted(
-            "partial-row-image",
-            "a row that is told in part gets another key, and the two keys belong to two workers",
-            where=Where(
-                table=str(batch.table.name),
-                position=str(Lsn.from_bytes(batch.rows.column("lsn")[row[where].as_py()].as_py())),
-            ),
-            todo="Set worker-count: 1, or SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
-        )
-    whole = [bits for bits, held in found.items() if held == (1 << len(columns)) - 1]
-    full = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(whole, pa.binary())))
-    return pc.if_else(full, None, pc.if_else(is_delete, pc.binary_slice(told, 0, width), told))

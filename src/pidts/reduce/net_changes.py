@@ -26,10 +26,11 @@ there, in either order:
     INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
 
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
-effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote. A
-batch ends where a transaction does; that the merged tables hold a row twice between two transactions is not foreseen:
-the later DELETE wins where a batch ends in between. A table that has one source only is none of these, under whatever
-name it lands: a row that came and went is removed, since a chunk of its copy may have brought it.
+effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
+Where the two do not come in one part of a batch, see `pidts.apply.moved`. That the merged tables hold a row twice
+between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that has one
+source only is none of these, under whatever name it lands: a row that came and went is removed, since a chunk of its
+copy may have brought it.
 """
 
 from __future__ import annotations

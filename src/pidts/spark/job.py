@@ -97,7 +97,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
     """Of as many tasks as there are workers."""
-    log = plan.log
+    log, tables = plan.log, plan.tables
     split_rows = None if plan.moves_held else context.split_rows
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,8 @@ def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
             for number in batch.column(0).to_pylist():
                 with context.committer() as committer:
                     telling = partial(told, context, log, number)
-                    yield _result(number, partial(apply_long, committer, commit, number, telling, split_rows))
+                    work = partial(apply_long, committer, commit, number, telling, split_rows, tables)
+                    yield _result(number, work)
 
     return task
 

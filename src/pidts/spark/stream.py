@@ -35,12 +35,13 @@ from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.ddl_lane import DdlLane
 from pidts.batch.ddl_marks import kept_of, mark_kept
-from pidts.batch.decoding import decode
+from pidts.batch.decoding import AT_ONCE, decode
 from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import pointers
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_turn import join
 from pidts.batch.staging import forget, staged_chunk
+from pidts.batch.uneven import KeptMoves
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Halt, Halted, Lsn, TableName, Transient, Where, parse_gtid_set
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, next_state, plan_between
@@ -105,6 +106,7 @@ class TaskStream:
         self._keep = partial(mark_kept, context.staging)
         self._shards.holds.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
+        self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
@@ -258,6 +260,7 @@ class TaskStream:
         clock.step("plan")
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         counts = self._carry_out(slices, plan, commit, clock, sum(chunk.waiting for chunk in written))
+        self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
         # Most copied rows are in the target already; each counts once, when nobody will read it again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))

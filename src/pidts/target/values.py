@@ -37,6 +37,7 @@ from pidts.target.values_ddl import run_step, steps
 from pidts.target.values_fill import plain
 from pidts.target.values_halts import ValuesHalts
 from pidts.target.values_locks import Lock
+from pidts.target.values_moves import ValuesMoves
 from pidts.target.values_rows import OpenTable, tuples
 from pidts.target.values_shadows import ValuesShadows
 from pidts.target.values_store import Store, Worker
@@ -84,6 +85,7 @@ class ValuesSession:
         self._later: list[Callable[[], None]] = []
         self.halts = ValuesHalts(store.halts, self._at_commit)
         self.shadows = ValuesShadows(store.shadows, self._at_commit)
+        self.moves = ValuesMoves(store.moves, self._at_commit)
 
     def at(self, point: str) -> None:
         """Let the test break off here; a session that breaks is lost, and with it its transaction and its locks."""
@@ -143,6 +145,8 @@ class ValuesSession:
                 for row in stored:
                     del self._store.checkpoints[task, source, row.worker]
             self._store.checkpoints.update({(task, source, row.worker): row for row in claimed})
+            for landed in self.moves.landings(task, source) if claimed[0].epoch == 1 else ():
+                self.moves.forget(task, source, landed)
         self._reset()
         return claimed
 
@@ -286,7 +290,7 @@ class ValuesSession:
         """Visible at COMMIT."""
         del lsn
         self._demand_open()
-        self._later.append(lambda: self._keep_structures(task, source, structures))
+        self._later.append(lambda: self._store.keep_structures(task, source, structures))
 
     def load_structures(self, task: str, source: str) -> dict[TableName, Table]:
         """Committed ones."""
@@ -385,14 +389,8 @@ class ValuesSession:
     def _reset(self) -> None:
         self._open = False
         self._tables, self._checkpoints, self._later, self._buried = {}, {}, [], {}
+        self.moves.reset()
         self._store.locks.release(self, lambda lock: lock[0] == "row")
-
-    def _keep_structures(self, task: str, source: str, structures: Mapping[TableName, Table | None]) -> None:
-        for name, table in structures.items():
-            if table is None:
-                self._store.structures.pop((task, source, name), None)
-            else:
-                self._store.structures[task, source, name] = table
 
 
 def _names_rows(table: Table, key: Key) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pidts.model import Checkpoint, DdlJournal, Lsn, Table, TableName, Tombstone
 from pidts.target.values_halts import HaltStore
 from pidts.target.values_locks import Locks
+from pidts.target.values_moves import MoveStore
 from pidts.target.values_rows import Row, StoredTable
 from pidts.target.values_shadows import ShadowStore
 
@@ -30,6 +31,7 @@ class Store:
     notes: dict[tuple[str, str, TableName], str] = field(default_factory=dict)
     halts: HaltStore = field(default_factory=HaltStore)
     shadows: ShadowStore = field(default_factory=dict)
+    moves: MoveStore = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False
@@ -40,3 +42,11 @@ class Store:
         stored = self.tables[name]
         names = [column.name for column in stored.table.columns]
         return {key: dict(zip(names, row, strict=True)) for key, row in stored.rows.items()}
+
+    def keep_structures(self, task: str, source: str, structures: Mapping[TableName, Table | None]) -> None:
+        """None forgets the table."""
+        for name, table in structures.items():
+            if table is None:
+                self.structures.pop((task, source, name), None)
+            else:
+                self.structures[task, source, name] = table

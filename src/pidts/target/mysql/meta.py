@@ -5,6 +5,7 @@ from __future__ import annotations
 _NAME = "varchar(190) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _TEXT = "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _CODE = "CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_OBJECT = "varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _CLOCK = "timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
 
 STATEMENTS = (
@@ -46,6 +47,11 @@ STATEMENTS = (
   version_value varchar(90) CHARACTER SET ascii COLLATE ascii_bin, source {_NAME}, lsn varchar(44) {_CODE},
   buried_at bigint NOT NULL COMMENT 'Seconds since 1970', PRIMARY KEY (table_schema, table_name, row_key)) ENGINE=InnoDB
   COMMENT='Rows deleted under a version column, so that an older event does not bring them back'""",
+    f"""CREATE TABLE IF NOT EXISTS pidts_meta.moved (
+  task {_NAME}, source {_NAME}, table_schema {_OBJECT}, table_name {_OBJECT}, row_key varchar(80) {_CODE},
+  member_schema {_OBJECT}, member_name {_OBJECT}, lsn varchar(44) {_CODE},
+  PRIMARY KEY (task, source, table_schema, table_name, row_key, member_schema, member_name)) ENGINE=InnoDB
+  COMMENT='Which shard has got which key while another one of its table waits'""",
     f"""CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
   task {_NAME}, source {_NAME}, lsn varchar(44) {_CODE}, PRIMARY KEY (task, source)) ENGINE=InnoDB
   COMMENT='Changes up to here may have been applied before the first start of the task'""",

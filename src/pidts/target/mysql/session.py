@@ -20,6 +20,7 @@ from pidts.target.difference import refuse_shortened, refuse_unfillable, shorten
 from pidts.target.halts import HaltRecord
 from pidts.target.meta import MetaStore
 from pidts.target.meta_schema import USUAL, in_schema
+from pidts.target.moves import MoveRecord
 from pidts.target.mysql import dialect, meta
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.driver import Done, force_close
@@ -77,6 +78,7 @@ class MySqlSession:
         self._meta = MetaStore(self._run)
         self.halts = HaltRecord(self._run)
         self.shadows = ShadowRecord(self._run)
+        self.moves = MoveRecord(self._run)
         self._later_meta = MetaStore(self._run_later)
         self._tombstones = Tombstones(self._run)
         for sql in _SETTINGS:

@@ -75,6 +75,12 @@ STATEMENTS = (
   PRIMARY KEY (table_schema, table_name, row_key))""",
     "COMMENT ON TABLE pidts_meta.tombstone IS 'Rows deleted under a version column: older events do not return them'",
     "COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS 'Seconds since 1970'",
+    """CREATE TABLE IF NOT EXISTS pidts_meta.moved (
+  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
+  table_name varchar(190) NOT NULL, row_key varchar(80) NOT NULL, member_schema varchar(190) NOT NULL,
+  member_name varchar(190) NOT NULL, lsn varchar(44) NOT NULL,
+  PRIMARY KEY (task, source, table_schema, table_name, row_key, member_schema, member_name))""",
+    "COMMENT ON TABLE pidts_meta.moved IS 'Which shard has got which key while another one of its table waits'",
     """CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
   task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, PRIMARY KEY (task, source))""",
     "CREATE TABLE IF NOT EXISTS pidts_meta.unfinished (relation oid PRIMARY KEY)",

@@ -37,6 +37,7 @@ from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.finish import finish_table
 from pidts.target.postgres.loader import Loader
+from pidts.target.postgres.moves import PostgresMoves
 from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.shape import PgTable, read_shape
 from pidts.target.postgres.tombstones import PostgresTombstones
@@ -92,6 +93,7 @@ class PostgresSession:
         self._meta = MetaStore(self._run)
         self.halts = HaltRecord(self._run)
         self.shadows = ShadowRecord(self._run)
+        self.moves = PostgresMoves(self._run)
         self._tombstones = PostgresTombstones(self._run)
         self._writer = Writer(self.exchange, self._shape, self._note_unreal)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)

@@ -1,0 +1,127 @@
+"""Which tables of the target are uneven in a batch, and when what is remembered of them is forgotten.
+
+A table of the target that several of the source's land in is *uneven* while one of these is behind on any worker, see
+`pidts.apply.moved`. So is one, for the rest of a batch, of which a transaction is cut into parts that does not fit into
+memory: an INSERT ... SELECT and the DELETE behind it may be in two of them.
+
+The record is kept up in each commit of an uneven table, and in none of an even one. So before a table becomes uneven
+again nothing may be left of it, else a key that moved on meanwhile would still count. `forget_moves` sees to that:
+
+1. Behind a batch after which no worker has a member of the table that is behind. All workers have committed, and the
+   next batch has not begun.
+2. Crash between that batch and 1: each run begins with it, where its workers stand together at the end of a
+   transaction.
+3. Crash between two workers' commits of that batch: the workers stand apart, so the next run leaves everything for
+   as long as they do, and takes all tables that several land in as uneven meanwhile. Then 1 follows.
+4. A run that was taken over comes to 1 late: it looks at the epoch under a checkpoint's lock and is refused. The next
+   run's claim waited for that lock.
+
+Where the target's key tells the members apart, or nothing is routed, there is nothing of all this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from functools import partial
+from itertools import count
+from typing import TypeAlias
+
+from pidts.apply import ApplyRules, Retry, Uneven
+from pidts.apply.checkpoint import fenced
+from pidts.batch.context import JobContext
+from pidts.batch.workers import Commit
+from pidts.model import Checkpoint, Position, TableName, Transient
+from pidts.plan import PlanState
+from pidts.rules import Rules, merged
+
+Sleep: TypeAlias = Callable[[float], None]
+
+
+def uneven_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Uneven | None:
+    """In one worker's commit; `cut` are the source's tables that a cut transaction may have changes of."""
+    if not rules.task or not rules.filters.routes.rules:
+        return None
+    filters = rules.filters
+    parted = merged(filters, cut) - filters.keyed
+    noted = uneven_landings(filters, (*commit.before, *commit.after)) | parted
+    if len({(one.lsn, one.copy) for one in commit.before}) > 1:
+        noted |= rules.merged - filters.keyed
+    if not noted:
+        return None
+    before, after = (_state(one[worker]) for one in (commit.before, commit.after))
+    # One that stays behind only from here on has its changes before those of others in this batch, too.
+    moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
+    return Uneven(rules.task, rules.source, noted, frozenset(map(filters.landed_name, moving)) & noted | parted)
+
+
+def uneven_landings(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
+    """Tables of the target of which some member is behind."""
+    if not rules.routes.rules:
+        return frozenset()
+    places = {(one.lsn, one.copy) for one in checkpoints}
+    behind = {name for lsn, copy in places if copy for name in PlanState.from_checkpoint(lsn, copy).exceptions}
+    return frozenset(map(rules.landed_name, behind)) - rules.keyed
+
+
+class KeptMoves:
+    """Forgets, in one run of a task."""
+
+    def __init__(self, context: JobContext, checkpoints: Collection[Checkpoint], sleep: Sleep) -> None:
+        self._is_due, self._sleep = True, sleep
+        self._forget(context, checkpoints)
+
+    def batch_done(self, context: JobContext, commit: Commit, *, cut: bool) -> None:
+        """All workers have committed; `cut`: a transaction may have been cut into parts."""
+        before, after = (uneven_landings(context.rules, one) for one in (commit.before, commit.after))
+        self._is_due = self._is_due or cut or not before <= after
+        if self._is_due:
+            self._forget(context, commit.after)
+
+    def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint]) -> None:
+        """A worker that has committed a part of a transaction needs what it has noted for the rest."""
+        if not context.rules.routes.rules:
+            return
+        if all(map(_is_between_transactions, checkpoints)):
+            _patiently(partial(forget_moves, context, uneven_landings(context.rules, checkpoints)), self._sleep)
+            self._is_due = False
+
+
+def forget_moves(context: JobContext, uneven: Collection[TableName]) -> None:
+    """Of all tables but these."""
+    source = context.source.source_id
+    with closing(context.target.connect()) as session:
+        left = set(session.moves.landings(context.task, source)).difference(uneven)
+        if not left:
+            return
+        session.begin()
+        stored = session.lock_checkpoint(context.task, source, 0)
+        if stored.epoch != context.epoch:
+            raise fenced(stored, context.epoch)
+        for landed in sorted(left):
+            session.moves.forget(context.task, source, landed)
+        session.commit()
+
+
+def _patiently(work: Callable[[], None], sleep: Sleep) -> None:
+    retry = Retry()
+    for attempt in count(1):
+        try:
+            work()
+        except Transient:
+            if attempt == retry.attempts:
+                raise
+            sleep(retry.pause(attempt))
+        else:
+            return
+
+
+def _is_between_transactions(checkpoint: Checkpoint) -> bool:
+    if not checkpoint.position:
+        return True
+    place, lsn = Position.parse(checkpoint.position), checkpoint.lsn
+    return (lsn.log_index, lsn.offset, lsn.row) == (place.log_index, place.offset, 0)
+
+
+def _state(checkpoint: Checkpoint) -> PlanState:
+    return PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)

@@ -1,0 +1,19 @@
+"""What a target remembers of a row that may have moved between tables that become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.model.lsn import Lsn
+from pidts.model.table import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A table of the source has this key, and got it while another one was behind."""
+
+    member: TableName
+    key: str
+    """The row's identity, see `pidts.apply.moved.key_names`."""
+    lsn: Lsn
+    """Of the change by which it got the key."""

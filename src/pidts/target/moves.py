@@ -1,0 +1,100 @@
+"""What `pidts_meta` holds of keys that may have moved between tables that become one, for all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from pidts.model import Lsn, Moved, TableName
+from pidts.target.meta import Run
+
+_AT_ONCE = 1000
+_LANDED = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
+_MEMBER = "member_schema = %s AND member_name = %s"
+_COLUMNS = "task, source, table_schema, table_name, row_key, member_schema, member_name, lsn"
+
+_Row = tuple[str, ...]
+
+
+class MoveRecord:
+    """Of one session; who calls decides about transactions."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def any(self, task: str, source: str, landed: TableName) -> bool:
+        """One look."""
+        one = f"SELECT 1 FROM pidts_meta.moved WHERE {_LANDED} LIMIT 1"
+        return bool(self._run(one, (task, source, landed.schema, landed.name))[0])
+
+    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+        """Mostly there are none, which costs one look."""
+        if not keys or not self.any(task, source, landed):
+            return []
+        place = (task, source, landed.schema, landed.name)
+        parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
+        rows = (row for part in parts for row in self._find(place, part))
+        return [Moved(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
+
+    def got(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+        """In the order of the table's own key, as far as one statement has them."""
+        place = (task, source, landed.schema, landed.name)
+        ordered = sorted(moved, key=attrgetter("key", "member"))
+        for first in range(0, len(ordered), _AT_ONCE):
+            part = ordered[first : first + _AT_ONCE]
+            self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
+
+    def gave(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+        """By their whole keys, so that nobody waits for others' rows."""
+        ordered = sorted(keys)
+        place = (task, source, landed.schema, landed.name)
+        for first in range(0, len(ordered), _AT_ONCE):
+            self._remove(place, member, ordered[first : first + _AT_ONCE])
+
+    def renamed(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """All are read before any is written: names may be swapped."""
+        ours = "task = %s AND source = %s"
+        there: list[tuple[TableName, list[tuple[Any, ...]]]] = []
+        for old, new in names.items():
+            member = (task, source, old.schema, old.name)
+            rows, _ = self._run(f"SELECT {_COLUMNS} FROM pidts_meta.moved WHERE {ours} AND {_MEMBER}", member)
+            if rows:
+                self._run(f"DELETE FROM pidts_meta.moved WHERE {ours} AND {_MEMBER}", member)
+                there.append((new, rows))
+        for new, rows in there:
+            for first in range(0, len(rows), _AT_ONCE):
+                part = rows[first : first + _AT_ONCE]
+                self._put([(*row[:5], new.schema, new.name, row[7]) for row in part])
+
+    def landings(self, task: str, source: str) -> list[TableName]:
+        """In the order of their names."""
+        sql = "SELECT DISTINCT table_schema, table_name FROM pidts_meta.moved WHERE task = %s AND source = %s"
+        return sorted(TableName(schema, name) for schema, name in self._run(sql, (task, source))[0])
+
+    def forget(self, task: str, source: str, landed: TableName) -> None:
+        """In one statement."""
+        self._run(f"DELETE FROM pidts_meta.moved WHERE {_LANDED}", (task, source, landed.schema, landed.name))
+
+    def _find(self, place: _Row, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+        rows, _ = self._run(
+            f"SELECT member_schema, member_name, row_key, lsn FROM pidts_meta.moved WHERE {_LANDED} "
+            f"AND row_key IN ({', '.join(['%s'] * len(keys))})",
+            (*place, *keys),
+        )
+        return rows
+
+    def _put(self, rows: Sequence[_Row]) -> None:
+        self._run(
+            f"INSERT INTO pidts_meta.moved ({_COLUMNS}) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(rows))
+            + " ON DUPLICATE KEY UPDATE lsn = VALUES(lsn)",
+            [value for row in rows for value in row],
+        )
+
+    def _remove(self, place: _Row, member: TableName, keys: Sequence[str]) -> None:
+        self._run(
+            f"DELETE FROM pidts_meta.moved WHERE {_LANDED} AND row_key IN ({', '.join(['%s'] * len(keys))}) "
+            f"AND {_MEMBER}",
+            (*place, *keys, member.schema, member.name),
+        )

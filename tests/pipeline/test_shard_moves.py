@@ -1,0 +1,328 @@
+"""A row that moves from one shard of a source to another while one of them waits: it is lost nowhere, and never double.
+
+While a shard waits, the target may have such a row as either of the two has it. So all is looked at when all have come:
+then the target holds what the shards hold, and remembers nothing of who has got what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pidts.batch import applying
+from pidts.model import Op, OrderKind, TableName
+from pidts.plan import Limits
+
+from .shard_source import fill
+from .shard_story import C, D, Story, T, Tell, stories
+from .shard_world import World
+from .shards import Shard
+
+EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
+THREE = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_1.t_3", "alone.x")}
+FIRST, SECOND, THIRD = ("one: shard_1.t_1", "one: shard_1.t_2", "one: shard_1.t_3")
+KEY = 7
+
+
+@pytest.fixture(params=[1, 2, 3] if EXAMPLES else [1, 3])
+def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+    """Catching up takes several batches."""
+    with stories(workers=request.param, limits=Limits(transactions=2, idle_entries=1)) as tell:
+        yield tell
+
+
+def begun(
+    tell: Tell, *waiting: str, plan: tuple[str, ...] = (C,), renames: Any = None, rests: bool = True, **settings: Any
+) -> Story:
+    """A row of key 7 is the first one's, and these wait."""
+    world = tell(THREE, **settings)
+    world.looks = False
+    world["one: shard_1.t_1"].source.commit((TableName("shard_1", "t_1"), [(Op.INSERT, None, row(world[FIRST]))]))
+    world.plan(*plan)
+    if renames:
+        world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", renames)
+    world.rest()
+    for name in waiting or (FIRST,):
+        world[name].alter()
+    if rests:
+        world.rest()
+        assert world.waiting() == sorted(waiting or (FIRST,))
+    return world
+
+
+def row(shard: Shard, key: int = KEY, **values: int) -> dict[str, Any]:
+    made = {column.name: fill(column) for column in shard.table.columns}
+    return {**made, "id": key, "v": 1, "u": None, **values}
+
+
+def moved(one: Shard, other: Shard, key: int = KEY, to: int | None = None, *, first: str = "insert") -> list[Any]:
+    """The two steps of a move, either of them first."""
+    (old,) = (old for old in one.rows if old["id"] == key)
+    new = {c.name: old.get(c.name, fill(c)) for c in other.table.columns} | {"id": key if to is None else to, "u": None}
+    steps = [(other.name, [(Op.INSERT, None, new)]), (one.name, [(Op.DELETE, old, None)])]
+    return steps if first == "insert" else steps[::-1]
+
+
+def move(world: Story, one: str, other: str, *, first: str = "insert", apart: bool = False, **where: int) -> None:
+    steps = moved(world[one], world[other], first=first, **where)
+    for transaction in [[step] for step in steps] if apart else [steps]:
+        world[one].source.commit(*transaction)
+
+
+def updated(world: Story, name: str, key: int = KEY, **values: int) -> None:
+    shard = world[name]
+    (old,) = (old for old in shard.rows if old["id"] == key)
+    shard.source.commit((shard.name, [(Op.UPDATE, old, {**old, **values})]))
+
+
+def ends(world: Story) -> None:
+    """All do what the others have done."""
+    world.crash_after(None)
+    world.shards.level()
+    world.rest()
+    assert world.waiting() == []
+    check(world)
+
+
+def check(world: World) -> None:
+    world.check_standing()
+    assert world.target.store.moves == {}, "what nobody needs is forgotten"
+
+
+@pytest.mark.parametrize("first", ["insert", "delete"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_from_one_that_waits(story: Tell, first: str, *, apart: bool) -> None:
+    """Its DELETE comes when the row has long been the other one's."""
+    world = begun(story)
+    move(world, FIRST, SECOND, first=first, apart=apart)
+    world.rest()
+    assert [one["id"] for one in world.content(T) if one["id"] == KEY], "as the second one's"
+    assert {key[3:] for key in world.target.store.moves} == {("7|", TableName("shard_1", "t_2"))}
+    world.write(times=3)
+    ends(world)
+
+
+def test_in_the_very_batch_in_which_it_begins_to_wait(story: Tell) -> None:
+    """Before it the table was even."""
+    world = begun(story, rests=False)
+    move(world, FIRST, SECOND)
+    world.rest()
+    assert world.target.store.moves
+    ends(world)
+
+
+def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its changes up to there come in a part before the other one's, although they are later."""
+    monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
+    with stories(limits=Limits(transactions=9, idle_entries=1)) as tell:
+        world = begun(tell, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
+        two, three = world[SECOND], world[THIRD]
+        two.source.commit((two.name, [(Op.INSERT, None, row(two, 8))]))
+        world.rest()
+        move(world, SECOND, THIRD, key=8, first="delete")
+        world.shards.drop(world[FIRST], three)
+        world.write(SECOND)
+        world.rest()
+        assert world.waiting() == [FIRST, THIRD]
+        assert 8 in {one["id"] for one in world.content(T)}
+        world.order(FIRST, OrderKind.SKIP)
+        world.rest()
+        assert world.waiting() == []
+        assert 8 in {one["id"] for one in world.content(T)}
+        assert world.target.store.moves == {}
+
+
+@pytest.mark.parametrize("first", ["insert", "delete"])
+def test_to_one_that_waits(story: Tell, first: str) -> None:
+    world = begun(story, SECOND)
+    move(world, FIRST, SECOND, first=first)
+    world.rest()
+    world.write(times=3)
+    ends(world)
+
+
+def test_what_was_done_to_it_before_it_moved_is_older(story: Tell) -> None:
+    """The update comes in a batch of its own, behind the row that it must not overwrite."""
+    world = begun(story)
+    updated(world, FIRST, v=20)
+    world.write(FIRST, times=4)
+    move(world, FIRST, SECOND)
+    updated(world, SECOND, v=30)
+    world.rest()
+    world.write(FIRST, times=4)
+    ends(world)
+
+
+def test_changed_in_the_very_transaction_that_moves_it(story: Tell) -> None:
+    """The later change is of the row that goes: nothing of it is left."""
+    world = begun(story)
+    a, b = world[FIRST], world[SECOND]
+    insert, delete = moved(a, b)
+    (_, [(_, old, _)]) = delete
+    a.source.commit(insert, (a.name, [(Op.UPDATE, old, {**old, "v": 99}), (Op.DELETE, {**old, "v": 99}, None)]))
+    world.rest()
+    ends(world)
+
+
+@pytest.mark.parametrize("waiting", [(FIRST,), (SECOND,), (FIRST, SECOND)])
+@pytest.mark.parametrize("times", [2, 3])
+def test_to_and_fro(story: Tell, waiting: tuple[str, ...], times: int) -> None:
+    world = begun(story, *waiting)
+    for one, other in itertools.islice(itertools.cycle([(FIRST, SECOND), (SECOND, FIRST)]), times):
+        move(world, one, other)
+        updated(world, other, v=world.chance.randrange(1000))
+        world.write(FIRST)
+        world.go(world.chance.randrange(20))
+    world.rest()
+    ends(world)
+
+
+@pytest.mark.parametrize("waiting", [(FIRST,), (FIRST, SECOND), (FIRST, THIRD), (THIRD,)])
+def test_over_three_shards_and_gone_in_the_end(story: Tell, waiting: tuple[str, ...]) -> None:
+    world = begun(story, *waiting)
+    move(world, FIRST, SECOND)
+    world.go(9)
+    move(world, SECOND, THIRD)
+    world.rest()
+    third = world[THIRD]
+    (old,) = (old for old in third.rows if old["id"] == KEY)
+    third.source.commit((third.name, [(Op.DELETE, old, None)]))
+    world.write(FIRST, times=3)
+    ends(world)
+    assert KEY not in {one["id"] for one in world.content(T)}
+
+
+def test_with_another_key(story: Tell) -> None:
+    """Of an update that gives a row another key, one side may be set aside and the other not."""
+    world = begun(story)
+    a, b = world[FIRST], world[SECOND]
+    move(world, FIRST, SECOND, to=8)
+    a.source.commit((a.name, [(Op.INSERT, None, row(a, 7)), (Op.INSERT, None, row(a, 9, v=5))]))
+    (seven,) = (old for old in a.rows if old["id"] == 7)
+    # 7 goes to 6 in the first one, and the second one gets 7; 9 goes to 5, which was the second one's for a while.
+    a.source.commit((a.name, [(Op.UPDATE, seven, {**seven, "id": 6})]))
+    b.source.commit((b.name, [(Op.INSERT, None, row(b, 7, v=70)), (Op.INSERT, None, row(b, 5, v=50))]))
+    b.source.commit((b.name, [(Op.DELETE, row(b, 5, v=50), None)]))
+    (nine,) = (old for old in a.rows if old["id"] == 9)
+    a.source.commit((a.name, [(Op.UPDATE, nine, {**nine, "id": 5})]))
+    # 8 goes to 4 in the second one, and 4 moves to the third.
+    (eight,) = (old for old in b.rows if old["id"] == 8)
+    b.source.commit((b.name, [(Op.UPDATE, eight, {**eight, "id": 4})]))
+    move(world, SECOND, THIRD, key=4)
+    world.rest()
+    world.write(times=2)
+    ends(world)
+    assert {4, 5, 6, 7} <= {one["id"] for one in world.content(T)}
+
+
+def test_to_a_key_that_another_one_got_later(story: Tell) -> None:
+    """Here the new side is set aside: by then it is another's row, and what is left is a DELETE."""
+    world = begun(story)
+    a, b = world[FIRST], world[SECOND]
+    (seven,) = (old for old in a.rows if old["id"] == 7)
+    a.source.commit((a.name, [(Op.UPDATE, seven, {**seven, "id": 6})]))
+    world.write(FIRST, times=4)
+    move(world, FIRST, SECOND, key=6)
+    b.source.commit((b.name, [(Op.UPDATE, {**b.rows[-1]}, {**b.rows[-1], "v": 66})]))
+    world.rest()
+    assert {6, 7} <= {one["id"] for one in world.content(T)}
+    ends(world)
+
+
+def test_a_shard_that_leaves_with_what_it_has_got(story: Tell) -> None:
+    """Nobody says that its rows are gone, so they stay; the one that waits is the only one then."""
+    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
+    world.looks = False
+    a, b = world[FIRST], world[SECOND]
+    a.source.commit((a.name, [(Op.INSERT, None, row(a))]))
+    world.plan(C)
+    world[FIRST].alter()
+    world.rest()
+    move(world, FIRST, SECOND)
+    world.rest()
+    world.shards.drop(b)
+    world.rest()
+    assert world.waiting() == [FIRST]
+    ends(world)
+    assert KEY in {one["id"] for one in world.content(T)}
+
+
+@pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
+def test_one_that_has_got_it_is_renamed(story: Tell, text: str) -> None:
+    """By its old name nobody would ever give the row away."""
+    world = begun(story)
+    b = world[SECOND]
+    move(world, FIRST, SECOND)
+    world.rest()
+    world.shards.rename(b, TableName("shard_1", "t_9"), text)
+    world.rest()
+    assert {key[4] for key in world.target.store.moves} == {TableName("shard_1", "t_9")}
+    move(world, "one: shard_1.t_9", FIRST)
+    world.rest()
+    (old,) = (old for old in world[FIRST].rows if old["id"] == KEY)
+    world[FIRST].source.commit((world[FIRST].name, [(Op.DELETE, old, None)]))
+    ends(world)
+    assert KEY not in {one["id"] for one in world.content(T)}
+
+
+def test_optimistic(story: Tell) -> None:
+    """What has no whole waits there, too."""
+    world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
+    move(world, FIRST, SECOND)
+    world.rest()
+    ends(world)
+
+
+def test_one_that_goes_on_alone(story: Tell) -> None:
+    """An operator has said so; the others wait for nobody then."""
+    world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
+    move(world, FIRST, SECOND)
+    world.rest()
+    world.order(FIRST, OrderKind.SKIP)
+    world.rest()
+    assert world.waiting() == []
+    assert KEY in {one["id"] for one in world.content(T)}
+    assert world.target.store.moves == {}
+
+
+def test_twice_in_a_row(story: Tell) -> None:
+    """What was remembered while one waited is nothing to the next time: the row is the first one's again by then."""
+    world = begun(story, plan=(C, D))
+    move(world, FIRST, SECOND)
+    world.alter(SECOND, THIRD)
+    world.rest()
+    assert world.target.store.moves == {}
+    move(world, SECOND, FIRST)
+    world.rest()
+    world[FIRST].alter()
+    world.rest()
+    (old,) = (old for old in world[FIRST].rows if old["id"] == KEY)
+    world[FIRST].source.commit((world[FIRST].name, [(Op.DELETE, old, None)]))
+    ends(world)
+    assert KEY not in {one["id"] for one in world.content(T)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_process_dies_anywhere(workers: int) -> None:
+    """Also between the last commit and the forgetting, and between two workers' commits."""
+    step = 1 if EXAMPLES else 13
+    for crash in itertools.count(workers, step):
+        with stories(workers=workers, limits=Limits(transactions=2, idle_entries=1)) as tell:
+            world = begun(tell, FIRST, seed=crash, transactional_ddl=crash % 2 == 0)
+            world.crash_after(crash)
+            move(world, FIRST, SECOND)
+            world.write(FIRST, SECOND)
+            move(world, SECOND, THIRD, first="delete")
+            world.rest()
+            world.shards.level()
+            world.write(times=2)
+            world.rest()
+            came = world.deaths == 0
+            ends(world)
+        if came:
+            break
+    assert crash > 40, "there were some points"
