@@ -18,7 +18,7 @@ from pidts.apply import Party
 from pidts.batch.shard_desk import Desk, Entry, Ran
 from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
-from pidts.model import Arrival, Lsn, Member, OrderKind, ShardLock, Table, TableName
+from pidts.model import Arrival, Fenced, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.plan.shards import Decision, Effect, Group, Pass, Run, ShardMode, Wait, decide, same_version
 from pidts.rules import Rules
 
@@ -134,8 +134,15 @@ class ShardGroups:
             self._tell()
 
     def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
-        """Whoever is told to run something says afterwards how it ended; all others ask again when something moves."""
+        """Whoever is told to run something says afterwards how it ended; all others ask again when something moves.
+
+        A thread of an attempt that was closed counts for nothing: the next one comes there itself, and else would not
+        know that it was done.
+        """
         with self._moved:
+            if party.epoch < self._epochs.get(party.source, party.epoch):
+                what = f"another attempt of {party.source} has begun since"
+                raise Fenced("fenced", what, where=Where(source=party.source), todo="Nothing to do here")
             desk = self._desk(arrival.after.name)
             entry = desk.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
