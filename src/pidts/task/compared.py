@@ -78,7 +78,8 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
     """Tables whose changes go to the target, whether the account may read them or not."""
     config = part.config
-    return sorted(filter(config.allow, target.load_structures(config.name, config.source.source_id)))
+    mine = (config.name, config.source.source_id)
+    return sorted(name for task, source, name in target.known() if (task, source) == mine and config.allow(name))
 
 
 def _group(name: TableName, members: Sequence[_Landed], hidden: Sequence[str] = ()) -> Group:
