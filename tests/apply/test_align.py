@@ -12,7 +12,7 @@ from pidts.apply.complete import told_columns
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 
 from .made import INT, PLAIN, TEXT, batch_of
-from .test_prepare import Deaf
+from .test_prepare import Landed
 
 ONE, TWO, THREE = (TableName("shop", f"cart_{number}") for number in (1, 2, 3))
 NEWER = replace(PLAIN, columns=(*PLAIN.columns, Column("state", TEXT, nullable=False, default="'new'")))
@@ -35,7 +35,9 @@ def test_each_row_has_all_columns_in_the_end_with_what_an_alter_would_give_it() 
         changes(NEWER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "state": "old"}), start=10),
         changes(LATER, THREE, (Op.UPDATE, {**ROW, "id": 3, "at": 1}, {**ROW, "id": 3, "at": 2}), start=20),
     ]
-    (change,) = prepared(Deaf(), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    whole = replace(PLAIN, columns=(*NEWER.columns, *LATER.columns[2:3]))
+    (change,) = prepared(Landed(whole), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    assert not change.deletes.num_rows
     assert sorted(change.upserts.to_pylist(), key=lambda row: row["id"]) == [
         {**ROW, "state": "new", "at": None},
         {**ROW, "id": 2, "state": "old", "at": None},
@@ -49,7 +51,7 @@ def test_the_wider_of_two_types_holds_both() -> None:
         changes(PLAIN, ONE, (Op.INSERT, None, ROW)),
         changes(wide, TWO, (Op.INSERT, None, {**ROW, "id": 2, "u": 2**40})),
     ]
-    (change,) = prepared(Deaf(), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    (change,) = prepared(Landed(wide), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
     assert change.upserts["u"].to_pylist() == [1, 2**40]
     assert [batch.upstream for batch in aligned(batches)] == [ONE, TWO]
 

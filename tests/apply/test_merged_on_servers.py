@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pidts.apply import ApplyRules, TargetSession, keyed
+from pidts.apply import ApplyRules, Committer, Outcome, Retry, Target, TargetSession, keyed, prepared
 from pidts.apply.shard_keys import keyed_landings
-from pidts.model import ChangeBatch, Column, Key, Op, Table, TableName
+from pidts.model import ChangeBatch, Checkpoint, Column, Key, Lsn, Op, Table, TableName, Transient
 from pidts.rules import Extract, RouteRule, Routes, Rules
 
 from .made import INT, PRIMARY, TEXT, Change, batch_of, minimal
-from .test_on_servers import apply, create, session
+from .test_on_servers import apply, create, session, target_on
 
 __all__ = ["session"]
 
@@ -110,3 +112,70 @@ def test_a_column_that_one_table_has_before_the_other(session: TargetSession, *,
         (11, 7, "x", None, 3, None),
         (12, 7, "x", None, 3, None),
     ]
+
+
+STATE, AT = Column("state", INT, nullable=False, default="3"), Column("at", INT)
+ITS: Change = (N, None, row(1, b="moved"))
+GONE: Change = (D, row(1), None)
+
+
+class Dying:
+    """A session whose process dies at a COMMIT, before or behind it."""
+
+    def __init__(self, session: TargetSession, *, behind: bool) -> None:
+        self.session, self.behind = session, behind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def commit(self) -> None:
+        if self.behind:
+            self.session.commit()
+        raise Transient("gone", "gone")
+
+
+class DyingTarget:
+    """Whose first sessions die."""
+
+    def __init__(self, target: Target, *deaths: bool) -> None:
+        self.target, self.deaths = target, list(deaths)
+
+    def connect(self) -> Any:
+        session = self.target.connect()
+        return Dying(session, behind=self.deaths.pop(0)) if self.deaths else session
+
+
+@pytest.mark.parametrize("server", ["mariadb", "postgres", "mysql97"])
+@pytest.mark.parametrize("moved", [[ITS], [ITS, GONE], [GONE, ITS]], ids=["waits", "insert first", "delete first"])
+def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
+    request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
+) -> None:
+    """Once, wherever the process dies, and once more in safe mode; rows of its own table keep what they have."""
+    target = target_on(request.getfixturevalue(server))
+    with closing(target.connect()) as session:
+        session.prepare_meta()
+        shards = Shards(session, extracts=False)
+        shards.create(STATE, AT)
+        shards.apply(shards.batch(shards.table(1, STATE, AT), *((N, None, row(n, state=4, at=5)) for n in (1, 2))))
+        epoch = session.claim(
+            shards.schema, "s", 1, Checkpoint(task=shards.schema, source="s", worker=0, lsn=Lsn(0, 1, 0))
+        )[0].epoch
+        one, two = shards.table(1), shards.table(2)  # the first one has dropped both meanwhile, and another has them
+        parts = [shards.batch(two if change is ITS else one, change) for change in moved]
+        parts.append(shards.batch(two, (U, row(2), row(2, b="y"))))
+        for safe, first in ((False, 0), (True, 1)):
+            rules = ApplyRules(source="s", merged=frozenset({shards.lands}), filters=shards.rules, safe=safe)
+            dying = DyingTarget(target, False, True)
+            with Committer(
+                dying, shards.schema, "s", epoch, retry=Retry(attempts=5), sleep=lambda _: None
+            ) as committer:
+                new = Checkpoint(task=shards.schema, source="s", worker=0, lsn=Lsn(0, 1, first + 1), batch=first)
+                outcome = committer.commit(
+                    0, Lsn(0, 1, first), new, lambda session, rules=rules: prepared(session, parts, rules)
+                )
+            assert outcome is Outcome.APPLIED
+            assert dying.deaths == []
+            found = shards.rows(STATE, AT)
+            assert found[0] == (1, 7, "moved", None, 3, None)
+            if not safe:
+                assert found[1] == (2, 7, "y", None, 4, 5)

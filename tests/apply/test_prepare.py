@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
-from pidts.model import Checkpoint, Halted, Lsn, Op, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, Halted, Lsn, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 from pidts.target import ValuesTarget
 
-from .made import PLAIN, UNIQUE, Change, batch_of, minimal
+from .made import INT, PLAIN, UNIQUE, Change, batch_of, minimal
 from .test_guard import TABLE, Live, delete, insert, row, update
 
 NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})
@@ -29,6 +29,17 @@ class Deaf:
         raise AssertionError(f"{name} was asked for")
 
 
+class Landed(Deaf):
+    """And for the columns of the one table that is there."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def structure(self, name: TableName) -> Table:
+        assert name == self.table.name
+        return self.table
+
+
 def test_full_images_without_a_version_read_nothing():
     session: Any = Deaf()
     (change,) = prepared(session, [batch_of(UNIQUE, [NEW])], ApplyRules(source="s"))
@@ -40,7 +51,7 @@ def test_full_images_without_a_version_read_nothing():
 
 
 def test_of_tables_that_become_one_it_is_told_whose_rows_they_are_if_it_is_one():
-    session: Any = Deaf()
+    session: Any = Landed(UNIQUE)
     rules = ApplyRules(source="s", merged=frozenset({UNIQUE.name}))
     one, other = (
         replace(
@@ -51,6 +62,24 @@ def test_of_tables_that_become_one_it_is_told_whose_rows_they_are_if_it_is_one()
     assert [change.origin for change in prepared(session, [one], rules)] == [one.upstream]
     assert [change.origin for change in prepared(session, [one, other], rules)] == [None]
     assert [change.origin for change in prepared(session, [one], ApplyRules(source="s"))] == [None]
+
+
+def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_from_another_table():
+    session: Any = Deaf()
+    rules = ApplyRules(source="s", merged=frozenset({PLAIN.name}))
+    old = {"id": 2, "a": 7, "b": "x", "u": 2}
+    own: list[Change] = [(Op.UPDATE, old, {**old, "a": 8}), (Op.DELETE, {**old, "id": 3}, None)]
+    (change,) = prepared(session, [batch_of(PLAIN, own)], rules)
+    assert change.deletes.to_pylist() == [{"id": 3}]
+    told_apart = replace(rules, filters=Rules(keyed=frozenset({PLAIN.name})))
+    prepared(session, [batch_of(PLAIN, [NEW])], told_apart)
+    with pytest.raises(AssertionError, match="structure"):
+        prepared(session, [batch_of(PLAIN, [NEW])], rules)
+    more = Column("c", INT)
+    for columns, deletes in (((), []), ((more,), [{"id": 1}]), ((replace(more, generated=True),), [])):
+        session = Landed(replace(PLAIN, columns=(*PLAIN.columns, *columns)))
+        (change,) = prepared(session, [batch_of(PLAIN, [NEW])], rules)
+        assert change.deletes.to_pylist() == deletes
 
 
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():

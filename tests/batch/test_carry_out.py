@@ -6,20 +6,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pidts.apply import SHARED, ApplyRules, left_by, prepared
+from pidts.apply.residents import RULES
 from pidts.batch import loading
 from pidts.batch.context import JobContext
+from pidts.batch.decoding import absent
 from pidts.batch.loading import Fetched, Piece, carry_out
 from pidts.batch.requests import Cutter
 from pidts.batch.staging import staged_chunk, staged_rows
 from pidts.login import Mode, Tls
 from pidts.model import Checkpoint, Lsn, Position, Table, TableName
-from pidts.plan import ChunkRequest, Phase, Way
+from pidts.plan import ChunkRequest, CopyState, Phase, Way
 from pidts.relay import Origin, RelayWriter
+from pidts.rules import Extract, RouteRule, Routes, Rules
+from pidts.rules.record import to_text
 from pidts.sandbox import Server
 from pidts.schema import Dialect
 from pidts.source import SourceConfig, connect, event_at, log_end, read_structures, server_info
@@ -143,6 +150,90 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
             break
     assert (sorted(found), asked) == (list("acef"), 4)
     assert [row["k"] for row in place.rows("t")] == list("abcdef"), "they go with the batch that settles the request"
+
+
+def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(place: Place) -> None:
+    place.sql("CREATE TABLE t_1 (k VARCHAR(9) PRIMARY KEY, n INT)", "INSERT INTO t_1 VALUES ('b', 1), ('d', 1)")
+    place.sql("CREATE TABLE t_2 LIKE t_1")
+    place.know()
+    task, one, landed = place.context.task, place.name("t_1"), place.name("all")
+    route = RouteRule(task, "t_*", landed.schema, landed.name, Extract("t_(.)", "part"))
+    rules = Rules(routes=Routes((route,), "s", True), keyed=frozenset({landed}))
+    place.context = replace(place.context, rules=rules)
+    table = rules.landed(place.context.structures[one])
+    there = [
+        {"k": key, "n": 0, "part": part} for part, keys in (("1", "abcdef"), ("2", "az"), ("9", "ay")) for key in keys
+    ]
+    with closing(place.context.target.connect()) as target:
+        for statement in target.create_statements(table).statements:
+            target.execute(statement)
+        target.begin()
+        assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
+        target.save_structures(task, "s", Lsn(0, 1, 4), place.context.structures)
+        target.save_structures(task, SHARED, Lsn(0, 1, 4), {landed: table})
+        target.note(task, "s", RULES, to_text(rules))
+        target.commit()
+
+    def remove(keys: Any) -> None:
+        writing = ApplyRules(task=task, source="s", filters=rules, merged=frozenset({landed}))
+        batches = [replace(batch, upstream=one) for batch in absent(table, keys)]
+        with closing(place.context.target.connect()) as target:
+            target.begin()
+            for change in prepared(target, batches, writing, {one: CopyState(way=Way.OWN, phase=Phase.EXTRAS)}):
+                target.write(change)
+            target.commit()
+
+    def there_now() -> list[tuple[str, str]]:
+        with closing(place.context.target.connect()) as target:
+            return sorted((row["part"], row["k"]) for row in target.read_rows(table).to_pylist())
+
+    def extra() -> tuple[list[str], int]:
+        found, after = [], None
+        for asked in count():
+            request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, way=Way.OWN)
+            cutter = Cutter()
+            (cut,) = cutter.cut(place.context, [request], 0, None)
+            cutter.close()
+            cut.settled(place.context, [carry_out(place.context, piece) for piece in cut.pieces])
+            told = staged_chunk(place.context.staging, request)
+            assert told is not None
+            found += [row for part in staged_rows(place.context.staging, request) for row in part.to_pylist()]
+            if told.is_last:
+                assert {row["part"] for row in found} <= {"1"}
+                return sorted(row["k"] for row in found), asked + 1
+            after = told.last_key
+        raise AssertionError
+
+    assert extra() == (list("acef"), 4)
+    before = there_now()
+    too_much = pa.table({"k": list("acef"), "part": ["1"] * 4})
+    gone = place.name("t_1x")
+    for record, source in (("s", "s"), (left_by("s"), "s"), (left_by("z"), "z"), ("z", "z")):
+        with closing(place.context.target.connect()) as target:
+            target.begin()
+            target.note(task, source, RULES, to_text(rules))
+            target.save_structures(task, record, Lsn(0, 1, 4), {gone: place.context.structures[one].renamed(gone)})
+            target.commit()
+        assert extra() == ([], 1), f"rows with the same values are, or were, those of {gone} of {record}"
+        remove(too_much)
+        assert there_now() == before, "known since the keys were read"
+        with closing(place.context.target.connect()) as target:
+            target.begin()
+            target.save_structures(task, record, Lsn(0, 1, 4), {gone: None})
+            target.commit()
+    assert extra()[0] == list("acef")
+    with closing(place.context.target.connect()) as target:
+        target.begin()
+        target.save_structures("another", SHARED, Lsn(0, 1, 4), {landed: table})
+        target.commit()
+    assert extra() == ([], 1), "nobody knows what another task has brought there"
+    with closing(place.context.target.connect()) as target:
+        target.begin()
+        target.save_structures("another", SHARED, Lsn(0, 1, 4), {landed: None})
+        target.commit()
+    remove(too_much)
+    assert set(before) - set(there_now()) == {("1", key) for key in "acef"}
+    assert set(there_now()) <= set(before)
 
 
 def rows(table: Table, keys: str) -> Any:

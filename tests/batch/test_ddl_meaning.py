@@ -31,7 +31,7 @@ from pidts.model import (
     Where,
 )
 from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
-from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable
+from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
 from pidts.source import SourceConfig
 from pidts.target.values import ValuesTarget
 
@@ -140,6 +140,34 @@ def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharin
     alone = found("TRUNCATE TABLE t_1", ONE, "t_1", sharing=shared())
     assert alone is not None
     assert alone.change.statement is not None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "TRUNCATE TABLE t_1",
+        "DROP TABLE t_1, a",
+        "DROP DATABASE shop",
+        "RENAME TABLE t_1 TO gone.t_1",
+        "CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)",
+    ],
+)
+def test_tables_that_leave_their_rows_go_on_record(sql: str) -> None:
+    sharing = shared("t_9")
+    what = found(sql, ONE_SCHEMA, "t_1", "a", sharing=sharing)
+    assert what is not None
+    known = {TableName("shop", name): Table(TableName("shop", name), (COLUMN,), KEYS) for name in ("t_1", "a")}
+    statement = classify(sql, "shop")
+    names = {str(name) for name in sharing.leaves_rows(statement, what.change.structures, known)}
+    assert "shop.t_1" in names
+    ordered = shared("t_9").leaves_rows(statement, what.change.structures, known)
+    assert "OR REPLACE" in sql or set(map(str, ordered)) >= {"shop.t_1"}, (
+        "what an operator ordered need not remove them"
+    )
+    other = shared("t_9")
+    altered = found("ALTER TABLE t_1 ADD c INT", ONE_SCHEMA, "t_1", "a", sharing=other)
+    assert altered is not None
+    assert not other.leaves_rows(classify("ALTER TABLE t_1 ADD c INT", "shop"), altered.change.structures, known)
 
 
 def test_what_others_have_no_part_in_is_run() -> None:

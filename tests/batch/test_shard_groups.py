@@ -53,7 +53,7 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
     (lock,) = groups.locks()
     assert lock.running
-    groups.ran(run)
+    groups.ran(run, {})
     assert arrive(groups, came("b")) == Ran()
     party = groups.made("c", Lsn(0, 1, 9))
     assert party is not None
@@ -99,7 +99,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     assert isinstance(run, Run)
     groups.forget("a")
     assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
-    groups.ran(run)
+    groups.ran(run, {})
     assert arrive(groups, came("b")) == Ran()
 
 
@@ -258,7 +258,7 @@ def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() ->
     assert groups.moves > seen
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
-    groups.ran(run)
+    groups.ran(run, {})
     groups.changed("a", {NAME: V1})
     groups.stand_aside("b", aside=False)
     assert groups.absent == ("b",)

@@ -139,7 +139,7 @@ class World:
             if self.fails:
                 self.groups.failed(decision)
                 raise self.fails.pop(0)
-            self.groups.ran(decision)
+            self.groups.ran(decision, {})
         assert isinstance(decision, Run | Ran | Pass)
         return _Made({OWN: V1.renamed(OWN)})
 

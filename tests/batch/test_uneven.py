@@ -181,14 +181,24 @@ class Remembering:
 def test_a_run_begins_by_forgetting_what_nobody_needs():
     for places, left in (
         ([at(10), at(10)], []),
-        ([at(10), at(20)], []),
-        ([at(10), at(10, a=5)], [LANDED]),
+        ([at(10), at(20)], [ALONE, LANDED]),
+        ([at(10), at(10, a=5)], [ALONE, LANDED]),
+        ([at(10, a=5), at(10, a=5)], [LANDED]),
         ([at(10, "bin.000001:7")], [ALONE, LANDED]),
         ([at(10, "")], []),
     ):
         there = Remembering()
         there.kept(*places)
         assert there.left == sorted(left), places
+
+
+def test_workers_that_stand_apart_forget_when_they_are_together():
+    there = Remembering()
+    kept = there.kept(at(10), at(20))
+    there.note()
+    together = commit((at(10), at(20)), (at(20), at(20)))
+    kept.batch_done(context(there.target, there.epoch), together, cut=False)
+    assert there.left == []
 
 
 def test_it_is_forgotten_behind_the_batch_in_which_the_last_one_catches_up():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import cache
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,11 +16,11 @@ from hypothesis import strategies as st
 from pidts.binlog import Format, charsets, jit, json
 from pidts.binlog.kernel import buffers
 from pidts.binlog.kernel.texts import has_ascii
-from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Table, TableName
+from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Sieve, Table, TableName
 
 from .scenarios import Recording, kept, load
 from .test_fuzz import unsealed
-from .twins import decoded, difference
+from .twins import decoded, difference, disagreement
 
 CASES = [name for name in kept() if load(name).tables]
 MOVING = [name for name in CASES if name.endswith("transactions")]
@@ -372,3 +373,14 @@ def test_machine_code_lies_beside_the_source_or_where_one_may_write(monkeypatch,
     assert jit._writable(beside) == tmp_path / "cache" / "pidts"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert jit._writable(beside) == tmp_path
+
+
+@pytest.mark.parametrize("name", CASES[:3])
+def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
+    recording = load(name)
+
+    def none_of_them(table: Table) -> Sieve:
+        return Sieve(frozenset({"gone"}), frozenset(), lambda batch: pa.repeat(pa.scalar(False), len(batch)))
+
+    found = decoded("compiled", recording.events, **arguments(recording), sieve_of=none_of_them)
+    assert disagreement(found, decoded("python", recording.events, **arguments(recording))) is None

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.ddl_view import advice, show_halt, show_lifted, show_order, show_standing
-from pidts.model import DdlJournal, DdlOrder, Halt, Lsn, OrderKind, TableName
+from pidts.cli.ddl_view import advice, show_halt, show_halts, show_lifted, show_order, show_standing
+from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
 from pidts.task.locks import OpenLock
 from pidts.task.orders import Standing
 from pidts.task.waiting import Backlog, Held
@@ -63,7 +63,15 @@ def shard(source: str, number: int, *, code: str = "shard-awaits", statement: st
 LOCK = OpenLock(target=MERGED, arrived=(shard("s1", 1), shard("s2", 2)), awaited=("s2: shop.t_9",))
 APART = OpenLock(
     target=MERGED,
-    arrived=(shard("s1", 1, code="shards-disagree"), shard("s2", 2, code="shards-disagree", statement="ALTER ... d")),
+    arrived=tuple(
+        replace(one, halt=replace(one.halt, awaits=awaits))
+        for one, awaits in (
+            (shard("s1", 1, code="shards-disagree"), ("s2: shop.t_2",)),
+            (shard("s2", 2, code="shards-disagree", statement="ALTER ... d"), ("s1: shop.t_1",)),
+            (shard("s1", 3, code="shards-disagree", statement="ALTER TABLE t_3 ADD COLUMN c INT"), ("s2: shop.t_2",)),
+        )
+        if one.halt is not None
+    ),
     awaited=(),
 )
 
@@ -81,7 +89,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "Mend it",
         "skip|replace",
         "ADD x BIGINT",
-        "1,203 transactions (1.2 MB) wait, from 2023-11-14 22:13:20 UTC",
+        "1,203 transactions (1.2 MB) wait behind it, from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
         f"pidts run {TASK} --resync shop.b",
         "s: 1 table held back, 42 B of log is kept",
@@ -110,6 +118,27 @@ def test_the_same_for_machines(capsys: Output) -> None:
     assert told["held"] == []
 
 
+def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: Output) -> None:
+    assert STANDING.journal is not None
+    journal, now = replace(STANDING.journal, state=DdlState.DONE), time.time()
+    old = replace(STANDING, halt=None, journal=replace(journal, saved_at=now - 25 * 3600))
+    show_standing("t", TASK, [old, old], [], [], as_json=False)
+    assert said(capsys) == (
+        f"t: nothing waits for an operator\n2 orders of more than a day ago: pidts ddl list {TASK} --json\n"
+    )
+    late = replace(old, journal=replace(journal, saved_at=now - 23 * 3600))
+    open_ones = [STANDING, replace(old, halt=CHANGE), replace(old, journal=journal), replace(old, journal=None), late]
+    show_standing("t", TASK, [old, *open_ones], [], [], as_json=False)
+    text = said(capsys)
+    assert text.count("order at ") == len(open_ones)
+    assert "replace (done), " in text
+    assert "(23 h 0 min)" in text
+    assert "1 order of more than a day ago" in text
+    show_standing("t", TASK, [old, *open_ones], [], [], as_json=True)
+    told = json.loads(said(capsys))["orders"]
+    assert [one["done_at"] is None for one in told] == [False, True, False, True, True, False]
+
+
 def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
     halt = replace(CHANGE, code="order-refused", what="the target refuses what was ordered: SELEC 1: syntax error")
     show_standing("t", TASK, [replace(STANDING, halt=halt)], [], [], as_json=False)
@@ -126,17 +155,79 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     text = said(capsys)
     for words in (
         "shop.orders: its shards wait for each other, since ",
-        "(1 h 2 min)",
+        "(1 h 2 min); 2 of 3 arrived\n",
+        "statement  ALTER TABLE t_1 ADD c INT (of each its own table)\n",
         "arrived    s1: shop.t_1 at bin.000001:500",
+        "arrived    s2: shop.t_2 at bin.000002:500",
         f"Lsn {LOCK.arrived[1].lsn}, since ",
         "awaited    s2: shop.t_9, since ",
-        "ALTER TABLE t_2 ADD c INT",
         f"pidts ddl unlock {TASK} --table shop.orders\n",
     ):
         assert words in text
     assert "halted" not in text
+    assert text.count("ADD c INT") == text.count("because") == 1
     show_standing("t", TASK, APART.arrived, [APART], [], as_json=False)
     assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.owner.lsn}" in said(capsys)
+
+
+def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
+    arrived = [shard("s1", number) for number in range(570)]
+    odd = [shard("s2", 570, code="shard-structure", statement="CREATE TABLE `shop`.`t_570` (id INT)")]
+    names = tuple(f"s2: shop.t_{number}" for number in range(900, 906))
+    arrived = [replace(one, halt=replace(one.halt, awaits=names)) for one in [*arrived, *odd] if one.halt is not None]
+    lock = OpenLock(target=MERGED, arrived=tuple(arrived), awaited=names)
+    show_standing("t", TASK, arrived, [lock], [], as_json=False)
+    text = said(capsys)
+    assert len(text.splitlines()) < 30
+    for words in (
+        "571 of 577 arrived",
+        "ALTER TABLE t_0 ADD c INT (of each its own table)\n",
+        "s1: shop.t_4 at",
+        "… and 565 more: pidts ddl list shop.yaml --table shop.orders",
+        "statement  CREATE TABLE `shop`.`t_570` (id INT)\n",
+        "s2: shop.t_570 at",
+        "s2: shop.t_904, since",
+        "… and 1 more: pidts",
+        "[shard-structure]",
+    ):
+        assert words in text, words
+    assert "shop.t_5 " not in text
+    assert "shop.t_905" not in text
+    assert text.count("[shard-awaits]") == 1
+    show_standing("t", TASK, arrived, [lock], [], as_json=False, whole=True)
+    text = said(capsys)
+    assert all(f"s1: shop.t_{number} at" in text for number in range(570))
+    assert "shop.t_905" in text
+    assert "more" not in text
+    show_standing("t", TASK, arrived, [lock], [], as_json=True)
+    assert len(json.loads(said(capsys))["locks"][0]["arrived"]) == 571
+
+
+def test_nobody_knows_how_many_shards_a_source_has_that_has_not_begun(capsys: Output) -> None:
+    halt = replace(LOCK.owner.halt, awaits=("s2: *",)) if LOCK.owner.halt else None
+    lock = OpenLock(target=MERGED, arrived=(replace(LOCK.owner, halt=halt),), awaited=("s2: *",))
+    show_standing("t", TASK, lock.arrived, [lock], [], as_json=False)
+    assert "; 1 of at least 1 arrived\n" in said(capsys)
+
+
+def test_a_row_that_is_refused_is_told_with_its_key_and_its_source(capsys: Output) -> None:
+    row = replace(REFUSED_ROWS, halt=replace(ROWS, key="id=7"))
+    show_standing("t", TASK, [row], [], [Held("s", {}, 0), Held("s2", {}, 0)], as_json=False)
+    text = said(capsys)
+    assert "s: shop.b: halted at" in text
+    assert "because    [target-refused] Data too long (key id=7)\n" in text
+    assert f"pidts ddl retry {TASK} --table shop.b --source s. " in text
+    show_halt(replace(ROWS, key="id=7"), TASK, "s")
+    assert "key id=7" in capsys.readouterr().err
+    show_standing("t", TASK, [row], [], [Held("s", {}, 0)], as_json=True)
+    assert json.loads(said(capsys))["halted"][0]["key"] == "id=7"
+
+
+def test_a_halt_that_an_earlier_version_has_told_is_read() -> None:
+    about = json.loads(ROWS.dumps())
+    del about["key"]
+    assert Halt.loads(json.dumps(about)) == ROWS
+    assert Halt.loads(replace(ROWS, key="id=7").dumps()).key == "id=7"
 
 
 def test_a_halt_looks_like_an_error(capsys: Output) -> None:
@@ -146,6 +237,15 @@ def test_a_halt_looks_like_an_error(capsys: Output) -> None:
     assert f"pidts run {TASK} --resync shop.b" in text
     show_halt(CHANGE, TASK, "s1")
     assert f"pidts ddl retry {TASK} --source s1 --at {AT}" in capsys.readouterr().err
+
+
+def test_of_many_halts_at_the_end_of_a_run_the_first_are_told(capsys: Output) -> None:
+    shards = [one.halt for one in (shard("s1", number) for number in range(570)) if one.halt is not None]
+    show_halts([("s1", halt) for halt in (*shards, ROWS)], TASK)
+    text = capsys.readouterr().err
+    assert text.index("[target-refused]") < text.index("[shard-awaits]")
+    assert text.count("error [") == 12
+    assert text.endswith(f"and 559 more: pidts ddl list {TASK}\n")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +287,14 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
             LOCK,
             ["without the shards", "these go on, too: s2: shop.t_2", "not waited for: s2: shop.t_9"],
         ),
-        (OrderKind.UNLOCK, APART, ["that want the same go on, too: s2: shop.t_2"]),
+        (
+            OrderKind.UNLOCK,
+            APART,
+            [
+                "these go on, too: s1: shop.t_3\n",
+                "another change, which the target does not get: ALTER ... d\n    of s2: shop.t_2\n",
+            ],
+        ),
         (OrderKind.REPLACE, LOCK, ["these go on, too", "their own change passes when it comes"]),
         (OrderKind.SKIP, LOCK, ["shop.orders stays as it is", "the others go on waiting"]),
         (OrderKind.INJECT, LOCK, ["once all shards have come"]),
@@ -201,6 +308,10 @@ def test_the_preview_tells_what_becomes_of_other_shards(
     text = said(capsys)
     assert [one for one in words if one not in text] == []
     assert "\n\n" not in text
+    show_order(lock.owner, kind, (), given=False, as_json=True, lock=lock)
+    alone = kind not in {OrderKind.UNLOCK, OrderKind.REPLACE}
+    others = [] if alone else ["s1: shop.t_3"] if lock is APART else ["s2: shop.t_2"]
+    assert json.loads(said(capsys))["counts_for"] == ["s1: shop.t_1", *others]
     assert text.count(f"{lock.owner.source}: shop.t_1") == 0, "it is no other one"
 
 
@@ -228,3 +339,22 @@ def test_dmctl_s_words_are_understood(group: str, capsys: Output) -> None:
 def test_dmctl_s_words_for_locks_are_understood(words: list[str], reads: bool, capsys: Output) -> None:
     assert run_command(words) == 2
     assert ("unreadable-file" if reads else "usage") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["shard-ddl-lock", "unlock"], ["there is no task file", "pidts shard-ddl-lock unlock TASK 'LOCK'"]),
+        (["shard-ddl-lock", "list"], ["there is no task file", "Say: pidts shard-ddl-lock TASK"]),
+        (["shard-ddl-lock", "unlock", "a", "b", "c"], ["too many words: a b c", "unlock TASK 'LOCK'"]),
+        (["shard-ddl-lock", "unlock", "t-`shop`.`o`"], ["name of a lock", "unlock TASK 't-`shop`.`o`'"]),
+        (["unlock-ddl-lock", "t-`shop`.`o`"], ["name of a lock", "unlock TASK 't-`shop`.`o`'"]),
+    ],
+)
+def test_a_task_file_that_was_forgotten_is_told_with_the_words_to_say(
+    words: list[str], says: list[str], capsys: Output
+) -> None:
+    assert run_command(words) == 2
+    told = capsys.readouterr().err
+    assert "[usage]" in told
+    assert [one for one in says if one not in told] == []

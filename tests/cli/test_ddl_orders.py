@@ -111,3 +111,12 @@ def test_rows_and_changes_are_tried_again_with_one_word(world: World) -> None:
     assert world.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
     assert world.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
     assert world.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"
+
+
+def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"awaits": ("s2: shop2.t_1",), "unfit": ("s2: shop2.t_1",), "lacks": ("column x is missing",)}
+    world.waits("s1", "t_1", code="shard-awaits", **more)
+    assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
+    assert "will not fit until their own change, and halt before it: s2: shop2.t_1" in capsys.readouterr().out
+    assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
+    assert "do not fit there, and halt: column x is missing" in capsys.readouterr().out

@@ -77,6 +77,46 @@ def test_several_sources_are_named() -> None:
         assert any(all(word in one for word in words) for one in shown), words
 
 
+def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_first() -> None:
+    halts = [
+        Halt(
+            tables=(TableName("shop", f"t_{number}"),),
+            lsn=Lsn(0, 3, 42),
+            code="shard-awaits",
+            what="others",
+            awaits=("s: b",),
+        )
+        for number in range(570)
+    ]
+    odd = Halt(
+        tables=tuple(TableName("shop", f"x_{number}") for number in range(9)),
+        lsn=Lsn(0, 3, 42),
+        code="target-refused",
+        what="too long",
+    )
+    for progress in (
+        replace(COPYING, halted=(*halts, odd)),
+        replace(
+            COPYING,
+            sources=tuple(
+                SourceProgress(source=name, stage="sync", halted=told)
+                for name, told in (("a", tuple(halts)), ("b", (odd,)))
+            ),
+        ),
+    ):
+        line = view.line(progress)
+        assert len(line) < 700
+        assert "; and 568 more halted; " in line
+        assert "shop.x_4 and 4 more: [target-refused]" in line
+        assert "shop.t_1: [shard-awaits]" in line
+        assert "shop.t_2:" not in line
+        console = Console(width=120)
+        with console.capture() as shown:
+            console.print(view.picture(progress))
+        assert "and 563 more. See: pidts ddl list" in shown.get()
+        assert shown.get().count("halted  ") == 9
+
+
 def test_nothing_is_said_about_what_is_not_known() -> None:
     assert view.line(Progress(stage="starting", task="t")).endswith("0 rows/s; lag -")
 

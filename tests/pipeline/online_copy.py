@@ -159,7 +159,7 @@ class Task:
         staged: dict[ChunkRequest, StagedChunk] = {}
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
-        writing = ApplyRules(source="s", filters=self.rules, merged=merged(self.rules, self.structures))
+        writing = ApplyRules(task="t", source="s", filters=self.rules, merged=merged(self.rules, self.structures))
         with Committer(self.target, "t", "s", self.epoch, rules=writing, sleep=lambda _: None) as committer:
             while True:
                 self._go_on()
@@ -397,10 +397,12 @@ class Task:
 
     def _read_extras(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         session = self.target.connect()
-        names = list(table.identity)
-        keys = session.read_rows(table, after=request.after, limit=request.limit).select(names)
+        own = dict(self.rules.routes.landing(table.name).extracted) if request.way is Way.OWN else {}
+        landed = self.rules.landed(table)
+        names = list(landed.identity)
+        keys = session.read_rows(landed, after=request.after, limit=request.limit, only=own).select(names)
         session.close()
-        there = {tuple(row[name] for name in names) for row in self.server.rows(request.table)}
+        there = {tuple({**row, **own}[name] for name in names) for row in self.server.rows(request.table)}
         self._go_on()
         found = list(zip(*(keys[name].to_pylist() for name in names), strict=True))
         gone = keys.filter(pa.array([key not in there for key in found], pa.bool_()))

@@ -29,7 +29,7 @@ from pidts.batch.ddl_marks import done_of, halted_of, kept_of
 from pidts.batch.meaning import Meaning
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
-from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, Table, TableName, Transient
+from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, SieveOf, Table, TableName, Transient
 from pidts.plan import Limits, PlanState, next_state
 from pidts.rules import Rules
 from pidts.schema import Dialect
@@ -77,7 +77,12 @@ class MemoryRelay:
 
 
 def _decoded(
-    read: tuple[ShardSource, Extent], *, structures: Mapping[TableName, Table], offset: int, **_: Any
+    read: tuple[ShardSource, Extent],
+    *,
+    structures: Mapping[TableName, Table],
+    offset: int,
+    sieve_of: SieveOf,
+    **_: Any,
 ) -> list[ChangeBatch]:
     """The structures that the task knows are those that the rows were written under, or their values would shift."""
     source, extent = read
@@ -86,7 +91,9 @@ def _decoded(
     for batch in batches:
         known = structures[batch.table.name]
         assert known.columns == batch.table.columns, f"{known} is taken for {batch.table}"
-    return [replace(batch, table=structures[batch.table.name]) for batch in batches]
+    found = [replace(batch, table=structures[batch.table.name]) for batch in batches]
+    sifted = [batch if (sieve := sieve_of(batch.table)) is None else sieve.of(batch) for batch in found]
+    return [batch for batch in sifted if len(batch)]
 
 
 @contextmanager
@@ -129,6 +136,8 @@ class Settings:
     mode: str = "pessimistic"
     transactional_ddl: bool = True
     limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
+    presumes: bool = False
+    """Whether it is known from the record which tables a source has that has not begun."""
 
 
 class World:
@@ -191,7 +200,8 @@ class World:
         if not left:
             self.scheduler.end()
         self.scheduler = Scheduler(self.chance, left)
-        self.groups = shard_groups.ShardGroups(self.settings.mode, [*self.shards.sources])
+        rules = self.rules if self.settings.presumes else None
+        self.groups = shard_groups.ShardGroups(self.settings.mode, [*self.shards.sources], rules)
         for name in self.shards.sources:
             self.scheduler.spawn(f"part {name}", partial(self._part, name))
 
@@ -356,7 +366,7 @@ class World:
         states = {name: self.place(name) for name in self.shards.sources}
         for name in self.target.store.tables:
             rows = self.merged(name, lambda source, own: states[source.name].at(own))
-            assert _in_order(self.content(name), renamed) == _in_order(rows, renamed), name
+            assert in_order(self.content(name), renamed) == in_order(rows, renamed), name
 
     def check_standing(self) -> None:
         """At rest, each table stands where it has to wait for others, or has come to the end of the log."""
@@ -371,7 +381,7 @@ class World:
             assert own == [column.name for column in version.table.columns]
         for name in self.target.store.tables:
             rows = self.merged(name, lambda source, own: places[source.name, own])
-            assert _in_order(self.content(name)) == _in_order(rows), name
+            assert in_order(self.content(name)) == in_order(rows), name
 
     def check_whole(self) -> None:
         """At rest, the target has each column that some shard has, and each shard's rows with what it has of them."""
@@ -405,5 +415,5 @@ class World:
             assert (place.needs, place.held) == (source.received, ()), name
 
 
-def _in_order(rows: Iterable[Row], but: Collection[str] = ()) -> list[Row]:
+def in_order(rows: Iterable[Row], but: Collection[str] = ()) -> list[Row]:
     return sorted(({name: row[name] for name in sorted(row) if name not in but} for row in rows), key=repr)

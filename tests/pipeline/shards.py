@@ -238,6 +238,8 @@ class Shards:
         self.shards: list[Shard] = []
         self.loners: list[Shard] = []
         self.left: list[Left] = []
+        self.creates = True
+        """Whether tables come now and then."""
         self._fresh = itertools.count(10)
         for source, names in layout.items():
             tables = [TableName(*name.split(".")) for name in names]
@@ -354,7 +356,7 @@ class Shards:
                 mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
                 last = max(one.version for one in self.everyone if one.group is shard.group)
                 version = chance.randrange(min(one.version for one in mates), last + 1)
-                if shard.group.is_new(version):
+                if shard.group.is_new(version) and self.creates:
                     self.create(shard.source.name, fresh, version)
             case "drop" if sum(one.group is shard.group for one in self.everyone) > 2:
                 self.drop(shard)

@@ -9,6 +9,7 @@ import pytest
 
 from pidts.plan import Limits
 
+from .shard_unlocks import check_unlocked, unlock_one
 from .shard_world import Settings, World, driven
 from .shards import Shards
 
@@ -21,6 +22,9 @@ LAYOUTS = (
         "two": ("shard_1.t_1", "shard_3.t_1", "shard_3.u_1"),
     },
 )
+
+
+RENAME = "rename-moves-rows"
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +89,45 @@ def test_one_order_of_schema_changes(seed: int) -> None:
     world.check_standing()
     world.check_nobody_waits()
     world.close()
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 20))
+def test_orders_to_go_on_without_the_others(seed: int) -> None:
+    """Now and then one that waits is unlocked; later all have made all changes, and nobody waits for one that passed."""
+    chance = random.Random(seed)
+    shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
+    shards.creates = False
+    settings = Settings(workers=chance.choice((1, 1, 2, 3)), transactional_ddl=seed % 2 == 0, presumes=True)
+    world = World(shards, settings, chance)
+    world.interrupts = chance.random() < 0.5
+    world.start()
+    for _ in range(chance.randrange(4, 60)):
+        shards.step(ddl=0.3)
+        if chance.random() < 0.3:
+            unlock_one(world)
+        if happens(world):
+            check_unlocked(world)
+    world.crash_after(None)
+    shards.level()
+    for _ in range(5):
+        shards.step(ddl=0)
+    world.rest()
+    try_renames_again(world)
+    world.check_standing()
+    world.check_nobody_waits()
+    world.close()
+
+
+def try_renames_again(world: World) -> None:
+    """A shard is not renamed while the target has what it has dropped; when others have, an operator says retry."""
+    halts = world.target.store.halts.halts
+    while told := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
+        before = {source: world.place(source) for source in told}
+        for source in told:
+            world.begin_anew(source)
+        world.rest()
+        if before == {source: world.place(source) for source in told}:
+            return
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES or 12))

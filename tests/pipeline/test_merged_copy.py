@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidts.apply import SHARED, left_by
+from pidts.apply.residents import RULES
 from pidts.apply.shard_keys import keyed_landings
 from pidts.model import Op, TableName
 from pidts.plan import Limits, Way
 from pidts.rules import Extract, RouteRule, Routes, Rules
+from pidts.rules.record import to_text
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 from .test_online_copy import EXAMPLES, crash_after, is_valid, new_target, table_of, wished
@@ -110,4 +113,93 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     assert not task.run().copying
     assert task.content(LANDS) == world.rows()
     assert task.content(ALONE.name) == in_any_order(world.server.rows(ALONE.name))
+    target.forget()
+
+
+@settings(max_examples=EXAMPLES or 15, deadline=None, derandomize=not EXAMPLES, database=None)
+@given(
+    rows=st.integers(0, 60),
+    steps=st.integers(0, 80),
+    chunk=st.integers(1, 4),
+    size=st.integers(1, 5),
+    workers=st.integers(1, 3),
+    crashes=st.lists(st.integers(0, 60), max_size=4),
+    seed=st.integers(0, 2**32),
+)
+def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(rows, steps, chunk, size, workers, crashes, seed):
+    """Each is copied once more into a table that has rows of all, of which some are lost, wrong, or too much."""
+    chance, target = random.Random(seed), new_target()
+    world = World(chance, steps, keyed=True)
+    for _ in range(rows):
+        world.happen()
+    rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.*)", "shard")),)))
+    session = target.connect()
+    rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
+    limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
+    ways = {table.name: Way.OWN for table in SHARDS[:2]} | {SHARDS[2].name: Way.ADD}
+    task = Task(
+        world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
+    )
+    session.begin()
+    session.note("t", "s", RULES, to_text(rules))
+    session.save_structures("t", SHARED, world.server.received, {LANDS: rules.landed(SHARDS[0])})
+    session.commit()
+    session.close()
+    stored = target.store.tables[LANDS]
+    names = [column.name for column in stored.table.columns]
+    begun = [row for row in world.rows() if chance.random() < 0.8]
+    lost = [
+        {name: number if name == "id" else "12"[number % 2] if name == "shard" else None for name in names}
+        for number in range(200, 206)
+    ]
+    left = [{**row, "shard": shard} for row in lost for shard in ("9", "3", "")]
+    for row in (*begun, *lost, *left):
+        values = tuple(row[name] for name in names)
+        stored.rows[stored.key(values)] = values
+    for points in [*crashes, None, None]:
+        target.store.hook = None
+        if points is not None:
+            crash_after(target, points)
+        try:
+            task.run()
+        except CrashError:
+            continue
+    target.store.hook = None
+    while world.left:
+        world.step()
+    assert not task.run().copying
+    gone = [row for row in task.content(LANDS) if row["shard"] in ("9", "3", "") and row["id"] >= 200]
+    assert gone == in_any_order(left)
+    assert in_any_order([row for row in task.content(LANDS) if row not in gone]) == world.rows()
+    target.forget()
+
+
+def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
+    """Between the reading and the transaction that would remove them."""
+    server, target = Server(SHARDS), new_target()
+    one, gone = SHARDS[0].name, TableName("shop", "t_1x")
+    rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.)", "shard")),)))
+    session = target.connect()
+    rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
+    task = Task(server, target, {one: Way.OWN}, rules=rules)
+    session.begin()
+    session.note("t", "s", RULES, to_text(rules))
+    session.commit()
+    stored = target.store.tables[LANDS]
+    names = [column.name for column in stored.table.columns]
+    row = tuple({"id": 7, "shard": "1"}.get(name) for name in names)
+    stored.rows[stored.key(row)] = row
+    read = task._read_extras
+
+    def read_and_leave(*asked):
+        found = read(*asked)
+        assert found.waiting == 1
+        session.begin()
+        session.save_structures("t", left_by("s"), server.received, {gone: SHARDS[0].renamed(gone)})
+        session.commit()
+        return found
+
+    task._read_extras = read_and_leave
+    assert not task.run().copying
+    assert len(task.content(LANDS)) == 1
     target.forget()

@@ -326,3 +326,34 @@ def test_the_process_dies_anywhere(workers: int) -> None:
         if came:
             break
     assert crash > 40, "there were some points"
+
+
+@pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 3))
+def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
+    """What the batch that brings them together has noted is of no use behind it; it would set a DELETE aside."""
+    keys = range(10, 18)
+    with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as tell:
+        world = tell(THREE)
+        world.looks = False
+        world.rest()
+        one, two = world[FIRST], world[SECOND]
+        world.crash_after(point)
+        two.source.commit((two.name, [(Op.INSERT, None, row(two, key)) for key in keys]))
+        world.rest()
+        world.crash_after(None)
+        assert not world.target.store.moves
+        for key in keys:
+            move(world, SECOND, FIRST, key=key, first="delete")
+        world.rest()
+        world.plan(C)
+        one.alter()
+        world.rest()
+        assert world.waiting() == [FIRST]
+        for key in keys:
+            (old,) = (old for old in one.rows if old["id"] == key)
+            one.source.commit((one.name, [(Op.DELETE, old, None)]))
+        world.rest()
+        world.shards.level()
+        world.rest()
+        assert world.waiting() == []
+        assert not {old["id"] for old in world.content(T)} & set(keys)

@@ -131,3 +131,26 @@ def test_a_shard_that_was_dropped_does_not_show_through_the_one_that_comes(story
     source.say(f"{ALTER}ADD COLUMN d INT DEFAULT 7")
     world.rest()
     assert world.waiting() == [A], "rows of the first one have values in it"
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_of_two_columns_the_one_that_went_meanwhile_is_added(transactional: bool) -> None:
+    """The shard that is behind waits for nobody: who is further has passed here long ago."""
+    steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8", "ADD COLUMN e INT", "DROP COLUMN d")
+    with stories(mode="optimistic", transactional_ddl=transactional) as tell:
+        world = tell(TWO)
+        world.looks = False
+        world.write(times=3)
+        for step in steps:
+            world[A].source.say(ALTER + step)
+            world.write(times=2)
+        world.rest()
+        for step in steps:
+            world[B].source.say(ALTER + step)
+            world.write(times=2)
+            world.rest()
+            assert world.waiting() == []
+        assert {"c", "e"} <= set(world.columns(T))
+        assert "d" not in world.columns(T)
+        for name in (A, B):
+            assert rows_of(world, name) == sorted(world[name].rows, key=lambda row: int(row["id"]))

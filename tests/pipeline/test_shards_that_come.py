@@ -7,9 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from pidts.apply import SHARED
+from pidts.apply import SHARED, left_by
 from pidts.model import OrderKind, TableName
+from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
+from . import shard_world
 from .any_history import EXAMPLES
 from .shard_story import Story, T, Tell, stories
 
@@ -81,6 +83,24 @@ def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: Tell) ->
     assert shared(world) == {T}
 
 
+def left(world: Story) -> set[str]:
+    with closing(world.target.connect()) as session:
+        return set(map(str, session.load_structures("t", left_by("one"))))
+
+
+def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
+    world.rests()
+    assert left(world) == set()
+    world.shards.empty(world[A])
+    world.rests()
+    assert left(world) == {"shard_1.t_1"}
+    world.start()
+    world.shards.drop(world["one: shard_1.t_2"])
+    world.rests()
+    assert left(world) == {"shard_1.t_1", "shard_1.t_2"}
+
+
 def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: Tell) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
     world.rests()
@@ -92,6 +112,21 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     world.give("one", halt.lsn, OrderKind.SKIP)
     world.rest()
     assert codes(world) == []
+
+
+@pytest.mark.parametrize(("name", "told"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
+def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_apart(
+    story: Tell, monkeypatch: pytest.MonkeyPatch, name: str, told: list[str]
+) -> None:
+    extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
+    routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
+    rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
+    monkeypatch.setattr(shard_world, "rules_of", lambda *_, **__: rules)
+    world = story({"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True)
+    world.rests()
+    come(world)
+    world.rest()
+    assert codes(world) == told
 
 
 def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:

@@ -102,19 +102,21 @@ def test_different_changes_are_told_and_wait() -> None:
 def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> None:
     first, ordered, other = arrival(0, V0, V1), arrival(1, V0, V1, kind), arrival(3, V0, V2)
     one = group(V0, [V0, V0, V0, V0], first, ordered, other)
-    assert said(one, 0) == Run(ordered, (first, ordered), V1)
+    assert said(one, 0) == Run(ordered, (first, ordered), V1, left=(member(2), member(3)))
     assert said(one, 3) == Wait((member(2),), (first, ordered))
 
 
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
     """Who still writes to it would be refused before its own change, and never get there."""
     ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)
-    assert said(group(V1, [V1, V1, V1], ordered, other), 0) == Run(ordered, (ordered, other), V1)
+    assert said(group(V1, [V1, V1, V1], ordered, other), 0) == Run(ordered, (ordered, other), V1, left=(member(2),))
     last = arrival(2, V1, V0)
     assert said(group(V1, [V0, V0, V1], last), 2) == Run(last, (last,), V0)
     demanded = table("a b!")
     ordered = arrival(0, demanded, V0, OrderKind.UNLOCK)
-    assert said(group(demanded, [demanded, demanded], ordered), 0) == Run(ordered, (ordered,), V0), "who lacks it?"
+    assert said(group(demanded, [demanded, demanded], ordered), 0) == Run(ordered, (ordered,), V0, left=(member(1),)), (
+        "who lacks it?"
+    )
 
 
 def test_a_shard_that_is_skipped_goes_on_alone_and_the_target_stays() -> None:
@@ -138,7 +140,7 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
     """Its rows have a place either way; but what they have in the column on the target is what they had before."""
     again = arrival(1, table("b"), table("b a"))
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
-    assert said(one, 1) == Wait((member(0),))
+    assert said(one, 1) == Wait((member(0),), met=("a",))
     assert said(replace(one, dropped={}), 1) == Pass(table("a b c"))
     assert said(replace(one, arrivals={member(1): replace(again, order=OrderKind.UNLOCK)}), 1) == Pass(table("a b c"))
 
@@ -275,7 +277,7 @@ def test_a_column_whose_rows_would_differ_from_the_targets_waits(mine: str, thei
 def test_a_column_that_comes_again_waits_until_the_old_one_is_gone() -> None:
     again = arrival(0, V0, V1)
     one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})
-    assert decide(one, member(0), adds("b")) == Wait((member(1),)), "the target has its old values"
+    assert decide(one, member(0), adds("b")) == Wait((member(1),), met=("b",)), "the target has its old values"
     gone = replace(one, agreed=V0, members={member(0): V0, member(1): V0})
     assert decide(gone, member(0), adds("b")) == Run(again, (again,), V1)
 
@@ -392,3 +394,21 @@ def assert_places(shards: Shards) -> None:
     """Rows of all who do not stand before a change have a place in the target."""
     for one, structure in shards.members.items():
         assert fits(structure, shards.agreed), (one, differing(structure, shards.agreed))
+
+
+def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
+    """Of what a shard adds the rest is added where the target has some of it; a name that goes is another matter."""
+    before, both, renamed = table("a"), table("a b c"), table("b")
+    own = arrival(1, before, both)
+    there = group(table("a b"), [table("a b"), before], own, mode="optimistic")
+    assert decide(there, member(1)) == Run(own, (own,), table("a b c"), adds=frozenset({"c"}))
+    moved = arrival(0, before, renamed)
+    assert isinstance(decide(group(before, [before, before], moved, mode="optimistic"), member(0)), Wait)
+
+
+def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
+    own = arrival(0, table("a old"), table("a c"))
+    last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
+    assert decide(last, member(0)) == Run(own, (own,), table("a c"), clears=frozenset({"old"}))
+    others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
+    assert decide(others, member(0)) == Pass(table("a old c"))

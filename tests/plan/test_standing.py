@@ -46,6 +46,11 @@ def test_a_table_stands_before_a_statement_that_speaks_of_one_that_waits() -> No
     assert told(free, entries) == [], "they have met there"
 
 
+def test_a_table_that_is_made_like_one_that_waits_stands_before_that() -> None:
+    entries = log("A AN n")
+    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("n", "a", "")]
+
+
 def test_one_that_is_on_its_way_does_not_stand() -> None:
     entries = log("A b b AB c")
     at = [entry.transaction.lsn for entry in entries]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -226,14 +226,14 @@ def test_without_a_key_zero_has_its_sign_where_it_is_written_and_none_where_it_i
 SHARDS = [TableName("d", "t_1"), TableName("d", "t_2")]
 
 
-def merged(table: Table, *changes: tuple[int, Any]) -> NetChange:
+def merged(table: Table, *changes: tuple[int, Any], wider: Collection[TableName] = ()) -> NetChange:
     """Changes of two tables in log order, as they arrive: first all of the one, then all of the other."""
     whole = batch(table, *(change for _, change in changes))
     parts = []
     for shard, name in enumerate(SHARDS):
         mine = [place for place, (its, _) in enumerate(changes) if its == shard]
         parts.append(ChangeBatch(table, whole.rows.take(pa.array(mine, pa.int64())), name))
-    (one,) = net_changes(parts, merged=[table.name])
+    (one,) = net_changes(parts, merged=[table.name], wider=wider)
     return one
 
 
@@ -259,6 +259,33 @@ def merged(table: Table, *changes: tuple[int, Any]) -> NetChange:
 )
 def test_rows_move_between_two_tables_of_one_target(changes: list[Any], deletes: list[Any], upserts: list[Any]) -> None:
     found = merged(TWO, *changes)
+    assert (rows(found.deletes), rows(found.upserts)) == (deletes, upserts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "deletes", "upserts"),
+    [
+        pytest.param([(1, (N, None, (1, 1)))], [(1,)], [(1, 1)], id="over a row that waits"),
+        pytest.param(
+            [(1, (N, None, (1, 1))), (0, (D, (1, 1), None))], [(1,)], [(1, 1)], id="copied over, then deleted"
+        ),
+        pytest.param([(1, (N, None, (1, 1))), (1, (U, (1, 1), (1, 2)))], [(1,)], [(1, 2)], id="and changed"),
+        pytest.param(
+            [(1, (D, (1, 1), None)), (0, (D, (1, 1), None)), (1, (N, None, (1, 2)))], [(1,)], [(1, 2)], id="came back"
+        ),
+        pytest.param([(1, (Op.COPY, None, (1, 1)))], [(1,)], [(1, 1)], id="copied"),
+        pytest.param([(1, (U, (1, 1), (2, 1)))], [(1,), (2,)], [(2, 1)], id="from another key"),
+        pytest.param([(1, (U, (1, 1), (1, 2)))], [], [(1, 2)], id="its own"),
+        pytest.param([(1, (N, None, (1, 1))), (0, (U, (1, 1), (1, 2)))], [], [(1, 2)], id="its own, and the last"),
+        pytest.param(
+            [(0, (N, None, (1, 1))), (0, (D, (1, 1), None)), (1, (U, (1, 1), (1, 2)))], [], [(1, 2)], id="not it"
+        ),
+    ],
+)
+def test_a_row_that_comes_to_a_table_with_fewer_columns_is_removed_first(
+    changes: list[Any], deletes: list[Any], upserts: list[Any]
+) -> None:
+    found = merged(TWO, *changes, wider=[TWO.name])
     assert (rows(found.deletes), rows(found.upserts)) == (deletes, upserts)
 
 

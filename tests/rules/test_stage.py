@@ -243,6 +243,12 @@ def test_rules_travel_to_other_processes() -> None:
 class Every(ExpressionFilter):
     """Drops what has an even key; NULL of a key divisible by three drops nothing."""
 
+    def concerns(self, name: TableName) -> bool:
+        return True
+
+    def columns(self, table: Table) -> frozenset[str]:
+        return frozenset({"id"})
+
     def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray:
         image = pc.if_else(batch.rows["after"].is_valid(), batch.rows["after"], batch.rows["before"])
         ids = pc.struct_field(image, "id")

@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+
+from pidts.task.recall import AS_BEFORE
 
 from .shards import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(300)]
 
 PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
+
+
+def test_who_waits_is_told_from_one_run_to_the_next(make_shards: Callable[..., Shards]) -> None:
+    """Nobody reads that nothing waits while a shard stands before its change; and nobody reads it afterwards."""
+    shards = make_shards("postgres")
+    run = shards.task.start()
+    run.wait_until(shards.are_copied, "all is copied")
+    waiting = {("one", "1.orders_1"), ("two", "2.orders_3")}
+    for source, place in (("one", PLACES[0]), ("two", PLACES[2])):
+        shards.on(source, f"ALTER TABLE {place} ADD COLUMN c INT NOT NULL DEFAULT 3")
+    run.wait_until(lambda: shards.waiting() == waiting, "both wait")
+    (before,) = shards.locks()
+    run.kill()
+
+    run = shards.task.start()
+    told: list[list[dict[str, Any]]] = []
+
+    def have_arrived() -> bool:
+        told.append(shards.halts())
+        return len(told[-1]) == 2 and not any(halt["what"].endswith(AS_BEFORE) for halt in told[-1]) and len(told) > 20
+
+    seen = lambda: any(halt["what"].endswith(AS_BEFORE) for halts in told for halt in halts)  # noqa: E731
+    run.wait_until(lambda: have_arrived() and seen(), "they have come again")
+    (after,) = shards.locks()
+    assert (after["target"], after["awaited"]) == (before["target"], before["awaited"])
+    assert {len(halts) for halts in told} <= {1, 2}, "one may be between two records"
+    for source in shards.sources:
+        for place in PLACES:
+            if (source, place) not in {("one", PLACES[0]), ("two", PLACES[2])}:
+                shards.on(source, f"ALTER TABLE {place} ADD COLUMN c INT NOT NULL DEFAULT 3")
+    run.wait_until(lambda: "c" in shards.columns() and shards.halts() == [], "nothing waits")
+    assert shards.locks() == []
+    assert run.stop() == 0
 
 
 def test_a_source_whose_first_start_did_not_come_through_begins_behind_a_change(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Column, ColumnType, Kind, Lsn, Position, PrecheckFailed, Table, TableName
+from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Position, PrecheckFailed, Table, TableName
 from pidts.sandbox import Server
 from pidts.task.check import check_task, require_fit
 from pidts.task.compose import target_of
@@ -155,6 +155,24 @@ def test_a_route_that_moved_while_the_task_was_stopped_is_told(
     assert "target_tables" not in failed(config)
     moved = with_rules(config, "route-rules: [a]", f"routes: {{a: {{schema-pattern: {database}, target-schema: a}}}}")
     assert f"{database}.t has rows on the target by another route" in failed(moved)["target_tables"]
+
+
+def test_tables_that_wait_are_told_with_how_much_is_held(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    assert "held_back" not in {finding.item for finding in check_task(config)}
+    begin_on_target(config)
+    assert "held_back" not in {finding.item for finding in check_task(config)}
+    names = tuple(TableName(database, f"t_{number}") for number in range(8))
+    change = Halt(tables=names, lsn=Lsn.at(Position("bin.000001", 99)), statement="ALTER", code="shard-awaits", what="")
+    with closing(target_of(config).connect()) as target:
+        target.halts.tell(config.name, "s", change)
+    (told,) = [finding for finding in check_task(config) if finding.item == "held_back"]
+    assert told.ok
+    assert f"{database}.t_4 and 3 more: behind the other tables; how much log is kept" in told.message
+    assert f"pidts ddl list {config.path}" in told.message
 
 
 def test_a_relay_that_cannot_be_written_is_told(write: Write, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ target-database: {{type: postgresql, host: {postgres.host}, port: {postgres.port
   password: "{postgres.password}", database: {database}}}
 mysql-instances:
 {instances}
-block-allow-list: {{a: {{do-dbs: ["{database}_a"]}}, b: {{do-dbs: ["{database}_b"]}}}}
+block-allow-list: {{a: {{do-dbs: ["{database}_a"]}}, b: {{do-dbs: ["{database}_b", nowhere]}}}}
 """)
         return load_parts(path)
 
@@ -76,7 +76,14 @@ def test_a_source_that_is_down_keeps_no_other_from_starting(write: Write) -> Non
     begin(down[0])
     assert not refused(down)
     (told,) = [finding for finding in check_parts(down) if not finding.ok]
+    assert [one for one in check_parts(down) if one.item == "rules"] == [], "nobody can say"
     assert (told.item, told.message[:3]) == ("source_connection", "b: ")
+
+
+def test_an_entry_that_fits_nothing_is_told_where_all_sources_are_known(write: Write) -> None:
+    (told,) = [finding for finding in check_parts(write()) if finding.item == "rules"]
+    assert told.ok
+    assert told.message == "block-allow-list: nowhere of do-dbs fits no table that there is"
 
 
 def test_a_login_that_is_refused_is_no_server_that_is_down(write: Write) -> None:

@@ -35,9 +35,9 @@ def halting(target: TargetSession) -> Halting:
     return begun(Halting("t", "s"), target)
 
 
-def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True) -> Halting:
+def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True, lands: Rules = LANDS) -> Halting:
     stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
-    halting.begins(target, LANDS)
+    halting.begins(target, lands, STATE, [A, B, C])
     relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
     halting.runs(stream, relay)
     return halting
@@ -81,6 +81,25 @@ def test_all_tables_that_land_in_one_are_halted_together(halting: Halting) -> No
     assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
 
 
+def test_one_of_them_is_halted_alone_where_it_is_told_with_its_row(halting: Halting, target: TargetSession) -> None:
+    assert halting.takes(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn, halt.key) == ((C,), STATE.lsn, "id=7")
+    assert "no (key id=7)" in str(halt)
+    begun(halting, target)
+    assert target.halts.halts("t", "s") == [halt]
+    assert halting.takes(Halted("target-refused", "no", where=Where(source="s", table="shop.b", key="id=8")))
+    assert [(one.tables, one.key) for one in halting.rows] == [((C,), "id=7"), ((B,), "id=8")]
+
+
+def test_a_table_may_have_the_name_of_the_one_that_others_become_with_it(target: TargetSession) -> None:
+    lands = Rules(routes=Routes((RouteRule("shop", "b", "shop", "a"),)))
+    for source, names in (("s", (A,)), ("", (A, B))):
+        halting = begun(Halting("t", "s"), target, lands=lands)
+        assert halting.takes(Halted("target-refused", "no", where=Where(source=source, table="shop.a")))
+        assert halting.rows[0].tables == names
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -98,6 +117,14 @@ def test_what_may_concern_others_ends_the_run(halting: Halting, error: Halted) -
 
 
 def test_neither_a_start_nor_a_schema_change_halts_rows(halting: Halting, target: TargetSession) -> None:
-    halting.begins(target, Rules())
+    halting.begins(target, Rules(), STATE, [A, B, C])
     assert not halting.takes(refused("shop.a"))
     assert not begun(halting, target, rows_failed=False).takes(refused("shop.a"))
+
+
+def test_rows_that_do_not_fit_beside_other_shards_are_no_reason_to_drop_their_table(halting: Halting) -> None:
+    assert halting.takes(refused("shop.b", "target-shape"))
+    assert halting.takes(refused("shop.a", "target-shape"))
+    merged, alone = halting.rows
+    assert "keep the table" in merged.todo
+    assert alone.todo == "mend it"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pidts.apply import owed_by
 from pidts.batch.workers import Workers
 from pidts.model import ConfigError, Fenced, Halt, Halted, Lsn, PrecheckFailed, Table, TableName, Transient
 from pidts.plan import CopyState, Phase, PlanState, Way
@@ -279,8 +280,13 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
     task.sql("INSERT INTO u VALUES (1, 1), (2, 2)", "ALTER TABLE u ADD b INT", "UPDATE u SET a = 3 WHERE id = 2")
     halt = Halt(tables=(task.name("u"),), lsn=task.state().lsn, code="target-refused", what="no")
+    owed = {name: Table(name, ()) for name in (task.name("t"), task.name("u"))}
     with closing(target_of(task.config).connect()) as target:
         target.halts.tell(task.config.name, "s", halt)
+        for place in range(2):
+            target.begin()
+            target.save_structures(task.config.name, owed_by("s", place), halt.lsn, owed)
+            target.commit()
     with pytest.raises(Halted, match="lacks column b"):
         task.start(resync=("*.u",))
     task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
@@ -293,6 +299,9 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     assert since is not None
     assert since > state.lsn, "what the log had up to now is left out"
     assert (state.copy[name].way, state.at(name)) == (Way.REPAIR, state.lsn)
+    with closing(target_of(task.config).connect()) as target:
+        left = [set(target.load_structures(task.config.name, owed_by("s", place))) for place in range(2)]
+    assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
 
 
 @pytest.fixture

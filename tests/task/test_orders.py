@@ -258,11 +258,29 @@ def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
     ]
     held = held_by(config, rows)
     assert held.tables == {a: at(4), b: at(8)}
-    assert 6 * 123 <= held.log_bytes <= 6 * 123 + 4 * 200
+    # The checkpoint is at 10; nobody else has anything in 11 and 12.
+    assert 8 * 123 <= held.log_bytes <= 8 * 123 + 5 * 200
+    alone = held_by(config, rows[:1])
+    assert 6 * 123 <= alone.log_bytes <= held.log_bytes - 2 * 123, "11 is of others"
     assert held.to_json()["tables"] == {"shop.a": str(at(4)), "shop.b": str(at(8))}
     assert held_by(config, rows[:0]).log_bytes == 0
     elsewhere = held_by(world.parts[1], rows)
     assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
+
+
+@pytest.mark.usefixtures("relay")
+def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(world: World) -> None:
+    config, a = world.parts[0], TableName("shop", "a")
+    assert world.desk.held()[0].tables == {}
+    start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
+    world.session.claim("t", "s1", 1, start)
+    world.tell("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
+    (held, other) = world.desk.held()
+    assert held.tables == {a: at(3)}, "the change at 2 is behind the checkpoint"
+    assert 123 <= held.log_bytes < 2 * 123 + 200, "4 is the change; 5 is of others, who have not come to it"
+    assert other.tables == {}
+    also = held_by(config, [start], [awaits("a", at(4)), awaits("b", at(5))])
+    assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
 def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:

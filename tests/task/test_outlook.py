@@ -76,7 +76,7 @@ def test_a_plan_names_rules_where_tables_land_and_what_is_added(
     run_sql(mariadb, "CREATE TABLE part_7 (id INT PRIMARY KEY)", database=database)
     run_sql(mariadb, "CREATE TABLE part_8 (id INT PRIMARY KEY)", database=database)
     rules = f"""\
-    route-rules: [plain, parts, orders, taken]
+    route-rules: [plain, parts, orders, taken, mistyped]
     filter-rules: [no-drops]
     expression-filters: [tests]
 routes:
@@ -90,6 +90,7 @@ routes:
     extract-table: {{table-regexp: "part_(.*)", target-column: part}}}}
   orders: {{schema-pattern: "*", table-pattern: orders, target-table: o, extract-source: {{source-regexp: "(.*)", target-column: NOTE}}}}
   taken: {{schema-pattern: "{database}", target-schema: "{database}"}}
+  mistyped: {{schema-pattern: "{database}", table-pattern: ordres, target-schema: x, target-table: x}}
 filters: {{no-drops: {{schema-pattern: "*", events: [drop table], action: Ignore}}}}
 expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-expr: "a > 1"}}}}
 """
@@ -122,5 +123,8 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
     shown = capsys.readouterr().out
     assert f"create  {database}.plain -> other.copy" in shown
     assert "extracted 'pl'" in shown
-    assert f"{database}.part_8 -> other.part" in shown
+    assert "create  2 tables -> other.part" in shown
+    assert f"note: route mistyped ({database}.ordres -> x.x) fits no table" in shown
+    assert f"of {database}.part_7, {database}.part_8\n" in shown
+    assert shown.count('CREATE TABLE "other"."part"') == 1
     assert "filters no-drops: Ignore drop table" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import SHARED
+from pidts.apply import SHARED, left_by
+from pidts.cli.findings import show_findings
 from pidts.model import Halted, PrecheckFailed, TableName
 from pidts.plan import PlanState, Way
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
-from pidts.task.check_parts import check_parts
+from pidts.task.check_parts import check_parts, require_parts_fit
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig, load_parts
 from pidts.task.membership import Wanted
@@ -129,7 +131,33 @@ def test_rows_of_a_source_that_has_begun_are_no_strangers_to_the_next(task: Task
     task.start("b")
     assert task.ways("b") == {"_b1.cart_1": Way.ADD}
     task.start("b", resync=[])
-    assert task.ways("b") == {"_b1.cart_1": Way.ADD}, "what a has there is not removed"
+    assert task.ways("b") == {"_b1.cart_1": Way.OWN}, "what a has there is not looked at"
+
+
+def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tells_which_these_are(task: Task) -> None:
+    task.sql("CREATE TABLE $_a1.cart_2 LIKE $_a1.cart_1")
+    task.start("a")
+    task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
+    task.start("b")
+    begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
+    assert task.ways("a")["_a1.cart_1"] is Way.OWN
+    assert any(f"rows that {task.schema}_a1.cart_1 has not are removed" in note for note in begun.notes)
+    assert not any("are not removed" in note for note in begun.notes)
+    whole = task.parts
+    only = AllowList.parse(f"{task.schema}_a1.cart_1,{task.schema}_a2.*")
+    task.parts = (replace(whole[0], rules=replace(whole[0].rules, allow=only)), whole[1])
+    task.start("a")
+    with closing(target_of(whole[0]).connect()) as target:
+        left = target.load_structures(whole[0].name, left_by("a"))
+    assert set(left) == {TableName(f"{task.schema}_a1", "cart_2")}
+    task.parts = whole
+    task.start("a", resync=[])
+    assert task.ways("a") == {"_a1.cart_1": Way.OWN, "_a2.cart_1": Way.OWN, "_a1.cart_2": Way.ADD}
+    guarded = replace(whole[0], version_column="a")
+    task.parts = (guarded, whole[1])
+    begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
+    assert task.ways("a")["_a1.cart_1"] is Way.ADD
+    assert any("are not removed" in note for note in begun.notes)
 
 
 def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
@@ -152,14 +180,24 @@ def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: 
     assert task.failed("auto_increment_ID") == []
 
 
-def test_tables_that_differ_do_not_begin_together(task: Task) -> None:
+def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.CaptureFixture[str]) -> None:
     task.sql("ALTER TABLE $_b1.cart_1 ADD b INT")
     (told,) = task.failed("schema_of_shard_tables")
     assert "b: " in told
     assert "column b" in told
-    with pytest.raises(PrecheckFailed, match="column b") as raised:
+    with pytest.raises(PrecheckFailed, match=r"column b \((int here, nothing|nothing here, int) there\)") as raised:
         task.start("a")
     assert raised.value.code == "shards-differ"
+    with pytest.raises(PrecheckFailed) as raised:
+        require_parts_fit(task.parts, {})
+    assert raised.value.code == "shards-differ", "the checks before it say the same"
+    assert show_findings("t", check_parts(task.parts), as_json=True) == PrecheckFailed.exit_code
+    told_all = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["code"] for one in told_all if not one["ok"]] == ["shards-differ"]
+    parts = [replace(part, relay=Path("/dev/null/no")) for part in task.parts]
+    with pytest.raises(PrecheckFailed) as raised:
+        require_parts_fit(parts, {})
+    assert raised.value.code == "precheck-failed", "there is more"
     assert "optimistic" in raised.value.todo
     task.parts = tuple(replace(part, shard_mode="optimistic") for part in task.parts)
     assert task.failed("schema_of_shard_tables") == []

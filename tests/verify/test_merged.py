@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pidts.model import ColumnType, Kind
-from pidts.verify import Finding, Memory, Order, Outside, Report, Stopped, compare
+from pidts.verify import ANYBODY, NOBODY, Finding, Memory, MemoryFile, Order, Outside, Owners, Report, Stopped, compare
 
 from .test_compare import INT, Broken, names, table
 from .world import Rows, Target, Traffic, World, merged
@@ -197,3 +199,50 @@ def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> N
     source._read = lambda: next(readings)
     found = compare(source, Target(members[0]), flight, memory=Memory())
     assert (found.equal, found.tables[0].rows) == (True, 3)
+
+
+def parted(target: dict[str, str], *, key: int) -> list[World]:
+    """Members that extract 0 and 1, with a row each; the target has these, and others with what is extracted there."""
+    kinds = table(TEXT, TEXT, key=key)
+    rows: list[Rows] = [{f"own{part}": (f"own{part}", part)} for part in "01"]
+    there = {at: (at, part) for at, part in {"own0": "0", "own1": "1", **target}.items()}
+    return [
+        World(kinds, own, there, order=Order.OTHER, extracted={"b": part}) for own, part in zip(rows, "01", strict=True)
+    ]
+
+
+@pytest.mark.parametrize("key", [1, 2])
+def test_a_row_too_many_is_told_with_the_table_that_ought_to_have_deleted_it(key: int, tmp_path: Path) -> None:
+    report = run(parted({"lost": "1", "left": "9", "theirs": ""}, key=key))
+    (numbers,) = report.tables
+    assert (numbers.extra, numbers.of_no_shard, report.equal) == (3, 2, False)
+    assert {(one.key["a"], one.shard) for one in report.examples} == {("lost", "s1"), ("left", None), ("theirs", None)}
+    assert {text.partition(": ")[2] for text in names(report)} == {
+        "extra of s1",
+        "extra, of no shard that there is (dropped, or by others)",
+    }
+    told = report.to_json("task")
+    assert told["tables"][0]["of_no_shard"] == 2
+    assert sorted(str(one["shard"]) for one in told["differences"]) == ["None", "None", "s1"]
+    file = MemoryFile(tmp_path / "memory.json")
+    file.save(Memory("x").finished(numbers, report.examples))
+    assert (file.load("x").done, file.load("x").examples) == (report.tables, report.examples)
+
+
+def test_where_nothing_or_too_little_is_extracted_nobody_says_whose_a_row_is() -> None:
+    rows = pa.table({"b": ["0", "1", None]})
+    assert Owners.of([{}, {}]).find(rows) == [ANYBODY] * 3
+    assert Owners.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3
+    assert Owners.of([{"c": "0"}, {"c": "1"}]).find(rows) == [ANYBODY] * 3
+    assert Owners.of([{"b": "1"}, {"b": "1"}]).find(rows) == [NOBODY, ANYBODY, NOBODY]
+    assert Owners.of([{"b": "1"}]).find(rows) == [NOBODY, 0, NOBODY]
+
+
+def test_a_delete_that_was_lost_is_no_difference_that_waits_where_the_key_says_whose_the_row_is() -> None:
+    for key, kinds in ((1, ["waiting", "waiting", "waiting"]), (2, ["extra", "waiting", "waiting"])):
+        members = parted({"a-lost": "1", "b-held": "0", "c-left": "9"}, key=key)
+        members[0].waits = "t_0 waits"
+        members[0].write("more", ("more", "0"))
+        del members[0].source["more"]
+        found = sorted(run(members).examples, key=lambda one: str(one.key["a"]))
+        assert [one.kind.value for one in found] == kinds

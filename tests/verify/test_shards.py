@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from pidts.apply import SHARED
 from pidts.cli.findings import exit_code, show_report
-from pidts.cli.repair import repaired
+from pidts.cli.repair import repaired, show_repairs
 from pidts.cli.verify import verified
 from pidts.model import Checkpoint, Halt, Lsn, TableName
 from pidts.plan import PlanState
@@ -30,6 +31,7 @@ from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
 RunSql = Callable[..., list[tuple[Any, ...]]]
 MakeShards = Callable[..., Shards]
 TARGETS = ("postgres", "other_mariadb")
+PURPOSE = "those of tables that were dropped are there on purpose; --remove-extra removes them, too"
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def told(report: Report) -> set[tuple[Any, ...]]:
 
 def fix(shards: Shards, *, removes: bool = True) -> tuple[int, int, int, int]:
     done = repaired(shards.parts, "", apply=True, removes=removes, stop=threading.Event(), show=print)
-    return done.written, done.removed, done.left, done.shared
+    return done.written, done.removed, done.left.count, done.shared
 
 
 def apart(source: str, table: int, row: int) -> int:
@@ -141,6 +143,82 @@ def test_rows_with_equal_keys_side_by_side(shards_of: MakeShards, target: str) -
     }
     assert fix(shards) == (3, 3, 0, 0)
     assert verified(shards.parts, "", examples=9, restart=False, stop=threading.Event()).equal
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_lost_delete_is_told_apart_from_what_a_shard_that_is_gone_has_left(
+    shards_of: MakeShards, target: str, capsys: pytest.CaptureFixture[str], *, keyed: bool
+) -> None:
+    shards = shards_of(target, extracts=SOURCE_TOO)
+    filled(shards, "INT", (lambda _, __, row: str(row)) if keyed else (lambda *about: str(apart(*about))))
+    shards.copy(keyed=keyed)
+    name = shards.name
+    assert said(shards, capsys) == [f"{name}: 0 rows are not equal"]
+    shards.on_target(
+        "INSERT INTO {} (id, n, c_table, c_source) VALUES (500, 0, 't_1', 'b'), (501, 0, 't_2', 'a'), (502, 0, 't_9', 'a')"
+    )
+    report = compare_task(*shards.parts)
+    assert {(one.key["id"], one.kind.value, one.shard) for one in report.examples} == {
+        (500, "extra", f"b: {name}.t_1"),
+        (501, "extra", f"a: {name}.t_2"),
+        (502, "extra", None),
+    }
+    assert (report.tables[0].extra, report.tables[0].of_no_shard, exit_code(report)) == (3, 1, 4)
+    show_report("task", report, as_json=False)
+    assert "rows  3 extra (1 of no shard that there is)" in capsys.readouterr().out
+    assert said(shards, capsys) == [
+        "-- 2 extra rows of merged tables are left: --remove-extra removes them",
+        f"-- 1 rows of no shard that there is are left: {PURPOSE}",
+        f"{name}: 3 rows are not equal; --apply would leave them",
+    ]
+    assert said(shards, capsys, removes=True) == [
+        "-- 2 extra rows of merged tables would be removed",
+        "-- 1 rows of no shard that there is (dropped, or by others) would be removed",
+        f"{name}: 3 rows are not equal; with --apply it is done",
+    ]
+    shards.on_target(
+        "DELETE FROM {} WHERE id = 3 AND c_table = 't_1' AND c_source = 'a'" if keyed else "DELETE FROM {} WHERE id = 3"
+    )
+    assert said(shards, capsys)[-1] == f"{name}: 4 rows are not equal; --apply mends 1 of them"
+    assert shards.on_target("SELECT COUNT(*) FROM {}") == [(162,)], "nobody has said --apply"
+    assert fix(shards, removes=False) == (1, 0, 3, 0)
+    assert fix(shards) == (0, 3, 0, 0)
+    assert compare_task(*shards.parts).equal
+
+
+def said(shards: Shards, capsys: pytest.CaptureFixture[str], *, removes: bool = False) -> list[str]:
+    """What a repair that is a dry run says besides its SQL."""
+    stop = threading.Event()
+    done = repaired(shards.parts, "", apply=False, removes=removes, stop=stop, show=lambda _: None)
+    capsys.readouterr()
+    show_repairs(shards.parts[0], done, as_json=False)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("extracts", [EXTRACTS, {}])
+def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
+    shards_of: MakeShards, extracts: dict[str, Any]
+) -> None:
+    shards = shards_of("other_mariadb", extracts=extracts)
+    filled(shards, "INT", lambda *about: str(apart(*about)))
+    shards.copy()
+    shards.on("a", "DROP TABLE t_2")
+    shards.on("b", "DROP TABLE t_1", "DROP TABLE t_2")
+    record = shards.parts[0]
+    with closing(target_of(record).connect()) as target, closing(connect(source_config(record))) as source:
+        (table,) = read_structures(source, record.allow).values()
+        target.begin()
+        target.save_structures(record.name, SHARED, Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)})
+        target.commit()
+    (one,) = compare_task(*shards.parts).tables
+    assert (one.rows, one.extra, one.of_no_shard) == (40, 120, 80 if extracts else 0), "a and b have a t_1"
+    shards.on_target("DELETE FROM {} WHERE id = 4")
+    assert fix(shards, removes=False) == (1, 0, 120, 0)
+    assert shards.on_target("SELECT COUNT(*) FROM {}") == [(160,)]
+    assert fix(shards) == (0, 120, 0, 0)
+    assert compare_task(*shards.parts).equal
 
 
 @pytest.mark.parametrize(("mapping", "kind"), [("partition id", "BIGINT UNSIGNED"), ("add prefix", "VARCHAR(10)")])

@@ -29,7 +29,7 @@ from pidts.task.compose import source_config, target_of
 from pidts.task.flight import TaskFlight
 from pidts.task.repairs import Repairs
 from pidts.task.target_table import target_rows
-from pidts.verify import Behind, Finding, Report, Settled, Span, Stopped, Sum
+from pidts.verify import ANYBODY, Behind, Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -190,7 +190,7 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
     pair.on_target(f"DELETE FROM {pair.config.name}.t")
     (table,) = pair.tables().values()
     rows = table.arrow.empty_table().from_pylist([{"id": 1, "u": 1}, {"id": 2, "u": 2}], table.arrow)
-    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2, ((0,),) * 2)
+    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2, ((0,),) * 2, (ANYBODY,) * 2)
     stop = threading.Event()
     with (
         opened_comparison([pair.config], lambda _: True) as comparison,

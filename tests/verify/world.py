@@ -42,6 +42,7 @@ class World:
     order: Order = Order.SAME
     sums: bool = True
     questions: list[str] = field(default_factory=list)
+    extracted: dict[str, str] = field(default_factory=dict)
     largest: int = 0
     """Rows that were handed out at once."""
 
@@ -85,6 +86,10 @@ class Source:
     @property
     def name(self) -> TableName:
         return self.world.table.name
+
+    @property
+    def extracted(self) -> dict[str, str]:
+        return self.world.extracted
 
     def size(self) -> Size:
         return Size(len(self.world.source), 16)

@@ -8,6 +8,7 @@ from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.moved import Uneven
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
+from pidts.apply.refused import RefusedRow
 from pidts.apply.retry import Retry
 from pidts.apply.schema_change import (
     SHARED,
@@ -17,6 +18,8 @@ from pidts.apply.schema_change import (
     PartyLeft,
     SchemaChange,
     dropped_by,
+    left_by,
+    owed_by,
 )
 from pidts.apply.versions import can_be_version
 
@@ -31,6 +34,7 @@ __all__ = [
     "Outcome",
     "Party",
     "PartyLeft",
+    "RefusedRow",
     "Retry",
     "SchemaChange",
     "Target",
@@ -39,8 +43,10 @@ __all__ = [
     "can_be_version",
     "dropped_by",
     "keyed",
+    "left_by",
     "load_chunk",
     "load_whole",
+    "owed_by",
     "prepared",
     "settle",
 ]

@@ -5,7 +5,8 @@ not. A batch that brings rows of both is reduced as one, so each row gets the co
 an ALTER would give it: the column's constant default, else NULL. Where a column has two types, as in the middle of a
 change from INT to BIGINT, the wider one holds both.
 
-Rows under one structure stay what they are: the target fills its further columns by itself, or keeps what is there.
+Rows under one structure stay what they are: the target fills its further columns by itself where a row comes to its
+table (see `pidts.apply.wider`), and keeps what is there where a row is changed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pidts.apply.defaults import default_value
+from pidts.apply.unlike import unlike_words
 from pidts.model import ChangeBatch, Column, Halted, Key, Table, TableName, Where
-from pidts.plan.shard_versions import differing, joined
+from pidts.plan.shard_versions import joined
 
 
 def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
@@ -42,7 +44,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
         first, other = tables[0], next(table for table in tables if joined([tables[0], table]) is None)
         raise Halted(
             "structures-differ",
-            f"tables that become one have structures that do not go together: {', '.join(differing(first, other))}",
+            f"tables that become one have structures that do not go together: {unlike_words(first, other)}",
             where=Where(table=str(first.name)),
             todo="Make the source's tables alike; those that differ can be left out by block-allow-list meanwhile",
         )

@@ -27,12 +27,15 @@ from typing import Self, TypeAlias
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
+from pidts.apply.refused import RefusedRow, Search
 from pidts.apply.retry import Retry
-from pidts.model import Checkpoint, Halted, Lsn, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, TableName, Transient, Where
 from pidts.reduce import NetChange
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """What to write may depend on what the target holds, and need not be in memory all at once."""
+Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
+"""Which of the source's tables a row comes from; None where that cannot be told."""
 
 
 class Committer:
@@ -58,13 +61,20 @@ class Committer:
         self._session: TargetSession | None = None
 
     def commit(
-        self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Changes, *, has_rows: bool = True
+        self,
+        worker: int,
+        expected: Lsn,
+        checkpoint: Checkpoint,
+        changes: Changes,
+        *,
+        has_rows: bool = True,
+        whose: Whose = lambda _: None,
     ) -> Outcome:
         """Bring the worker from `expected` to `checkpoint.lsn` with these changes, or find that it is there already.
 
         `changes` is asked in each attempt, when the worker's checkpoint is locked, and consumed one by one; `has_rows`
         says beforehand whether it has any. ALREADY is never said of what this very call committed, whatever became of
-        the connection.
+        the connection. What the target refuses is told with the row and `whose` it is, where that is found.
         """
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
@@ -78,7 +88,7 @@ class Committer:
                     session.rollback()
                     return Outcome.APPLIED if asked else Outcome.ALREADY
                 for change in changes(session):
-                    _write(session, change)
+                    self._write(session, change)
                     del change  # a large batch is read on while this is written
                 session.save_checkpoint(new)
                 asked = True
@@ -88,6 +98,10 @@ class Committer:
                 if self._retry.is_over(attempt, time.monotonic() - began):
                     raise self._given_up(error, attempt, asked=asked) from error
                 self._sleep(self._retry.pause(attempt))
+            except Halted as error:
+                self._drop()  # else the checkpoint stays locked
+                told = self._told(error, worker, changes, whose)
+                raise told from (error if told is not error else error.__cause__)
             except BaseException:
                 self._drop()
                 raise
@@ -125,12 +139,27 @@ class Committer:
             todo=error.todo or "The task tries again by itself once the target answers",
         )
 
+    def _write(self, session: TargetSession, change: NetChange) -> None:
+        """What is refused of one of several tables that become one halts that one."""
+        try:
+            session.write(change)
+        except Halted as error:
+            if change.origin is not None and error.where.table == str(change.table.name):
+                error.where = replace(error.where, source=self._source, table=str(change.origin))
+            raise
 
-def _write(session: TargetSession, change: NetChange) -> None:
-    """What is refused of one of several tables that become one halts that one."""
-    try:
-        session.write(change)
-    except Halted as error:
-        if change.origin is not None and error.where.table == str(change.table.name):
-            error.where = replace(error.where, table=str(change.origin))
-        raise
+    def _told(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
+        """The same of the row that is refused, and of the table that it comes from."""
+        if not error.where.table:
+            return error
+
+        def lock(session: TargetSession) -> None:
+            session.lock_checkpoint(self._task, self._source, worker)
+
+        found = Search(self._target, lock, changes, whose).row(error)
+        if found is None:
+            return error
+        where = replace(error.where, key=found.error.where.key or str(found))
+        if found.owner is not None:
+            where = replace(where, source=self._source, table=str(found.owner))
+        return Halted(error.code, found.error.what, where=where, todo=found.error.todo)

@@ -35,9 +35,10 @@ from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.moved import Uneven, without_moved
 from pidts.apply.one_log import one_log
 from pidts.apply.port import TargetSession
-from pidts.apply.residents import has_others
+from pidts.apply.residents import has_others, tells_apart
 from pidts.apply.target_rows import narrowed, target_rows
 from pidts.apply.versions import can_be_version
+from pidts.apply.wider import wider_tables
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.plan import CopyState, Way
 from pidts.reduce import Counts, NetChange, net_changes
@@ -87,7 +88,7 @@ def prepared(
         batches = without_moved(session, batches, uneven, rules.merged)
     if rules.task and absent:
         # A table that was alone when its repair began may have company by now, whose rows its source has not.
-        absent = [one for one in absent if not has_others(session, one.table.name, rules.task, rules.source)]
+        absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
     whole = list(absent)
     verdicts: dict[TableName, list[Verdict]] = {}
     watched = {batch.table.name: session.watched(batch.table) for batch in [*absent, *batches] if len(batch)}
@@ -128,7 +129,8 @@ def prepared(
         if len(batch):
             origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
-    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged):
+    wider = wider_tables(session, whole, rules.merged - rules.filters.keyed)
+    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider):
         name = change.table.name
         found = verdicts.pop(name, [])
         written = _with_present(change, watched[name], found)
@@ -178,6 +180,16 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
         else:
             others.append(batch)
     return absent, others
+
+
+def _is_alone(
+    session: TargetSession, absent: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]
+) -> bool:
+    """Whether these keys are one table's only, as of this transaction."""
+    copy = copying.get(absent.origin)
+    if copy is not None and copy.way is Way.OWN:
+        return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
+    return not has_others(session, absent.table.name, rules.task, rules.source)
 
 
 def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool:

@@ -17,6 +17,16 @@ def dropped_by(source: str) -> str:
     return f"{SHARED} {source}"
 
 
+def left_by(source: str) -> str:
+    """The same for tables of a source that were dropped or emptied and have left their rows among those of others."""
+    return f"{SHARED}- {source}"
+
+
+def owed_by(source: str, place: int) -> str:
+    """The same for what was run without members of a source: the first step that each of them owes, the second, ..."""
+    return f"{SHARED}{place} {source}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
     """Another member's part in a change that is made once for several."""

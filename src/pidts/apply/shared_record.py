@@ -24,5 +24,8 @@ def put_on_record(
         return
     known = session.load_structures(task, SHARED)
     old: Mapping[TableName, Table | None] = dict.fromkeys(known) if anew else {}
+    for its, record, name in session.known() if anew else ():
+        if its == task and record.startswith(SHARED) and record != SHARED:
+            session.save_structures(task, record, lsn, {name: None})
     new = {name: table for name, table in shared.items() if anew or name not in known}
     session.save_structures(task, SHARED, lsn, {**old, **new})

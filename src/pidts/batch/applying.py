@@ -32,8 +32,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply import ApplyRules, Committer, Outcome, TargetSession, Uneven, prepared
+from pidts.apply import ApplyRules, Committer, Outcome, RefusedRow, TargetSession, Uneven, prepared
 from pidts.batch.blobs import Blob
+from pidts.batch.owner import owner
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.uneven import uneven_in
 from pidts.batch.workers import Commit
@@ -66,7 +67,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     uneven = uneven_in(committer.rules, commit, worker)
     work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES, uneven)
     has_rows = any(len(stretch) for stretch in work.newer())
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows)
+    outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
@@ -90,7 +91,7 @@ def apply_long(
         def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
             own = cut if part.behind_cut else uneven
             work = _Work(lambda: [part], committer.rules, _copying(after), uneven=own)
-            outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0)
+            outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner)
             return Counts() if outcome is Outcome.ALREADY else work.counts
 
         held: Stretch | None = None
@@ -104,7 +105,7 @@ def apply_long(
         return counts + commit_part(before.lsn, after, held or Stretch([]))
     work = _Work(stretches, committer.rules, _copying(after), _floor(before), uneven=uneven, cut=cut)
     moves = before.lsn < after.lsn or before.copy != after.copy
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves)
+    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
@@ -153,6 +154,10 @@ class _Work:
         for stretch in self._stretches():
             floor = self._floor
             yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
+
+    def owner(self, row: RefusedRow) -> TableName | None:
+        """Which of the source's tables it comes from."""
+        return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self.counts = Counts()

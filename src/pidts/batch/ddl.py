@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from pidts.apply import SHARED, DdlRunner, Retry
+from pidts.apply import SHARED, DdlRunner, Retry, SchemaChange, left_by
 from pidts.apply.shard_keys import keyed_landings
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.ddl_meaning import Told
@@ -21,11 +21,13 @@ from pidts.batch.ordered import overrides
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_keys import demand_apart
 from pidts.batch.shard_left import Sharing
+from pidts.batch.shard_record import owed_records, owed_under
 from pidts.batch.shard_turn import Coming, Turn, told, turn
 from pidts.model import DdlOrder, LogEntry, OrderKind, Table, TableName, Transient, Where
+from pidts.plan.shards import Owed
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema import apply_charset
+from pidts.schema import apply_charset, classify
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +46,8 @@ class Changed:
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     keyed: frozenset[TableName] = frozenset()
     """Tables of the target of which was found that their key tells rows of several tables apart."""
+    owed: Owed = field(default_factory=dict)
+    """What was run without shards that have another name now."""
 
     def applied_to(self, context: JobContext) -> JobContext:
         """What the batches behind the change work with."""
@@ -133,8 +137,11 @@ def run_ddl(
         now = turn(groups, coming)
     change = now.change
     staying = sharing.new_records(context.structures) if sharing is not None else {}
-    if staying:
-        change = replace(change, records={**change.records, SHARED: {**change.records.get(SHARED, {}), **staying}})
+    if sharing is not None:
+        statement = classify(query.sql, query.schema, dialect=dialect)
+        leaves = sharing.leaves_rows(statement, change.structures, context.structures)
+        change = _with_records(change, {SHARED: staying, left_by(source): leaves})
+    owed, change = _renamed(groups, now, change, source)
     with told(groups, now, context.epoch):
         if change.statement is not None and not overrides(order) and not now.is_made:
             for name in Meaning(allow, context.dialect)(entry).recopied:
@@ -152,7 +159,16 @@ def run_ddl(
     if found.statement is not None:
         charsets = apply_charset(found.statement, context.charsets, dialect=dialect)
     made = [table for table in found.change.after.values() if table is not None]
-    return Changed(change.structures, charsets, _watched(context, made), keyed)
+    return Changed(change.structures, charsets, _watched(context, made), keyed, owed)
+
+
+def _renamed(groups: ShardGroups | None, now: Turn, change: SchemaChange, source: str) -> tuple[Owed, SchemaChange]:
+    """What shards owe that get another name; they go on owing it."""
+    owed = owed_under(source, change.renamed, {**groups.roster.behind, **now.behind}) if groups is not None else {}
+    if groups is None or not owed:
+        return {}, change
+    records = owed_records({**now.behind, **owed}, groups.roster.behind)
+    return owed, replace(change, records={**change.records, **records})
 
 
 def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:
@@ -185,6 +201,11 @@ def _keyed(context: JobContext, name: TableName, table: Table | None) -> frozens
         return frozenset()
     with closing(context.target.connect()) as session:
         return keyed_landings(session, context.rules, [table])
+
+
+def _with_records(change: SchemaChange, records: Mapping[str, Mapping[TableName, Table]]) -> SchemaChange:
+    more = {record: {**change.records.get(record, {}), **tables} for record, tables in records.items() if tables}
+    return replace(change, records={**change.records, **more}) if more else change
 
 
 def _said(now: Turn) -> str:

@@ -178,7 +178,8 @@ class DdlLane:
                 changed = self._made(change, relay, found_in(relay, lsn))
             if self._shards is not None:
                 rules = changed.applied_to(context).rules
-                self._shards.changed(context.source.source_id, landed(rules, changed.structures), context.epoch)
+                after = landed(rules, changed.structures)
+                self._shards.changed(context.source.source_id, after, context.epoch, owed=changed.owed)
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():
@@ -261,7 +262,8 @@ class DdlLane:
             now = time.monotonic()
             # The leader needs no longer than a change that runs; all wait for it as they do for one.
             if wait.leader is None or now >= began + _LEADER_SECONDS or lsn in self._halts:
-                self._tell_waiting(change, halt(wait), waits.arrival)
+                told = halt(wait) if waits.arrival is None else shards.outlook(halt(wait), waits.arrival)
+                self._tell_waiting(change, told, waits.arrival)
             if now >= looked + _ORDER_SECONDS:
                 looked = now
                 self._look_around(change.context, relay)

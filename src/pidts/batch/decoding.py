@@ -5,10 +5,12 @@ The same function whether the driver runs it or a Spark job does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,13 +21,14 @@ from pidts.batch.log import log_format
 from pidts.batch.pointers import Pointer
 from pidts.batch.staging import staged_rows
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Table, Where
+from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where
 from pidts.plan import LogSlice, Phase
 from pidts.relay import RelayReader
 
 AT_ONCE = 16 << 20
 """A slice is larger only where a single transaction is; then it is not held in memory as a whole."""
 _READ_BYTES = 4 << 20
+Ruled = TypeVar("Ruled")
 _BLOB_BYTES = 8 << 20
 """A larger row of a shuffle costs the JVM several times its size at once."""
 
@@ -60,22 +63,28 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
             "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
             "offset": piece.begin.offset,
             "commit": piece.commit,
+            "sieve_of": partial(_sieve, context),
         }
         if extent.size <= AT_ONCE:
             stretches = iter([decode_slice(relay.read(extent), **told)])
         else:
             stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
         for batches in stretches:
-            taken = filter(None, (_ruled(context, batch) for batch in batches))
-            yield list(map(keyed, taken))
+            yield [keyed(_ruled(context, batch.table, context.rules.passed, batch)) for batch in batches]
 
 
-def _ruled(context: JobContext, batch: ChangeBatch) -> ChangeBatch | None:
-    """What the rules leave of it."""
+def _sieve(context: JobContext, table: Table) -> Sieve | None:
+    """What the filters leave of it."""
+    sieve = context.rules.sieve(table)
+    return None if sieve is None else replace(sieve, dropped=partial(_ruled, context, table, sieve.dropped))
+
+
+def _ruled(context: JobContext, table: Table, rule: Callable[[ChangeBatch], Ruled], batch: ChangeBatch) -> Ruled:
+    """What rules make of changes of a table."""
     try:
-        return context.rules.changes(batch)
+        return rule(batch)
     except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
-        where = Where(source=context.source.source_id, table=str(batch.table.name))
+        where = Where(source=context.source.source_id, table=str(table.name))
         raise Halted(error.code, error.what, where=where, todo=error.todo) from None
 
 

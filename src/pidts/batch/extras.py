@@ -9,16 +9,19 @@ back since comes by the log as well. The batch that settles the request has all 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.apply import TargetSession
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged
 from pidts.apply.target_rows import narrowed
 from pidts.copy import read_keys
-from pidts.model import Kind, Position, Table, TableName
+from pidts.model import Kind, Position, Table
 from pidts.plan.copying import KeyValues
 from pidts.source import SourceConfig
 
@@ -48,18 +51,23 @@ def read_extras(
     after: KeyValues | None,
     limit: int,
     *,
-    landed: TableName,
+    landed: Table,
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> Extras:
-    """Look at up to `limit` keys of the target's table, which is called `landed` there."""
-    narrow = narrowed(table, ())
-    there = narrow.renamed(landed)
+    """Look at up to `limit` keys of the target's table, which is `landed` there; only at those with `own` in them."""
+    narrow, there = narrowed(table, ()), narrowed(landed, ())
     place = None if after is None else _unpacked(str(after[0]))
     # Labels are ordered by their numbers and compared as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
-    keys = target.read_rows(there, after=place, limit=None if at_once else limit).select(list(table.identity))
+    keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    chunk = read_keys(config, narrow, keys)
-    absent = keys.slice(0, 0) if chunk.stale else _absent(target, there, keys, chunk.rows.select(keys.column_names))
+    for name, value in own.items():  # a column that folds case has answered for others, too
+        keys = keys.filter(pc.equal(keys.column(name), value))
+    chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
+    found = chunk.rows.select(list(narrow.identity))
+    for name, value in own.items():
+        found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
+    absent = keys.slice(0, 0) if chunk.stale else _absent(target, there, keys, found.select(keys.column_names))
     return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
 
 

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ import structlog
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.prepare import is_guarded
-from pidts.apply.residents import has_others
+from pidts.apply.residents import has_others, tells_apart
 from pidts.batch.context import JobContext
 from pidts.batch.extras import read_extras
 from pidts.batch.staging import keep
@@ -246,14 +246,21 @@ class _Counted:
 def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
     request = piece.request
     with closing(context.target.connect()) as session:
-        landed = context.rules.landed_name(table.name)
-        found = read_extras(context.source, session, table, request.after, piece.limit, landed=landed)
-        # Tables that came meanwhile have their rows there; asked once more in the transaction that removes rows.
-        has_company = landed in merged(context.rules, context.structures) or (
-            found.absent.num_rows > 0 and has_others(session, landed, context.task, context.source.source_id)
-        )
+        rules, source, landed = context.rules, context.source.source_id, context.rules.landed_name(table.name)
+        read = partial(read_extras, context.source, session, table, limit=piece.limit)
+        # Asked once more in the transaction that removes rows: tables that came meanwhile have their rows there.
+        if request.way is not Way.OWN:
+            found = read(request.after, landed=table.renamed(landed))
+            is_alone = landed not in merged(rules, context.structures) and not (
+                found.absent.num_rows > 0 and has_others(session, landed, context.task, source)
+            )
+        elif is_alone := tells_apart(session, rules, context.task, source, table.name):
+            own = dict(rules.routes.landing(table.name).extracted)
+            found = read(request.after, landed=rules.landed(table), own=own)
+        else:
+            found = replace(read(None, landed=table.renamed(landed)), last_key="")
     low, high = at(context, found.server, found.low, found.high)
-    absent = found.absent.slice(0, 0) if has_company else found.absent
+    absent = found.absent if is_alone else found.absent.slice(0, 0)
     name = keep(context.staging, request, absent) if absent.num_rows else ""
     return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
 

@@ -37,6 +37,24 @@ class Desk:
     """Sources whose attempt at a change has ended without its knowing whether that is made."""
 
     @property
+    def arrivals(self) -> dict[Member, Arrival]:
+        """Those for whom nothing was run yet."""
+        return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
+
+    def parties(self, run: Run) -> tuple[Party, ...]:
+        """For whom it is run besides the leader."""
+        members = [one.member for one in run.arrivals if one.member != run.leader.member]
+        return tuple(self.entries[member].party for member in members if member in self.entries)
+
+    def end(self, run: Run) -> None:
+        """It was run for all of these."""
+        self.running = None
+        for one in run.arrivals:
+            entry = self.entries.get(one.member)
+            if entry is not None and entry.arrival.lsn == one.lsn:
+                entry.ran, entry.waits = True, False
+
+    @property
     def _waiting(self) -> list[Arrival]:
         waiting = [entry.arrival for entry in self.entries.values() if entry.waits]
         return sorted(waiting, key=lambda one: (one.since, one.member))

@@ -18,8 +18,9 @@ from pidts.apply import Party
 from pidts.batch.shard_desk import Desk, Entry, Ran
 from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
-from pidts.model import Arrival, Fenced, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
-from pidts.plan.shards import Decision, Effect, Group, Pass, Run, ShardMode, Wait, decide, same_version
+from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
+from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, ShardMode, Wait, behind_after, decide, same_version
 from pidts.rules import Rules
 
 
@@ -43,7 +44,7 @@ class ShardGroups:
         self.rules = dict(rules or {})
         self._mode: ShardMode = "optimistic" if mode == "optimistic" else "pessimistic"
         self.is_declared = bool(mode)
-        self._roster = Roster(self._mode, expected)
+        self.roster = Roster(self._mode, expected)
         self._desks: dict[TableName, Desk] = {}
         self.holds = ShardHolds()
         self._epochs: dict[str, int] = {}
@@ -69,7 +70,7 @@ class ShardGroups:
                     desk.doubted.discard(source)
                     desk.agreed = desk.agreed if desk.running is not None else None
             self._forget(source)
-            if self._roster.begins(source, landed, expected):
+            if self.roster.begins(source, landed, expected):
                 # Until it claimed, an earlier process may have gone on with it.
                 for desk in self._desks.values():
                     desk.agreed = desk.agreed if desk.running is not None else None
@@ -82,26 +83,21 @@ class ShardGroups:
         """Whether some changes are run for the first that comes."""
         return self._mode == "optimistic"
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether there is more than one."""
-        return self._roster.has_parts
-
     def looks(self) -> int:
         """Whoever is about to read the target's record: what is read later counts."""
         with self._moved:
-            return self._roster.looks()
+            return self.roster.looks()
 
     def presume(self, source: str, landed: Mapping[TableName, Table]) -> None:
         """What a part had that has not begun yet: all that it has rows of on the target, and all that is waited for."""
         with self._moved:
-            if self._roster.presume(source, landed):
+            if self.roster.presume(source, landed):
                 self._tell()
 
     def absent_for(self, target: TableName) -> tuple[str, ...]:
         """Parts of which is not known what they have there."""
         with self._moved:
-            return self._roster.unsure(target)
+            return self.roster.unsure(target)
 
     def recall(
         self,
@@ -109,6 +105,7 @@ class ShardGroups:
         source: str,
         agreed: Mapping[TableName, Table],
         dropped: Mapping[TableName, Collection[str]],
+        behind: Owed | None = None,
     ) -> None:
         """What the target has on record, read behind the claim of a source: of groups, and of its members.
 
@@ -117,18 +114,18 @@ class ShardGroups:
         """
         with self._moved:
             for target, table in agreed.items():
-                self._roster.record(target, table, look)
+                self.roster.record(target, table, look, behind)
                 self._desk(target).was_shared = True
-            self._roster.recall(source, dropped)
+            self.roster.recall(source, dropped)
 
     def stand_aside(self, source: str, *, aside: bool) -> None:
         """A part that begins for the first time comes later than what waits now, or it is waited for again."""
         with self._moved:
-            if self._roster.stand_aside(source, aside=aside):
+            if self.roster.stand_aside(source, aside=aside):
                 self._tell()
 
     def forget(self, source: str) -> None:
-        """An attempt of a part has ended: who of it has arrived will arrive again, and nobody runs it for them."""
+        """An attempt of a part has ended: who of it has arrived will arrive again."""
         with self._moved:
             self._forget(source)
             self._tell()
@@ -174,27 +171,30 @@ class ShardGroups:
             decision = self._decision(desk, entry.arrival)
             return decision if isinstance(decision, Wait) else None
 
+    def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
+        """The same, with what orders about it would do to rows."""
+        with self._moved:
+            target, desk = arrival.after.name, self._desk(arrival.after.name)
+            group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
+            unfit = tuple(map(str, unfit_if_unlocked(group, arrival)))
+            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival))
+
     def parties(self, run: Run) -> tuple[Party, ...]:
         """For whom it is run besides the leader."""
         with self._moved:
-            entries = self._desk(run.leader.after.name).entries
-            return tuple(
-                entries[one.member].party
-                for one in run.arrivals
-                if one.member != run.leader.member and one.member in entries
-            )
+            return self._desk(run.leader.after.name).parties(run)
 
     def is_recorded(self, target: TableName) -> bool:
         """Whether the target's record says that it is shared."""
         with self._moved:
-            return target in self._roster.recorded
+            return target in self.roster.recorded
 
     def writers(self, run: Run) -> dict[str, frozenset[TableName]]:
         """Tables of the group that stand before no change of it, by their sources: whoever runs one holds them."""
         target = run.leader.after.name
         with self._moved:
-            standing = {member for member, entry in self._desk(target).entries.items() if not entry.ran}
-            writing = [member for member, _ in self._roster.of(target) if member not in standing]
+            standing = self._desk(target).arrivals
+            writing = [member for member, _ in self.roster.of(target) if member not in standing]
         return {
             source: frozenset(member.table for member in writing if member.source == source)
             for source in {member.source for member in writing}
@@ -205,21 +205,27 @@ class ShardGroups:
         with self._moved:
             return self._agreed(target, self._desk(target))
 
-    def ran(self, run: Run) -> None:
-        """The target has it, and its record, for all for whom it was run."""
+    def ran(self, run: Run, behind: Owed) -> None:
+        """The target has it, and its record, for all for whom it was run; `behind` as `owing` has said."""
         with self._moved:
             desk = self._desk(run.leader.after.name)
-            desk.running = None
+            desk.end(run)
             desk.agreed = run.agreed
             desk.was_shared = desk.was_shared or not run.leader.runs
             if desk.was_shared:
-                self._roster.record(run.leader.after.name, run.agreed, self._roster.looks())
-            for one in run.arrivals:
-                entry = desk.entries.get(one.member)
-                if entry is not None and entry.arrival.lsn == one.lsn:
-                    entry.ran, entry.waits = True, False
-                self._roster.members[one.member] = one.after
+                self.roster.record(run.leader.after.name, run.agreed, self.roster.looks())
+            self.roster.members |= {one.member: one.after for one in run.arrivals}
+            self.roster.owes(behind)
             self._tell()
+
+    def owing(self, decision: Pass | Run, arrival: Arrival) -> Owed:
+        """What members owe once that is done, where it is another than before."""
+        target = arrival.after.name
+        with self._moved:
+            desk = self._desk(target)
+            # Where nobody has it, nobody owes anything.
+            group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
+            return behind_after(group, decision, arrival)
 
     def failed(self, run: Run, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
         """Nothing was put on record, and all still stand before it.
@@ -246,7 +252,13 @@ class ShardGroups:
             entries = [entry for desk in self._desks.values() for entry in desk.entries.values() if entry.ran]
             return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)
 
-    def changed(self, source: str, structures: Mapping[TableName, Table | None], epoch: int | None = None) -> None:
+    def changed(
+        self,
+        source: str,
+        structures: Mapping[TableName, Table | None],
+        epoch: int | None = None,
+        owed: Owed | None = None,
+    ) -> None:
         """A change of a part is done: its tables as they land now; None is gone, and no member any more.
 
         An attempt that was closed may come with it behind the next one (`epoch`), which knows from the record.
@@ -254,7 +266,7 @@ class ShardGroups:
         with self._moved:
             if epoch is not None and epoch < self._epochs.get(source, epoch):
                 return
-            self._roster.stay(source, structures)
+            self.roster.stay(source, structures)
             is_rename = len({table is None for table in structures.values()}) > 1
             for name, table in structures.items():
                 member = Member(source, name)
@@ -262,39 +274,45 @@ class ShardGroups:
                 for desk in self._desks.values():
                     desk.entries.pop(member, None)
                 if table is not None:
-                    self._roster.come(member, table, is_rename=is_rename)
+                    self.roster.come(member, table, is_rename=is_rename)
                     self._desk(table.name)
                 else:
-                    self._roster.leave(member, is_rename=is_rename)
+                    self.roster.leave(member, is_rename=is_rename)
+            self.roster.owes(owed or {})
             for target in {table.name for table in structures.values() if table is not None}:
                 self._agree(target)
             self._tell()
 
+    def members(self, target: TableName) -> tuple[Member, ...]:
+        """Of a group."""
+        with self._moved:
+            return tuple(member for member, _ in self.roster.of(target))
+
     def tables(self, source: str) -> tuple[TableName, ...]:
         """What a part has."""
         with self._moved:
-            return tuple(member.table for member in self._roster.members if member.source == source)
+            return tuple(member.table for member in self.roster.members if member.source == source)
 
     def leaves(self, source: str, tables: frozenset[TableName]) -> None:
         """All of a part that stand before a statement that takes them away: nobody waits for these."""
         with self._moved:
-            if self._roster.leaves(source, tables):
+            if self.roster.leaves(source, tables):
                 self._tell()
 
     def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
         """Columns that the target keeps, of members that have them no more."""
         with self._moved:
-            self._roster.drops(dropped)
+            self.roster.drops(dropped)
 
     def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
         """What of `drops` is another than before, once this one is there and the group has agreed on that."""
         with self._moved:
-            return self._roster.kept(arrival, agreed, origins)
+            return self.roster.kept(arrival, agreed, origins)
 
     def keeps_columns(self, member: Member) -> bool:
         """Whether the target has values of columns that this one has dropped."""
         with self._moved:
-            return bool(self._roster.dropped.get(member))
+            return bool(self.roster.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
         """Until something has moved since `moves` was this, or so long; how often it has moved by then."""
@@ -307,22 +325,17 @@ class ShardGroups:
     def absent(self) -> tuple[str, ...]:
         """Parts that have not begun: nobody knows what they have."""
         with self._moved:
-            return tuple(sorted(self._roster.unknown))
+            return tuple(sorted(self.roster.unknown))
 
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
         """Whether others than this one land there, or have."""
         with self._moved:
-            desk = self._desk(target)
-            others = any(member != besides for member, _ in self._roster.of(target))
-            return others or desk.was_shared
+            return self._desk(target).was_shared or any(one != besides for one, _ in self.roster.of(target))
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
         """Whether tables of other schemas, or of other sources, land in a schema of the target."""
         with self._moved:
-            return any(
-                table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
-                for member, table in self._roster.members.items()
-            )
+            return self.roster.shares_schema(source, schema, target_schema)
 
     def locks(self) -> tuple[ShardLock, ...]:
         """What is waited for in this process."""
@@ -342,50 +355,43 @@ class ShardGroups:
             return Wait(leader=leader)
         if desk.doubted:
             return Wait(absent=tuple(sorted(desk.doubted)))
-        absent = self._roster.unsure(arrival.after.name)
+        absent = self.roster.unsure(arrival.after.name)
         if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
         agreed = self._agreed(target, desk)
         if agreed is None:  # the first one that comes makes the table
             return Run(arrival, (arrival,), arrival.after)
-        group = Group(
-            target=target,
-            mode=self._mode,
-            agreed=agreed,
-            members={one: table for one, table in self._roster.of(target) if not self._roster.is_leaving(one)},
-            arrivals={member: entry.arrival for member, entry in desk.entries.items() if not entry.ran},
-            dropped=self._roster.dropped,
-        )
+        group = self.roster.group(target, agreed, desk.arrivals)
         decision = decide(group, arrival.member, desk.entries[arrival.member].effect)
         if isinstance(decision, Run) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
-        if isinstance(decision, Pass) and not arrival.runs and target not in self._roster.recorded:
-            return Run(arrival, (arrival,), decision.agreed)  # one at a time puts on record that it is shared
+        is_news = group.behind or (not arrival.runs and target not in self.roster.recorded)
+        if isinstance(decision, Pass) and is_news:  # who owes what, or that it is shared
+            return Run(arrival, (arrival,), decision.agreed, passes=True)
         return decision
 
     def _agreed(self, target: TableName, desk: Desk) -> Table | None:
         if desk.agreed is not None:
             return desk.agreed
-        found = self._roster.agreed(target)
-        if not self._roster.unsure(target):  # else others may have another structure
+        found = self.roster.agreed(target)
+        if not self.roster.unsure(target):  # else others may have another structure
             desk.agreed = found
         return found
 
     def _agree(self, target: TableName) -> None:
         """All may have come to what others have not: an operator has had them skip it."""
-        desk, tables = self._desk(target), [table for _, table in self._roster.of(target)]
-        first = tables[0]
-        if desk.agreed is not None and all(same_version(first, other) for other in tables):
+        desk, first = self._desk(target), next(table for _, table in self.roster.of(target))
+        if desk.agreed is not None and self.roster.is_even(target):
             desk.agreed = desk.agreed if same_version(first, desk.agreed) else first
 
     def _desk(self, target: TableName) -> Desk:
         desk = self._desks.setdefault(target, Desk())
-        desk.was_shared = desk.was_shared or sum(1 for _ in self._roster.of(target)) > 1
+        desk.was_shared = desk.was_shared or sum(1 for _ in self.roster.of(target)) > 1
         return desk
 
     def _forget(self, source: str) -> None:
-        self._roster.leaves(source, frozenset())
+        self.roster.leaves(source, frozenset())
         for desk in self._desks.values():
             desk.entries = {member: entry for member, entry in desk.entries.items() if member.source != source}
 

@@ -4,6 +4,9 @@ A shard that comes by its CREATE TABLE is empty, so nothing can be compared; but
 which numbers it is going to give. Where the target finds rows by that number alone, a row with a number that another
 shard has given overwrites that shard's row, and nobody hears of it. The counterexample is the usual one: a table each
 month, `CREATE TABLE orders_02 LIKE orders_01`, which counts from 1 again.
+
+Where the target's key has columns that are extracted, only those meet of which all of these have the same values: two
+servers have a table of one name, and nothing tells the servers apart.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import structlog
 from pidts.batch.context import JobContext
 from pidts.batch.ddl_meaning import Found
 from pidts.batch.shard_groups import ShardGroups
-from pidts.model import DdlOrder, Halted, Member, OrderKind, Table, Where
+from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
+from pidts.rules import Rules
 from pidts.schema import CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
@@ -40,9 +44,7 @@ def demand_apart(
     rules, statement = context.rules, found.statement
     counter = next((name for name in table.identity if table.column(name).auto_increment), None)
     target = rules.landed_name(table.name)
-    if counter is None or not rules.keeps_keys(table):
-        return
-    if not groups.is_shared(target, Member(context.source.source_id, table.name)):
+    if counter is None or rules.maps_key(table) or not _meets_others(context, groups, table):
         return
     first = statement.first_number if isinstance(statement, CreateTable) else 1
     if len(table.identity) == 1 and _has_from(context, rules.landed(table), counter, first):
@@ -69,11 +71,27 @@ def _coming(context: JobContext, found: Found) -> Table | None:
     return found.change.structures.get(found.statement.table)
 
 
+def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
+    """Whether others land there whose rows nothing but their own key tells from those of this one."""
+    rules, mine = context.rules, Member(context.source.source_id, table.name)
+    target, apart = rules.landed_name(table.name), rules.apart(table.name)
+    if not apart:
+        return groups.is_shared(target, mine)
+    return any(
+        one != mine and _rules(context, groups, one.source).routes.landing(one.table).extracted == apart
+        for one in groups.members(target)
+    )
+
+
+def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
+    """Of another source, as far as they are known here."""
+    return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
+
+
 def _has_from(context: JobContext, landed: Table, counter: str, first: int) -> bool:
     """Whether the target has a row with this number or a higher one."""
-    narrow = replace(
-        landed, columns=(landed.column(counter),), keys=tuple(key for key in landed.keys if key.columns == (counter,))
-    )
+    key = Key("PRIMARY", (counter,), unique=True, primary=True)
+    narrow = replace(landed, columns=(landed.column(counter),), keys=(key,))
     with closing(context.target.connect()) as session:
         if session.structure(landed.name) is None:
             return False

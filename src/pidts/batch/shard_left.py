@@ -56,6 +56,18 @@ class Sharing:
         staying = [self.rules.landed(known[name]) for name in sorted(self.kept) if name in known]
         return {table.name: table for table in staying if not self.groups.is_recorded(table.name)}
 
+    def leaves_rows(
+        self, statement: Statement, structures: Mapping[TableName, Table | None], known: Mapping[TableName, Table]
+    ) -> dict[TableName, Table]:
+        """Tables that are gone or empty behind this, and of which rows stay on the target, or may.
+
+        What an operator has ordered instead of a statement need not have removed any row.
+        """
+        emptied = statement.tables if isinstance(statement, TruncateTable) else ()
+        gone = [name for name, table in structures.items() if table is None]
+        merged = filter(self.rules.routes.may_leave_rows, (*emptied, *gone))
+        return {name: known[name] for name in sorted({*merged, *(self.kept if self.left else ())}) if name in known}
+
     def looks_at(self, statement: Statement) -> bool:
         """Whether it matters for what is run of it who else is there."""
         match statement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
-from pidts.plan.shards import ShardMode, fits, joined, same_version
+from pidts.plan.shards import Group, Owed, ShardMode, fits, joined, same_version
 
 
 class Roster:
@@ -26,11 +26,13 @@ class Roster:
         """What groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}
         """Columns that the target keeps, of members that have them no more."""
+        self.behind: Owed = {}
+        """What was run without members, by an operator's order; also without some that are gone."""
 
     @property
-    def has_parts(self) -> bool:
-        """Whether there is more than one source."""
-        return len(self._expected) > 1
+    def sources(self) -> frozenset[str]:
+        """Of all parts."""
+        return frozenset(self._expected)
 
     @property
     def unknown(self) -> set[str]:
@@ -69,10 +71,38 @@ class Roster:
         self._looks += 1
         return self._looks
 
-    def record(self, target: TableName, agreed: Table, look: int) -> None:
-        """What the target's record says of a group."""
+    def record(self, target: TableName, agreed: Table, look: int, behind: Owed | None = None) -> None:
+        """What the target's record says of a group; `behind`: all that its members owe."""
         if look > self._looked.get(target, 0):
             self._looked[target], self.recorded[target] = look, agreed
+            if behind is not None:
+                others = {member: owed for member, owed in self.behind.items() if owed[0].name != target}
+                self.behind = others | {member: owed for member, owed in behind.items() if owed[0].name == target}
+
+    def owes(self, behind: Owed) -> None:
+        """What members owe now; what was read before that is old."""
+        steps = [step for member, owed in behind.items() for step in owed or self.behind.get(member, ())]
+        self._looked |= dict.fromkeys((step.name for step in steps), self.looks())
+        self.behind = {member: owed for member, owed in {**self.behind, **behind}.items() if owed}
+
+    def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> Group:
+        """What decisions are made about."""
+        is_one = self._mode == "pessimistic"
+        return Group(
+            target=target,
+            mode=self._mode,
+            agreed=agreed,
+            members={one: table for one, table in self.of(target) if not self.is_leaving(one)},
+            arrivals=arrivals,
+            dropped=self.dropped,
+            behind={one: owed for one, owed in self.behind.items() if is_one and owed[0].name == target},
+        )
+
+    def is_even(self, target: TableName) -> bool:
+        """Whether all members look alike, and none of them owes anything."""
+        tables = [table for _, table in self.of(target)]
+        owes = any(member in self.behind for member, _ in self.of(target))
+        return not owes and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
         """What it says of a source that has not begun; of one that has it is no news."""
@@ -136,6 +166,13 @@ class Roster:
         """The members of a group."""
         return ((member, table) for member, table in self.members.items() if table.name == target)
 
+    def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
+        """Whether tables of other schemas, or of other sources, land in a schema of the target."""
+        return any(
+            table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
+            for member, table in self.members.items()
+        )
+
     def unsure(self, target: TableName) -> tuple[str, ...]:
         """Sources that have to begin before it is known what the group has.
 
@@ -151,7 +188,7 @@ class Roster:
         tables = [table for _, table in self.of(target)]
         if not tables:
             return None
-        if all(same_version(tables[0], other) for other in tables):
+        if self.is_even(target):
             return tables[0]
         recorded = self.recorded.get(target)
         if recorded is None and self._mode == "optimistic":

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pidts.apply.unlike import unlike_words
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
-from pidts.plan.shard_versions import clashing, differing
+from pidts.plan.shard_versions import clashing
 from pidts.plan.shards import Wait
 from pidts.plan.standing import Standing
-from pidts.schema.definitions import type_text
 
 _NAMED = 5
 """So many members are named; the list of all is beside."""
@@ -66,16 +66,31 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         todo = "It goes on when these sources have begun; or say: pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
-        names = ", ".join(differing(arrival.after, agreed)) or "what its columns take"
+        names = unlike_words(arrival.after, agreed) or "what its columns take"
         what = f"the new table's rows have no place in {agreed.name}: it differs in {names}"
         todo = "It goes on when the other shards have come there; else say: pidts ddl skip"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
+    if wait.met:
+        what = (
+            f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows; "
+            f"these shards have it: {_names(wait.awaited)}"
+        )
+        todo = "It goes on when they have dropped it; or say pidts ddl skip, and have this shard's rows copied again"
+        return Halted("shard-awaits", what, todo=f"{todo}: pidts run TASK --resync")
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
-        what = f"the other shards have another {_columns(away, arrival.after, agreed)}"
+        columns = [f"column {name}" for name in away]
+        what = f"the other shards have another {unlike_words(arrival.after, agreed, columns)}"
         todo = "Take this change out, pidts ddl skip, and bring the shard to the same structure; or change the others"
+        return Halted("shards-disagree", what, todo=todo)
+    if not wait.awaited and arrival is not None and agreed is not None:
+        what = (
+            "no other shard has to come, and this change does not lead from what the target has to where all shards "
+            f"would be: {unlike_words(arrival.after, agreed)}"
+        )
+        todo = "Take it out, pidts ddl skip, and bring the shard to the others' structure; or pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
     what = f"other shards of the same table have not come to this change: {_names(wait.awaited)}"
     todo = "Make the change on these, too; or do without them: pidts ddl unlock"
@@ -91,25 +106,11 @@ _WAYS_OUT = (
 def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:
     told = [
         f"{other.member} (at {other.position or other.lsn}): {other.text[:200]}, "
-        f"which differs in {_columns(differing(arrival.after, other.after), arrival.after, other.after)}"
+        f"which differs in {unlike_words(arrival.after, other.after)}"
         for other in others[:_NAMED]
     ]
-    return f"other shards of the same table have come with another change: {'; '.join(told)}"
-
-
-def _columns(names: Sequence[str], mine: Table, theirs: Table) -> str:
-    """With both types, where these are what differs."""
-    told = []
-    for name in names:
-        bare = name.removeprefix("column ")
-        types = [_type(table, bare) for table in (mine, theirs)]
-        differ = all(types) and types[0] != types[1]
-        told.append(f"column {bare} ({types[0]} here, {types[1]} there)" if differ else name)
-    return ", ".join(told)
-
-
-def _type(table: Table, name: str) -> str:
-    return next((type_text(column.type) for column in table.columns if column.name.lower() == name.lower()), "")
+    more = f"; and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    return f"other shards of the same table have come with another change: {'; '.join(told)}{more}"
 
 
 def _names(members: Sequence[Member]) -> str:

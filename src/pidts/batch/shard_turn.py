@@ -16,11 +16,12 @@ from pidts.apply.shard_keys import keyed_landings
 from pidts.batch.context import JobContext
 from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
+from pidts.batch.shard_record import dropped_records, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shard_versions import same_version, same_whole
-from pidts.plan.shards import Decision, Effect, Pass, Run, Wait
+from pidts.plan.shard_versions import names_of, same_version, same_whole
+from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, Wait
 from pidts.rules import Rules
-from pidts.schema import AlterTable, CreateTable, CreateTableLike, Dialect, Statement, apply
+from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Dialect, DropColumn, Statement, apply
 from pidts.schema.origins import origins
 
 
@@ -58,6 +59,8 @@ class Turn:
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that members have no more, while the target has them, where that is another than before."""
+    behind: Owed = field(default_factory=dict)
+    """What members owe, where that is another than before."""
 
 
 def turn(groups: ShardGroups, coming: Coming) -> Turn:
@@ -87,7 +90,7 @@ def turn(groups: ShardGroups, coming: Coming) -> Turn:
     )
     decision = groups.arrive(arrival, _party(coming), effect)
     try:
-        return _decided(groups, coming, arrival, decision, effect)
+        return _decided(groups, coming, arrival, decision)
     except BaseException:
         if isinstance(decision, Run):
             groups.failed(decision)  # else all would wait for it
@@ -105,7 +108,7 @@ def _demand_values_stay(
     order, agreed = coming.change.order, groups.agreed(statement.table)
     if order is not None and order.kind is not OrderKind.REVERT:
         return
-    had, there = ({column.name.lower() for column in table.columns} for table in (before, agreed or before))
+    had, there = names_of(before), names_of(agreed or before)
     alone = groups.is_optimistic or same_version(before, after)
     moved = [
         name
@@ -123,7 +126,7 @@ def _demand_values_stay(
         )
 
 
-def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: Decision | Ran, effect: Effect) -> Turn:
+def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: Decision | Ran) -> Turn:
     change, member, target = coming.change, arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # while one runs something, nobody else changes it
     if isinstance(decision, Wait):
@@ -136,27 +139,57 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     statement = change.statement
     renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
     dropped = groups.kept(arrival, decision.agreed, renamed)
-    records = _records(dropped, decision.agreed)
+    behind = groups.owing(decision, arrival)
+    owed = owed_records(behind, groups.roster.behind)
+    records = dropped_records(dropped, decision.agreed) | owed
     joins = isinstance(decision, Run) and agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
-    if joins or isinstance(decision, Pass):
+    if joins or isinstance(decision, Pass) or decision.passes:
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        return Turn(passing, decision if isinstance(decision, Run) else None, passes=True, dropped=dropped)
+        run = decision if isinstance(decision, Run) else None
+        return Turn(passing, run, passes=True, dropped=dropped, behind=behind)
     for one in decision.arrivals:
         dropped |= groups.kept(one, decision.agreed, renamed)
-    records = _records(dropped, decision.agreed)
-    made = effect(agreed) if agreed is not None else None
+    records = dropped_records(dropped, decision.agreed) | owed
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
-    if agreed is not None and same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after):
-        if not is_replaced:
+    if agreed is not None:
+        restricted = _restricted(change.statement, decision, agreed)
+        made = _effect(restricted, target, coming.dialect)(agreed) if restricted is not None else None
+        is_unchanged = same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after)
+        if (restricted is None or is_unchanged) and not is_replaced:
             # Others still have what goes, so the last of them has it go; nothing is run before.
             change = replace(change, statement=None, before={}, after={})
-    elif agreed is not None and made is not None and same_whole(made, decision.agreed):
-        change = replace(change, before={**change.before, target: agreed}, after={**change.after, target: made})
+        elif made is not None and same_whole(made, decision.agreed):
+            before, after = {**change.before, target: agreed}, {**change.after, target: made}
+            change = replace(change, statement=restricted, before=before, after=after)
+        elif isinstance(restricted, AlterTable) and restricted != statement and not is_replaced:
+            raise Halted(
+                "unlock-keeps-columns",
+                f"it drops columns of {target} that other shards still have, and it is not known what the rest of it "
+                "makes of the table then",
+                where=replace(coming.where, table=str(member.table)),
+                todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
+            )
     records[SHARED] = {target: decision.agreed}
     change = replace(change, shared=target, others=groups.parties(decision), records=records)
-    return Turn(change, decision, dropped=dropped)
+    return Turn(change, decision, dropped=dropped, behind=behind)
+
+
+def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Statement | None:
+    """What of it is run: no column goes that others still need; and where one clears up, nothing else is done.
+
+    Nor is it where the target has a part of it already, from members that are further.
+    """
+    if not isinstance(statement, AlterTable):
+        return statement
+    if run.clears or run.adds:
+        gone = [DropColumn(column.name) for column in agreed.columns if column.name.lower() in run.clears]
+        come = [AddColumn(column) for column in run.agreed.columns if column.name.lower() in run.adds]
+        return replace(statement, actions=(*gone, *come))
+    kept = names_of(run.agreed)
+    actions = tuple(one for one in statement.actions if not (isinstance(one, DropColumn) and one.name.lower() in kept))
+    return replace(statement, actions=actions) if actions else None
 
 
 def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:
@@ -187,20 +220,21 @@ def told(groups: ShardGroups | None, now: Turn, epoch: int) -> Iterator[None]:
     except BaseException:
         groups.failed(now.run, in_doubt_since=epoch)  # the commit may have gone through unheard
         raise
-    groups.ran(now.run)
+    groups.ran(now.run, now.behind)
     groups.drops(now.dropped)
 
 
 def join(groups: ShardGroups, context: JobContext) -> None:
     """An attempt of a part begins, which has claimed its task: what it has, and what the target has on record."""
     source, rules = context.source.source_id, context.rules
-    if rules.routes.rules or groups.has_parts:
+    if rules.routes.rules or len(groups.roster.sources) > 1:
         look = groups.looks()
         with closing(context.target.connect()) as session:
             agreed = session.load_structures(context.task, SHARED)
             dropped = session.load_structures(context.task, dropped_by(source))
-        named = {name: [column.name.lower() for column in table.columns] for name, table in dropped.items()}
-        groups.recall(look, source, agreed, named)
+            behind = load_owed(session, context.task, groups.roster.sources)
+        named = {name: names_of(table) for name, table in dropped.items()}
+        groups.recall(look, source, agreed, named, behind)
     groups.register(
         source, {name: rules.landed(table) for name, table in context.structures.items()}, epoch=context.epoch
     )
@@ -239,7 +273,7 @@ def _party(coming: Coming) -> Party:
     )
 
 
-def _effect(statement: Statement, target: TableName, dialect: Dialect) -> Effect:
+def _effect(statement: Statement | None, target: TableName, dialect: Dialect) -> Effect:
     def effect(table: Table) -> Table | None:
         if not isinstance(statement, AlterTable):
             return None
@@ -250,13 +284,3 @@ def _effect(statement: Statement, target: TableName, dialect: Dialect) -> Effect
         return made.get(target)
 
     return effect
-
-
-def _records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> dict[str, Mapping[TableName, Table | None]]:
-    """Such columns as the target's record of structures holds them."""
-    records: dict[str, dict[TableName, Table | None]] = {}
-    for member, names in dropped.items():
-        columns = tuple(column for column in agreed.columns if column.name.lower() in names)
-        table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
-        records.setdefault(dropped_by(member.source), {})[member.table] = table
-    return dict(records)

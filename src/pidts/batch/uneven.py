@@ -45,7 +45,7 @@ def uneven_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[Ta
     filters = rules.filters
     parted = merged(filters, cut) - filters.keyed
     noted = uneven_landings(filters, (*commit.before, *commit.after)) | parted
-    if len({(one.lsn, one.copy) for one in commit.before}) > 1:
+    if _stand_apart(commit.before):
         noted |= rules.merged - filters.keyed
     if not noted:
         return None
@@ -79,8 +79,11 @@ class KeptMoves:
             self._forget(context, commit.after)
 
     def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint]) -> None:
-        """A worker that has committed a part of a transaction needs what it has noted for the rest."""
-        if not context.rules.routes.rules:
+        """A worker that has committed a part of a transaction needs what it has noted for the rest.
+
+        Where workers stand apart, the batch that brings them together notes more, and it is due behind that.
+        """
+        if not context.rules.routes.rules or _stand_apart(checkpoints):
             return
         if all(map(_is_between_transactions, checkpoints)):
             _patiently(partial(forget_moves, context, uneven_landings(context.rules, checkpoints)), self._sleep)
@@ -114,6 +117,11 @@ def _patiently(work: Callable[[], None], sleep: Sleep) -> None:
             sleep(retry.pause(attempt))
         else:
             return
+
+
+def _stand_apart(checkpoints: Collection[Checkpoint]) -> bool:
+    """Whether some workers have committed a batch, and others not."""
+    return len({(one.lsn, one.copy) for one in checkpoints}) > 1
 
 
 def _is_between_transactions(checkpoint: Checkpoint) -> bool:

@@ -10,7 +10,7 @@ from pidts.binlog.choice import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS
-from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent
+from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent, op_of
 from pidts.binlog.statements import Control, Query
 from pidts.binlog.storage import Binding, Rows, new_rows
 from pidts.binlog.table_map import TableMap, table_id
@@ -18,6 +18,7 @@ from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import Sieve, SieveOf
 from pidts.model.table import Table, TableName
 
 _NO_TABLE = 0xFFFFFF
@@ -42,6 +43,7 @@ class Told(TypedDict):
     structures: Structures
     offset: int
     commit: NotRequired[Lsn | None]
+    sieve_of: NotRequired[SieveOf | None]
 
 
 def decode_slice(
@@ -54,17 +56,20 @@ def decode_slice(
     after: Lsn | None = None,
     offset: int = 4,
     commit: Lsn | None = None,
+    sieve_of: SieveOf | None = None,
 ) -> list[ChangeBatch]:
     """The row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that
-    are not in `structures` are passed over. Rows at or before `after` are left out. A structure of a table has one
-    batch, unless its rows are larger than an Arrow array can be.
+    are not in `structures` are passed over. Rows at or before `after` are left out, and those that a table's sieve
+    drops; of these, columns that it does not look at are not even read. A structure of a table has one batch, unless
+    its rows are larger than an Arrow array can be.
 
     The rows of a prepared XA transaction are left out: what follows may be a rollback. Once it is committed, its group
     alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows.
     """
-    decoder = new_decoder(structures, change_no, after, commit, mariadb=format.is_mariadb)
+    mariadb = format.is_mariadb
+    decoder = new_decoder(structures, change_no, after, commit, mariadb=mariadb, sieve_of=sieve_of, log_stays=True)
     decoder.follow(LogWalker(log_file, offset, format), raw)
     return decoder.take()
 
@@ -78,6 +83,8 @@ def new_decoder(
     mariadb: bool = False,
     batch_bytes: int | None = None,
     is_final: bool = False,
+    sieve_of: SieveOf | None = None,
+    log_stays: bool = False,
 ) -> RowDecoder:
     """The compiled decoder or its plain twin; the arguments are those of `RowDecoder`."""
     kind = RowDecoder
@@ -85,7 +92,17 @@ def new_decoder(
         from pidts.binlog.kernel.routed import RoutedDecoder  # the compiler is loaded when rows come, not before
 
         kind = RoutedDecoder
-    return kind(structures, change_no, after, commit, mariadb=mariadb, batch_bytes=batch_bytes, is_final=is_final)
+    return kind(
+        structures,
+        change_no,
+        after,
+        commit,
+        mariadb=mariadb,
+        batch_bytes=batch_bytes,
+        is_final=is_final,
+        sieve_of=sieve_of,
+        log_stays=log_stays,
+    )
 
 
 class RowDecoder:
@@ -101,8 +118,13 @@ class RowDecoder:
         mariadb: bool = False,
         batch_bytes: int | None = None,
         is_final: bool = False,
+        sieve_of: SieveOf | None = None,
+        log_stays: bool = False,
     ) -> None:
-        """`is_final`: nothing in this log is taken back, so rows may leave before their transaction ends."""
+        """`is_final`: nothing in this log is taken back, so rows may leave before their transaction ends.
+
+        `log_stays`: what is taken in remains where it is in memory until the rows are taken.
+        """
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
         self._change_no = change_no
         self._after = after
@@ -112,7 +134,10 @@ class RowDecoder:
         self._is_final = is_final
         self._group: int | None = None
         """First byte of the group whose commit came later."""
+        self._sieve_of = sieve_of
+        self._log_stays = log_stays
         self._rows: dict[Table, Rows] = {}
+        self._sieves: dict[Table, Sieve] = {}
         self._full: list[ChangeBatch] = []
         self._open_full: list[ChangeBatch] = []
         """Full batches of the open transaction alone."""
@@ -157,12 +182,16 @@ class RowDecoder:
 
     def take(self) -> list[ChangeBatch]:
         """All rows so far; tables in the order in which they first appeared."""
-        return self.take_full() + [rows.take() for rows in self._rows.values() if len(rows)]
+        rest = [rows.take(self._sieves.get(table)) for table, rows in self._rows.items() if len(rows)]
+        return self.take_full() + [batch for batch in rest if len(batch)]
 
     def take_full(self) -> list[ChangeBatch]:
         """The batches that are full, if any; nothing in them is taken back any more."""
         full, self._full = self._full, []
-        return full
+        if not self._sieves:
+            return full
+        sifted = [sieve.of(batch) if (sieve := self._sieves.get(batch.table)) else batch for batch in full]
+        return [batch for batch in sifted if len(batch)]
 
     def _feed(self, event: Event, place: int) -> None:
         kind = event.type
@@ -207,7 +236,10 @@ class RowDecoder:
         if table is None:
             return None
         if table not in self._rows:
-            self._rows[table] = new_rows(table)
+            sieve = self._sieve_of(table) if self._sieve_of is not None else None
+            if sieve is not None:
+                self._sieves[table] = sieve
+            self._rows[table] = new_rows(table, sieve, log_stays=self._log_stays)
         return self._rows[table].bind(table_map)
 
     def _take_rows(self, event: Event, place: int) -> None:
@@ -217,7 +249,7 @@ class RowDecoder:
                 return
             raise DecodeError("no-table-map", f"a row event is about table id {number}, which nothing has named")
         binding = self._mapped[number]
-        if binding is None:
+        if binding is None or self._is_unwanted(event, binding.rows.table):
             return
         first = (self._commit or Lsn(self._change_no, event.log_index, event.offset)).at_row(place)
         skip = 0
@@ -228,6 +260,9 @@ class RowDecoder:
         self._touched.setdefault(binding.rows, binding.rows.mark())
         binding.decode(RowsEvent.parse(event), first, skip)
         self._make_room(binding.rows)
+
+    def _is_unwanted(self, event: Event, table: Table) -> bool:
+        return table in self._sieves and op_of(event) in self._sieves[table].unwanted
 
     def _make_room(self, rows: Rows) -> None:
         """Ends a batch before it is too large, but not where the source may still go back to a savepoint."""

@@ -20,6 +20,7 @@ from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, Halted, Where
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import Sieve
 from pidts.model.table import Table, TableName
 
 _PREFIX = struct.Struct(">IIQ")
@@ -77,8 +78,8 @@ class TableRows:
         self.before.truncate(before)
         self.after.truncate(after)
 
-    def take(self) -> ChangeBatch:
-        """The rows so far as one batch; a new one begins."""
+    def take(self, sieve: Sieve | None = None) -> ChangeBatch:
+        """The rows so far as one batch, without those that a sieve drops; a new one begins."""
         ops = pa.Array.from_buffers(pa.int8(), len(self.ops), [None, pa.py_buffer(bytes(self.ops))])
         lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), len(self.lsns), [None, pa.py_buffer(b"".join(self.lsns))])
         before = self._struct(self.before, pc.not_equal(ops, int(Op.INSERT)))
@@ -86,7 +87,7 @@ class TableRows:
         batch = ChangeBatch.of(self.table, lsns, ops, before, after, pa.array(self.partial, pa.binary()))
         self.back_to((0, 0, 0))
         self.size = 0
-        return batch
+        return batch if sieve is None else sieve.of(batch)
 
     def _struct(self, images: _Images, present: pa.Array) -> pa.Array:
         """One struct a row; images are dense, rows without one are null."""

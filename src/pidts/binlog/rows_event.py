@@ -81,6 +81,11 @@ class RowsEvent:
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)
 
 
+def op_of(event: Event) -> Op:
+    """Of an event of one of `ROW_EVENTS`."""
+    return _OPS[EventType(event.type)]
+
+
 def all_columns(width: int) -> int:
     """A bit for each column."""
     return (1 << width) - 1

@@ -10,6 +10,7 @@ from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import Sieve
 from pidts.model.table import Table
 
 Mark = tuple[int, int, int]
@@ -47,14 +48,14 @@ class Rows(Protocol):
     def back_to(self, mark: Mark) -> None:
         """Forgets the rows since a mark."""
 
-    def take(self) -> ChangeBatch:
-        """The rows so far as one batch; a new one begins."""
+    def take(self, sieve: Sieve | None = None) -> ChangeBatch:
+        """The rows so far as one batch, without those that a sieve drops; a new one begins."""
 
 
-def new_rows(table: Table) -> Rows:
-    """No rows yet."""
+def new_rows(table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> Rows:
+    """No rows yet. `log_stays`: what is decoded remains where it is in memory until the rows are taken."""
     if not compiled():
         return TableRows(table)
     from pidts.binlog.kernel.table_rows import CompiledRows  # the compiler is loaded when rows come, not before
 
-    return CompiledRows(table)
+    return CompiledRows(table, sieve, log_stays=log_stays)

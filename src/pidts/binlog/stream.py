@@ -16,6 +16,7 @@ from pidts.binlog.events import CHECKSUM_SIZE, HEADER_SIZE, EventType, Format
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import SieveOf
 
 _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
@@ -46,13 +47,16 @@ def decode_stream(
     after: Lsn | None = None,
     offset: int = 4,
     commit: Lsn | None = None,
+    sieve_of: SieveOf | None = None,
 ) -> Iterator[list[ChangeBatch]]:
     """As `decode_slice`, in memory that does not grow with the stretch.
 
     Each list holds all changes of the log behind the list before it, of whatever table.
     """
     is_final = not _takes_back(pieces(), commit, format)
-    decoder = new_decoder(structures, change_no, after, commit, mariadb=format.is_mariadb, is_final=is_final)
+    decoder = new_decoder(
+        structures, change_no, after, commit, mariadb=format.is_mariadb, is_final=is_final, sieve_of=sieve_of
+    )
     walker = LogWalker(log_file, offset, format)
     for piece in pieces():
         for _ in decoder.steps(walker, piece):

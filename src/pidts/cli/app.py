@@ -152,7 +152,7 @@ def run(
     """Run a task in the foreground, with live progress."""
     parts = _opened(task, debug=debug, live=True)
     tables = resynced(resync)
-    from pidts.cli.ddl_view import show_halt
+    from pidts.cli.ddl_view import show_halts
     from pidts.cli.view import all_told, progress_view
     from pidts.task.progress import Progress, Summary
     from pidts.task.run import run_task
@@ -170,9 +170,7 @@ def run(
                 return run_task(parts, until_synced=until_synced, stop=stop, on_progress=tell, resync=tables)
 
         summary = run_until_stopped(work)
-    for source in summary.sources:
-        for halt in source.halted:
-            show_halt(halt, task, source.source if len(parts) > 1 else "")
+    show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
     if as_json:
         print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
     else:
@@ -205,9 +203,12 @@ def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
     """Show each table, its types and statements on the target, and its size; write nothing."""
     parts = _opened(task, debug=debug)
     from pidts.cli.outlook import show_outlook
+    from pidts.task.idle_rules import idle_rules
     from pidts.task.outlook import outlook
 
-    return show_outlook(parts[0], outlook(parts), as_json=as_json)
+    found = outlook(parts)
+    names = {source: [table.source for table in of_source] for source, of_source in found.items()}
+    return show_outlook(parts[0], found, idle_rules(parts, names), as_json=as_json)
 
 
 @app.command("replicate")

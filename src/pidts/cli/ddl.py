@@ -40,6 +40,15 @@ Source = Annotated[
 OfTable = Annotated[
     str, typer.Option("--table", metavar="TABLE", help="Of which table, on a source or the target.", show_default=False)
 ]
+AllOfTable = Annotated[
+    str,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Of this table alone, by its name on a source or the target, and all of its shards.",
+        show_default=False,
+    ),
+]
 Lock = Annotated[
     str, typer.Argument(metavar="LOCK", help="Like --table; dmctl's name of a lock, too.", show_default=False)
 ]
@@ -51,16 +60,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
 
 
-def list_standing(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> None:
+_LIST = "pidts shard-ddl-lock TASK"
+
+
+def list_standing(task: TaskFile, table: AllOfTable = "", as_json: AsJson = False, debug: Debug = False) -> None:
     """Show what waits, for whom, and what was ordered."""
     parts = _opened(task, debug=debug)
     from pidts.cli.ddl_view import show_standing
-    from pidts.task.locks import open_locks
+    from pidts.task.locks import named_locks, open_locks
     from pidts.task.orders import order_desk
 
     with order_desk(parts) as desk:
         standing = desk.counted(desk.standing())
-        show_standing(parts[0].name, task, standing, open_locks(desk, standing), desk.held(), as_json=as_json)
+        locks = named_locks(open_locks(desk, standing), table)
+        if table:
+            of_locks = {one.place for lock in locks for one in lock.arrived}
+            standing = [one for one in standing if one.place in of_locks or desk.is_called(one, table)]
+        show_standing(parts[0].name, task, standing, locks, desk.held(), as_json=as_json, whole=bool(table))
 
 
 def unlock(
@@ -77,6 +93,8 @@ def unlock(
 
     Their own change passes when it comes.
     """
+    if "`" in task.name and not task.exists():  # the name of a lock, as dmctl takes it
+        raise _no_task(f"{task} is the name of a lock, and the task file comes before it", str(task))
     parts = _opened(task, debug=debug)
     from pidts.cli.ddl_view import show_order
     from pidts.task.locks import find_lock, open_locks, whose
@@ -181,9 +199,10 @@ def shard_ddl_lock(
     """Shards that wait for each other, as dmctl spells it."""
     verb, *rest = words if words[0] in {"list", "unlock"} else ["list", *words]
     if not 1 <= len(rest) <= (2 if verb == "unlock" else 1):
-        raise ConfigError("usage", "one task file, and what is to be unlocked", todo="See: pidts shard-ddl-lock --help")
+        found = "there is no task file" if not rest else f"too many words: {' '.join(rest)}"
+        raise _no_task(found, "LOCK") if verb == "unlock" else ConfigError("usage", found, todo=f"Say: {_LIST}")
     if verb == "list":
-        list_standing(Path(rest[0]), as_json, debug)
+        list_standing(Path(rest[0]), table, as_json, debug)
     else:
         unlock(Path(rest[0]), "".join(rest[1:]), table, at, source, yes, as_json, debug)
 
@@ -237,6 +256,13 @@ def _opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
     from pidts.task.config import load_parts
 
     return load_parts(task)
+
+
+def _no_task(what: str, lock: str) -> ConfigError:
+    todo = (
+        f"Say: pidts shard-ddl-lock unlock TASK '{lock}'; LOCK may be left out where there is one. All of them: {_LIST}"
+    )
+    return ConfigError("usage", what, todo=todo)
 
 
 def _nothing_to_run(kind: OrderKind) -> ConfigError:

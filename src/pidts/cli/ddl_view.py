@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pidts.cli.errors import show_error
-from pidts.cli.relay_view import in_units
+from pidts.cli.lock_view import others_go, show_lock
+from pidts.cli.waiting_words import behind, first_of, kept_log, moment, named, plural, position_of, shard_name, since
 from pidts.model import Halt, Halted, OrderKind, Where
+from pidts.task.lock_sides import sides
 from pidts.task.orders import is_of_shards
 
 if TYPE_CHECKING:
     from pidts.task.locks import OpenLock
     from pidts.task.orders import Standing
-    from pidts.task.waiting import Backlog, Held
+    from pidts.task.waiting import Held
 
+_HALTS = 12
+"""So many are told at the end of a run."""
+_OLD_SECONDS = 24 * 3600
+"""Orders that were carried out so long ago are not listed any more."""
 _REREAD = frozenset({"ddl-not-translatable"})
 """The target's table can be given its new shape, but only the source knows the values."""
 
@@ -39,14 +45,24 @@ def _ways(halt: Halt, task: str, source: str) -> str:
         ways = f"Then: pidts ddl retry {task} {at}; or instead: pidts ddl skip|replace|inject {task} {at}"
         return ways if halt.tables else f"{ways}. Then run the task again"
     if halt.tables:
-        again = f"Then: pidts ddl retry {task} --table {halt.tables[0]}"
+        again = f"Then: pidts ddl retry {task} --table {halt.tables[0]}" + (f" --source {source}" if source else "")
         return f"{again}. A row that can never fit: mend it on the source, {resync}"
     return f"Then run the task again: pidts run {task}"
 
 
+def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
+    """Each with its source where the task has several; of many the first, what needs somebody before what waits."""
+    inorder = sorted(halts, key=lambda one: is_of_shards(one[1]) and one[1].code != "shards-disagree")
+    for source, halt in inorder[:_HALTS]:
+        show_halt(halt, task, source)
+    if len(inorder) > _HALTS:
+        print(f"and {len(inorder) - _HALTS:,} more: pidts ddl list {task}", file=sys.stderr)
+
+
 def show_halt(halt: Halt, task: Path, source: str = "") -> None:
     """On stderr, like an error."""
-    where = Where(source=source, position=halt.position or str(halt.lsn), table=", ".join(map(str, halt.tables)))
+    tables = ", ".join(map(str, halt.tables))
+    where = Where(source=source, position=halt.position or str(halt.lsn), table=tables, key=halt.key)
     statement = f" ({halt.statement[:200]})" if halt.statement else ""
     todo = advice(halt, str(task), source)
     show_error(Halted(halt.code, f"{halt.what}{statement}", where=where, todo=todo), as_json=False)
@@ -60,27 +76,38 @@ def show_standing(
     held: Sequence[Held],
     *,
     as_json: bool,
+    whole: bool = False,
 ) -> None:
-    """All of it."""
+    """What stands; `whole` leaves out nothing of what is alike."""
     if as_json:
         print(json.dumps({"task": name, **_standing_json(standing, locks, held)}, ensure_ascii=False))
         return
     several = len(held) > 1
     waiting = [one for one in standing if one.waits]
     for lock in locks:
-        show_lock(lock, task)
+        show_lock(lock, task, whole=whole)
     for one in waiting:
         if not one.is_shard:
             show_waiting(one, task, several=several)
-    orders = [one for one in standing if one.order is not None]
+    ordered = [one for one in standing if one.order is not None]
+    orders = [one for one in ordered if not _is_old(one)]
     for one in orders:
-        print(f"order at {_place(one, several=several)}: {_order_text(one)}")
+        done = f", {moment(one.done_at)}" if one.done_at else ""
+        print(f"order at {_place(one, several=several)}: {_order_text(one)}{done}")
         print("\n".join(f"  {sql}" for sql in _ordered(one)))
     for part in held:
         if part.tables:
             print(f"{part.source}: {plural('table', len(part.tables))} held back, {kept_log(part)}")
     if not waiting and not orders:
         print(f"{name}: nothing waits for an operator")
+    if len(ordered) > len(orders):
+        old = plural("order", len(ordered) - len(orders))
+        print(f"{old} of more than a day ago: pidts ddl list {task} --json")
+
+
+def _is_old(one: Standing) -> bool:
+    """Whether it was carried out long ago, and nothing stands still for its change any more."""
+    return one.is_done and one.halt is None and 0 < one.done_at < time.time() - _OLD_SECONDS
 
 
 def show_lifted(rows: Sequence[Standing], *, given: bool, as_json: bool) -> None:
@@ -107,6 +134,7 @@ def show_order(
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
+        more |= {"counts_for": [shard_name(one) for one in _follow(at, kind, lock)] if at.tables else []}
         print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None}, ensure_ascii=False))
         return
     print(f"{at.source}, Lsn {at.lsn}: {at.statement}")
@@ -120,10 +148,14 @@ def show_order(
         print(f"    {sql}")
     for line in _of_shards(at, kind, lock) if lock is not None else ():
         print(f"  {line}")
-    all_go = lock is not None and kind in {OrderKind.UNLOCK, OrderKind.REPLACE} and not lock.disagrees
-    for one in lock.arrived if lock is not None and all_go else [at]:
+    shown, left = first_of(_follow(at, kind, lock))
+    for one in shown:
         if one.backlog is not None:
-            print(f"  {_shard(one)}: {_behind(one.backlog)}{'; then they follow' if one.backlog.transactions else ''}")
+            print(
+                f"  {shard_name(one)}: {behind(one.backlog)}{'; then they follow' if one.backlog.transactions else ''}"
+            )
+    if left:
+        print(f"  … and what waits behind {left:,} more shards")
     if kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables:
         tables = ",".join(map(str, at.tables))
         print("  Rows that are on the target stay as they are. If the change gave them other values on the source:")
@@ -152,44 +184,30 @@ def _says(kind: OrderKind, lock: OpenLock | None) -> str:
             return "it waits for the others, as it is" if lock else "it is run as it is, once more"
 
 
+def _follow(at: Standing, kind: OrderKind, lock: OpenLock | None) -> list[Standing]:
+    """Whose rows go on with it."""
+    return sides(lock, at)[0] if lock is not None and kind in {OrderKind.UNLOCK, OrderKind.REPLACE} else [at]
+
+
 def _of_shards(at: Standing, kind: OrderKind, lock: OpenLock) -> list[str]:
     """What becomes of the others."""
-    others = ", ".join(_shard(one) for one in lock.arrived if one.place != at.place)
     if kind is OrderKind.SKIP:
-        return [f"{lock.target} stays as it is, and this shard's rows have to fit there; the others go on waiting"]
+        lines = [f"{lock.target} stays as it is, and this shard's rows have to fit there; the others go on waiting"]
+        lacks = at.halt.lacks if at.halt is not None else ()
+        return [*lines, f"rows of its new structure do not fit there, and halt: {'; '.join(lacks)}"] if lacks else lines
     if kind not in {OrderKind.UNLOCK, OrderKind.REPLACE}:
         return []
-    lines = []
-    if others:
-        says = "those of the others that want the same go on, too" if lock.disagrees else "these go on, too"
-        lines.append(f"{says}: {others}")
+    lines = others_go(lock, at)
     if lock.awaited:
         lines += [
-            f"not waited for: {', '.join(lock.awaited)}",
+            f"not waited for: {named(lock.awaited)}",
             "their rows go on where they still fit, and their own change passes when it comes",
         ]
+    unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is OrderKind.UNLOCK else ""
+    if unfit:
+        lines.append(f"rows of these will not fit until their own change, and halt before it: {unfit}")
+        lines.append("better make the change there first; what halts then needs: pidts run TASK --resync TABLE")
     return lines
-
-
-def show_lock(lock: OpenLock, task: Path) -> None:
-    """Who waits for whom since when, and what to do about it."""
-    print(f"{lock.target}: its shards wait for each other{since(lock.since)}")
-    for one in lock.arrived:
-        rows = f"; {_behind(one.backlog)}" if one.backlog is not None else ""
-        came = since(one.halt.since) if one.halt is not None else ""
-        print(f"  arrived    {_shard(one)} at {_position(one)}, Lsn {one.lsn}{came}{rows}")
-        print(f"    {one.statement}")
-    for name, seconds in lock.awaited_since.items():
-        print(f"  awaited    {name}{since(seconds)}")
-    halt = next((one.halt for one in lock.arrived if one.halt is not None and one.halt.code == "shards-disagree"), None)
-    halt = halt or lock.owner.halt
-    if halt is not None:
-        print(f"  because    [{halt.code}] {halt.what}")
-        print(f"  do         {halt.todo}")
-    which = f"--source {lock.owner.source} --at {lock.owner.lsn}"
-    of = f" {which}" if lock.disagrees else ""
-    print(f"  or         without them: pidts ddl unlock {task} --table {lock.target}{of}")
-    print(f"             one of them alone: pidts ddl skip|replace|inject {task} {which}")
 
 
 def show_waiting(one: Standing, task: Path, *, several: bool) -> None:
@@ -199,64 +217,19 @@ def show_waiting(one: Standing, task: Path, *, several: bool) -> None:
         return
     source = f"{one.source}: " if several else ""
     tables = ", ".join(map(str, halt.tables)) or "all tables"
-    print(f"{source}{tables}: halted at {_position(one)}, Lsn {halt.lsn}{since(halt.since)}")
+    print(f"{source}{tables}: halted at {position_of(one)}, Lsn {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {halt.statement}")
     if one.order is not None and halt.code == "order-refused":
         print(f"  ordered    {_order_text(one)}: {'; '.join(one.order.statements)}")
-    print(f"  because    [{halt.code}] {halt.what}")
+    print(f"  because    [{halt.code}] {halt.why}")
     if one.backlog is not None:
-        print(f"  waiting    {_behind(one.backlog)}")
+        print(f"  waiting    {behind(one.backlog)}")
     print(f"  do         {advice(halt, str(task), one.source if several else '')}")
-
-
-def _behind(behind: Backlog) -> str:
-    count = plural("transaction", behind.transactions)
-    least = "" if behind.is_whole else "at least "
-    if not behind.transactions:
-        return f"no transaction waits{'' if behind.is_whole else ' among those looked at'}"
-    verb = "waits" if behind.transactions == 1 else "wait"
-    return f"{least}{count} ({in_units(behind.own_bytes)}) {verb}, from {_time(behind.since)} on"
-
-
-def plural(noun: str, count: int) -> str:
-    """1 row, 2 rows."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _shard(one: Standing) -> str:
-    return f"{one.source}: {', '.join(map(str, one.tables))}"
-
-
-def _position(one: Standing) -> str:
-    return (one.halt.position if one.halt is not None else "") or "-"
 
 
 def _place(one: Standing, *, several: bool) -> str:
     return f"{one.source}, Lsn {one.lsn}" if several else f"Lsn {one.lsn}"
-
-
-def kept_log(held: Held) -> str:
-    """How much of it the relay has only for these tables."""
-    if not held.is_known:
-        return "how much log is kept for that is known where the relay is"
-    return f"{in_units(held.log_bytes)} of log is kept in the relay for that"
-
-
-def since(seconds: float) -> str:
-    """Nothing where nobody knows."""
-    return f", since {moment(seconds)}" if seconds else ""
-
-
-def moment(seconds: float) -> str:
-    """And how long ago it is."""
-    minutes = max(0, int(time.time() - seconds)) // 60
-    age = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-    return f"{_time(seconds)} ({age})"
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else "-"
 
 
 def _state(one: Standing) -> str:
@@ -302,4 +275,5 @@ def _order_json(one: Standing) -> dict[str, Any]:
         "begun": order.taken,
         "failed": _state(one) == "failed",
         "done": one.is_done,
+        "done_at": one.done_at or None,
     }

@@ -29,7 +29,11 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     """Print them; the exit code says whether the task can run."""
     ready = all(finding.ok for finding in findings)
     if as_json:
-        items = [{"item": one.item, "ok": one.ok, "message": one.message, "fix": one.fix} for one in findings]
+        items = [
+            {"item": one.item, "ok": one.ok, "message": one.message, "fix": one.fix}
+            | ({} if one.ok else {"code": one.code})
+            for one in findings
+        ]
         print(json.dumps({"task": task, "ok": ready, "findings": items}, ensure_ascii=False))
         return 0 if ready else PrecheckFailed.exit_code
     console = Console(soft_wrap=True, highlight=False)
@@ -53,7 +57,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     width = max((len(_named(one)) for one in report.tables), default=0)
     for one in report.tables:
         kinds = ("missing", "extra", "different", "unsettled", "waiting")
-        found = [f"{count:,} {name}" for name in kinds if (count := getattr(one, name))]
+        found = [f"{count:,} {name}{_apart(one, name)}" for name in kinds if (count := getattr(one, name))]
         meant = "filters leave out some of its changes, so that may be meant" if found and one.filtered else ""
         said = "; ".join(filter(None, (one.problem, ", ".join(found), meant, *one.waits))) or "equal"
         numbers = f"  {one.rows:>13,} rows  "
@@ -73,6 +77,11 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
 
 def _named(one: TableReport) -> str:
     return f"{one.source}: {one.table}" if one.source else str(one.table)
+
+
+def _apart(one: TableReport, kind: str) -> str:
+    """How many of the extra rows are no living shard's."""
+    return f" ({one.of_no_shard:,} of no shard that there is)" if kind == "extra" and one.of_no_shard else ""
 
 
 def _merged(one: TableReport) -> str:

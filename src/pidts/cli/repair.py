@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ from pidts.model import PidtsError, TableName
 if TYPE_CHECKING:
     from pidts.model import Table
     from pidts.task.config import TaskConfig
-    from pidts.task.repairs import Repairs
+    from pidts.task.repairs import Extras, Repairs
     from pidts.verify import Report, Settled
 
 
@@ -107,7 +107,13 @@ def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
         return PidtsError.exit_code
     if as_json:
         numbers = {"applied": work.apply, "written": work.written, "removed": work.removed}
-        seldom = {key: count for key, count in (("left", work.left), ("shared", work.shared)) if count}
+        more = {
+            "left": work.left.count,
+            "left_of_no_shard": work.left.of_no_shard,
+            "removing_of_no_shard": work.removing.of_no_shard,
+            "shared": work.shared,
+        }
+        seldom = {key: count for key, count in more.items() if count}
         print(json.dumps({**report.to_json(name), **numbers, **seldom}, ensure_ascii=False), flush=True)
         return exit_code(report)
     for one in report.tables:
@@ -118,15 +124,47 @@ def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
         elif one.differences and not one.has_key:
             todo = f"pidts run {config.path} --resync {one.table}"
             print(f"-- {one.table} has no key, its rows are not repaired one by one: {todo}", file=sys.stderr)
-    if work.left:
-        todo = "those of tables that were dropped or emptied are there on purpose; --remove-extra removes all"
-        print(f"-- {work.left:,} rows that none of the merged tables has are left: {todo}", file=sys.stderr)
+    for line in (*_left(work.left), *_removing(work)):
+        print(f"-- {line}", file=sys.stderr)
     if work.shared:
         print(f"-- {work.shared:,} keys are in several of the merged tables, and are left alone", file=sys.stderr)
     if work.apply:
         left = "all equal now" if report.equal else f"{report.differences:,} rows are still not equal"
         print(f"{name}: {work.written:,} rows written, {work.removed:,} removed, {left}")
     else:
-        todo = "" if report.equal else "; with --apply it is done"
-        print(f"{name}: {report.differences:,} rows are not equal{todo}", file=sys.stderr)
+        print(f"{name}: {report.differences:,} rows are not equal{_outlook(work, report)}", file=sys.stderr)
     return exit_code(report)
+
+
+def _left(left: Extras) -> Iterator[str]:
+    if left.of_shards:
+        yield f"{left.of_shards:,} extra rows of merged tables are left: --remove-extra removes them"
+    if left.of_no_shard:
+        todo = "those of tables that were dropped are there on purpose; --remove-extra removes them, too"
+        yield f"{left.of_no_shard:,} rows of no shard that there is are left: {todo}"
+    if left.untold:
+        todo = "those of tables that were dropped or emptied are there on purpose; --remove-extra removes all"
+        yield f"{left.untold:,} rows that none of the merged tables has are left: {todo}"
+
+
+def _removing(work: Repairs) -> Iterator[str]:
+    """What goes for `--remove-extra`, before somebody says `--apply`, and after."""
+    verb = "were to be removed" if work.apply else "would be removed"
+    for count, what in (
+        (work.removing.of_shards, "extra rows of merged tables"),
+        (work.removing.of_no_shard, "rows of no shard that there is (dropped, or by others)"),
+        (work.removing.untold, "rows that none of the merged tables has"),
+    ):
+        if count:
+            yield f"{count:,} {what} {verb}"
+
+
+def _outlook(work: Repairs, report: Report) -> str:
+    """What `--apply` would make of it."""
+    if report.equal or not report.differences:
+        return ""
+    if not work.mended:
+        return "; --apply would leave them"
+    return (
+        "; with --apply it is done" if work.mended >= report.differences else f"; --apply mends {work.mended:,} of them"
+    )

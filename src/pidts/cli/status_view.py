@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.ddl_view import advice, halted_json, kept_log, moment, plural, show_lock, show_waiting
+from pidts.cli.ddl_view import advice, halted_json, show_waiting
+from pidts.cli.lock_view import show_lock
 from pidts.cli.relay_view import in_units
 from pidts.cli.view import PHASES
+from pidts.cli.waiting_words import kept_log, moment, plural
 from pidts.model import Halted, Lsn
 from pidts.plan import Phase
 from pidts.task.orders import has_failed

@@ -19,6 +19,8 @@ from pidts.task.progress import Progress, SourceProgress, TableProgress
 
 LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
+_HALTS_SHOWN = 8
+_HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
 PHASES = {Phase.EXTRAS: "looking for rows that the source has not", Phase.FINISH: "making keys"}
@@ -100,7 +102,10 @@ def line(progress: Progress) -> str:
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
-    parts += [f"halted {halt}" for halt in _halts(progress)]
+    halts, more = _halts(progress, _HALTS_IN_LINE)
+    parts += [f"halted {halt}" for halt in halts]
+    if more:
+        parts.append(f"and {more:,} more halted")
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
@@ -124,7 +129,10 @@ def picture(progress: Progress) -> RenderableType:
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
-    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in _halts(progress)]
+    halts, more = _halts(progress, _HALTS_SHOWN)
+    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in halts]
+    if more:
+        parts.append(Text(f"halted  and {more:,} more. See: pidts ddl list", "red"))
     return Group(*parts)
 
 
@@ -142,11 +150,13 @@ def _places(progress: Progress) -> RenderableType:
     return grid
 
 
-def _halts(progress: Progress) -> list[str]:
+def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
+    """The first of them, what needs somebody before what only waits for others; and how many more there are."""
     several = len(progress.sources) > 1
-    if not several:
-        return [str(halt) for halt in progress.halted]
-    return [f"{source.source}: {halt}" for source in progress.sources for halt in source.halted]
+    halts = [(halt, f"{source.source}: ") for source in progress.sources for halt in source.halted]
+    halts = halts if several else [(halt, "") for halt in progress.halted]
+    halts.sort(key=lambda one: bool(one[0].awaits) and one[0].code != "shards-disagree")
+    return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:

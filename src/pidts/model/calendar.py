@@ -48,3 +48,14 @@ def microseconds(day: int, time_us: int) -> int:
 def split(value: int) -> tuple[int, int]:
     """A timestamp's `days` value and its microseconds within that day."""
     return divmod(value, _DAY_US)
+
+
+def text(value: int, *, is_date: bool) -> str:
+    """A `days` value as `YYYY-MM-DD`, or a timestamp with its time behind that; as the server shows it."""
+    day, time = (value, 0) if is_date else split(value)
+    year, month, dom = fields(day)
+    shown = f"{year:04}-{month:02}-{dom:02}"
+    if is_date:
+        return shown
+    seconds, micros = divmod(time, 1_000_000)
+    return f"{shown} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"

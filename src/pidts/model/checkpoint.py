@@ -55,6 +55,8 @@ class DdlJournal:
     """Fingerprint of each table involved, taken before this step ran; None where there was no table."""
     state: DdlState = DdlState.INTENT
     epoch: int = 0
+    saved_at: float = field(default=0.0, compare=False)
+    """When the target stored it, by its own clock, in seconds since 1970; 0 where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
+_NAMED = 5
+"""So many tables of one halt are named in a line."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
@@ -26,16 +29,27 @@ class Halt:
     """The schema change that fails; empty where it is rows that the target refuses."""
     code: str
     what: str
+    key: str = ""
+    """Of the row that the target refuses, where that is known."""
     todo: str = ""
     awaits: tuple[str, ...] = ()
     """Of a schema change that waits for other shards: theirs, each as `source: schema.table`."""
     since: float = 0.0
     """Since when it waits, in seconds since 1970."""
+    unfit: tuple[str, ...] = ()
+    """Of those whose rows would not fit behind it before their own change, if it were run without them."""
+    lacks: tuple[str, ...] = ()
+    """What keeps its own rows from fitting, if it were not run."""
 
     @property
     def place(self) -> str:
         """Tells the halts of one task apart."""
         return str(self.lsn) if self.statement or not self.tables else str(self.tables[0])
+
+    @property
+    def why(self) -> str:
+        """What has happened, and to which row."""
+        return f"{self.what} (key {self.key})" if self.key else self.what
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -46,9 +60,12 @@ class Halt:
             "statement": self.statement,
             "code": self.code,
             "what": self.what,
+            "key": self.key,
             "todo": self.todo,
             "awaits": list(self.awaits),
             "since": self.since,
+            "unfit": list(self.unfit),
+            "lacks": list(self.lacks),
         }
 
     def dumps(self) -> str:
@@ -60,8 +77,9 @@ class Halt:
         """The inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
-        awaits = tuple(data.pop("awaits", ()))
-        return cls(tables=names, lsn=Lsn.parse(data.pop("lsn")), awaits=awaits, **data)
+        awaits, unfit, lacks = (tuple(data.pop(name, ())) for name in ("awaits", "unfit", "lacks"))
+        lsn = Lsn.parse(data.pop("lsn"))
+        return cls(tables=names, lsn=lsn, awaits=awaits, unfit=unfit, lacks=lacks, **data)
 
     @classmethod
     def of(
@@ -82,13 +100,16 @@ class Halt:
             statement=statement,
             code=error.code,
             what=error.what,
+            key=error.where.key,
             todo=error.todo,
             since=since,
         )
 
     def __str__(self) -> str:
-        names = ", ".join(map(str, self.tables)) or "all tables"
-        return f"{names}: [{self.code}] {self.what} (at {self.position or self.lsn})"
+        names = ", ".join(map(str, self.tables[:_NAMED])) or "all tables"
+        if len(self.tables) > _NAMED:
+            names = f"{names} and {len(self.tables) - _NAMED} more"
+        return f"{names}: [{self.code}] {self.why} (at {self.position or self.lsn})"
 
 
 class OrderKind(StrEnum):

@@ -30,7 +30,8 @@ request only counts if the log has none between its `low` and its `high`. Then t
 from there by itself until it is where the others are.
 
 A table that is repaired (`Way.REPAIR`) has rows on the target. After its rows were brought, the target's are gone
-through for those that the source has not (`Phase.EXTRAS`).
+through for those that the source has not (`Phase.EXTRAS`). Where others have rows there, too (`Way.OWN`), these are not
+looked at, and do not give way to anything either.
 
 Every table ends with `Phase.FINISH`. A table whose copy is done is told once more, by the state after the batch that
 ended it, and then no longer: a task with thousands of tables pays only for those that it is copying.
@@ -57,6 +58,8 @@ class Way(StrEnum):
     """Rows, of which nobody knows whether they are right."""
     ADD = "add"
     """Rows, some of which the source has not, or has under other keys: what is read is brought, none is removed."""
+    OWN = "own"
+    """Rows of others, too; by its key the target tells which ones are this table's, and only these are looked at."""
 
 
 class Phase(StrEnum):

@@ -86,7 +86,7 @@ class Settling:
         if chunk.request.phase is Phase.ROWS:
             after = replace(after, rows=before.rows + chunk.rows)
         if chunk.is_last:
-            extras = before.way is Way.REPAIR and before.phase is Phase.ROWS
+            extras = before.way in (Way.REPAIR, Way.OWN) and before.phase is Phase.ROWS
             after = replace(after, after=None, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
         return after
 

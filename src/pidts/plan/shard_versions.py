@@ -32,6 +32,11 @@ def same_whole(one: Table, other: Table) -> bool:
     return (set(map(_column, one.columns)), _keys(one)) == (set(map(_column, other.columns)), _keys(other))
 
 
+def names_of(*tables: Table) -> frozenset[str]:
+    """Of the columns that one of them has."""
+    return frozenset(column.name.lower() for table in tables for column in table.columns)
+
+
 def differing(one: Table, other: Table) -> list[str]:
     """What `same_version` sees, in words for people: the names of columns and keys that differ."""
     mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
@@ -60,15 +65,26 @@ def clashing(before: Table, after: Table, into: Table) -> list[str]:
 
 def fits(table: Table, into: Table) -> bool:
     """Whether rows of the one structure can be written to a table of the other."""
+    return not misfitting(table, into)
+
+
+def misfitting(table: Table, into: Table) -> list[str]:
+    """What keeps rows of the one structure from being written to a table of the other."""
     there = {column.name.lower(): column for column in into.columns}
+    found: list[str] = []
     for column in table.columns:
-        found = there.pop(column.name.lower(), None)
-        if found is None or (column.nullable and not found.nullable):
-            return False
-        wider = _wider(found.type, column.type)
-        if wider is None or _plain(wider) != _plain(found.type):
-            return False
-    return _identity(table) == _identity(into) and all(map(is_fillable, there.values()))
+        other = there.pop(column.name.lower(), None)
+        if other is None:
+            found.append(f"column {column.name} is missing")
+            continue
+        wider = _wider(other.type, column.type)
+        if wider is None or _plain(wider) != _plain(other.type):
+            found.append(f"column {column.name} does not take all values")
+        elif column.nullable and not other.nullable:
+            found.append(f"column {column.name} takes no NULL")
+    if _identity(table) != _identity(into):
+        found.append("rows have another key")
+    return found + [f"column {one.name} needs a value" for one in there.values() if not is_fillable(one)]
 
 
 def is_fillable(column: Column) -> bool:

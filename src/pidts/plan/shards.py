@@ -18,6 +18,15 @@ first DROP of a column that others still have, whose last DROP is the one that i
 such as a column that is renamed, waits as above. So does a column that comes again to a member while the target has the
 values of before in it, and one whose value in rows that are there would be another than the one that the target gave.
 
+**Left behind** (pessimistic): what an operator has *unlocked* is run for those who have arrived, and all others are
+left behind: they owe this one change until they have come to it themselves. The counterexample to seeing from
+structures alone who has yet to come: a adds a column without b and c and drops it again, and all three look alike; b's
+column would wait for a, which has passed, and a's next change would not wait for b, whose rows have a place anyway. So
+the commit that makes it so puts on record who owes what, in which order. Whoever comes to what it owes passes, and owes
+no more what lies up to there. Whoever owes something is waited for by every other change, until it has come to that,
+too. The *head* is where those are who owe nothing; a column that it has not, and that somebody has or owes, is kept in
+G beside it until the last one has come to where it is gone. Nothing else of that one's statement is run.
+
 A table that comes is no member before its CREATE TABLE has passed, so nobody waits for it, and it waits until its rows
 can be written to G. They can be where it is ahead by an index or a column that may be NULL; then nobody waits for it to
 come where it has been.
@@ -30,11 +39,11 @@ that one the leader.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from pidts.model import Arrival, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import fills_alike, fits, joined, same_version, same_whole
+from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
+from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole
 
 __all__ = [
     "Arrival",
@@ -42,10 +51,13 @@ __all__ = [
     "Effect",
     "Group",
     "Member",
+    "Owed",
     "Pass",
     "Run",
     "ShardMode",
     "Wait",
+    "behind_after",
+    "come",
     "decide",
     "fits",
     "joined",
@@ -53,6 +65,9 @@ __all__ = [
 ]
 
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
+
+Owed: TypeAlias = Mapping[Member, tuple[Table, ...]]
+"""What was run without members, and they have to come to yet, in order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
 """What an arrival's statement makes of a structure; None where it cannot be said of it."""
@@ -72,6 +87,25 @@ class Group:
     """Members, and tables that come."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that a member has no more, while the target has them, and the member's values in them."""
+    behind: Owed = field(default_factory=dict)
+    """What was run without each of these, in order; also without some that are gone since."""
+
+    def owed(self, one: Arrival) -> tuple[Table, ...]:
+        """What it still has to come to, where it stands."""
+        return self.behind.get(one.member, ()) if one.runs else ()
+
+    def left(self, one: Arrival) -> tuple[Table, ...]:
+        """What it owes behind its change."""
+        return come(self.owed(one), one)
+
+    def settles(self, one: Arrival) -> bool:
+        """Whether it comes to something that it owes."""
+        return len(self.left(one)) < len(self.owed(one))
+
+    @property
+    def head(self) -> Table:
+        """Where those are who owe nothing."""
+        return next((owed[-1] for owed in self.behind.values() if owed), self.agreed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +122,8 @@ class Wait:
     """Sources of which nobody knows yet whether they have members."""
     leader: Member | None = None
     """All have come, and this one runs it."""
+    met: tuple[str, ...] = ()
+    """Columns that come to it while the target has other values in them, in its rows, than its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +140,21 @@ class Run:
     leader: Arrival
     arrivals: tuple[Arrival, ...]
     agreed: Table
+    left: tuple[Member, ...] = ()
+    """Those without whom it is run, by an operator's order."""
+    clears: frozenset[str] = frozenset()
+    """Not the statement is run: these columns go, that only the leader still has or owes."""
+    adds: frozenset[str] = frozenset()
+    """Not the statement is run: these columns come, of which the target has the others already."""
+    passes: bool = False
+    """Nothing is run; only one at a time puts on record what it changes of the group."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it leads the group to where the leader is then."""
+        one = self.leader
+        is_alone = self.passes or self.clears or one.order is OrderKind.SKIP
+        return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
 Decision: TypeAlias = Wait | Pass | Run
@@ -114,48 +165,112 @@ def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Dec
     mine = group.arrivals[member]
     if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
         return Run(mine, (mine,), group.agreed)
+    passing = _passes(group, mine) if group.mode == "pessimistic" else None
     if mine.order is OrderKind.REPLACE and mine.runs:
+        if passing is not None and group.settles(mine):
+            return Run(mine, (mine,), passing.agreed)
         return _together(group, mine)
     met = _met(group, mine)
-    if met and mine.order is None and (group.mode == "optimistic" or _is_late(group, mine)):
-        return Wait(tuple(sorted(member for member, one in group.members.items() if _has(one, met))))
+    if met and mine.order is None and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
+        awaited = tuple(sorted(member for member, one in group.members.items() if _has(one, met)))
+        return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
-        return _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _together(group, mine)
-    if same_version(mine.after, group.agreed) or (_is_late(group, mine) and fits(mine.after, group.agreed)):
+        alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
+        return alone or _together(group, mine)
+    return passing or _together(group, mine)
+
+
+def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
+    """What is left of what it owed, once it has made its change."""
+    if not one.runs or same_version(one.before, one.after):
+        return owed if one.runs else ()
+    places = (place for place, step in enumerate(owed) if same_version(one.after, step))
+    return owed[next(places, -1) + 1 :]
+
+
+def behind_after(group: Group, decision: Pass | Run, mine: Arrival) -> Owed:
+    """What members owe once that is done, where it is another than before."""
+    if group.mode == "optimistic":
+        return {}
+    arrivals = decision.arrivals if isinstance(decision, Run) else (mine,)
+    found, head = dict(group.behind), group.head
+    for one in arrivals:
+        found[one.member] = come(found.get(one.member, ()), one)
+    if isinstance(decision, Run) and decision.is_step and not group.settles(mine):
+        head = decision.leader.after
+        # Of a source that is not there it is known from the record that it owes something, and not more.
+        is_alone = any(one.unlocked for one in arrivals)
+        absent = [member for member in group.behind if is_alone and member not in group.members]
+        left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
+        found = dict.fromkeys(found, ()) | left
+    kept = names_of(decision.agreed) - names_of(head)
+    found |= {one.member: (head,) for one in arrivals if not found[one.member] and kept & names_of(one.after)}
+    return {member: owed for member, owed in found.items() if owed != group.behind.get(member, ())}
+
+
+def _passes(group: Group, mine: Arrival) -> Pass | Run | None:
+    """Who comes to where the others are, or to what it owes, or is late and has a place; the last one clears up."""
+    is_there = same_version(mine.after, group.agreed) or group.settles(mine)
+    if not (is_there or (_is_late(group, mine) and fits(mine.after, group.agreed))):
+        return None
+    gone = (
+        names_of(group.agreed)
+        - names_of(group.head)
+        - names_of(mine.after, *group.left(mine))
+        - _needed(group, (mine,))
+    )
+    if not (gone and mine.runs):
         return Pass(group.agreed)
-    return _together(group, mine)
+    columns = tuple(column for column in group.agreed.columns if column.name.lower() not in gone)
+    return Run(mine, (mine,), replace(group.agreed, columns=columns), clears=gone)
+
+
+def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
+    """Columns that others have, or owe."""
+    others = group.members.keys() - {one.member for one in but}
+    owed = [step for member in others for step in group.behind.get(member, ())]
+    return names_of(*(group.members[member] for member in others), *owed)
 
 
 def _is_late(group: Group, arrival: Arrival) -> bool:
     """Whether it never was where the others are, or is not yet: its structure only has to have a place in theirs."""
-    return not arrival.runs or not same_version(arrival.before, group.agreed)
+    return not arrival.runs or bool(group.owed(arrival)) or not same_version(arrival.before, group.head)
 
 
 def _together(group: Group, mine: Arrival) -> Decision:
     goal = _goal(group, mine)
     waiting = [one for one in _arrivals(group) if not (one.runs and same_version(one.before, one.after))]
     alike = [one for one in waiting if _leads_to(group, one, goal)]
-    others = [one for one in waiting if one.runs and one not in alike and not _has_place(group, one.before, goal)]
+    others = [
+        one
+        for one in waiting
+        if one.runs and one not in alike and (group.owed(one) or not _has_place(group, one.before, goal))
+    ]
     # One that is a change behind will come to this one.
-    behind = {one.member for one in others if same_version(one.after, mine.before)}
+    behind = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
     disagree = [one for one in others if one.member not in behind]
     here = {one.member for one in (*alike, *disagree)}
     awaited = [
         member
         for member, structure in group.members.items()
-        if member not in here and not same_version(structure, goal) and not _has_place(group, structure, goal)
+        if member not in here and _is_awaited(group, member, structure, goal)
     ]
-    able = [one for one in alike if one.runs and same_version(one.before, group.agreed)]
+    able = [one for one in alike if one.runs and same_version(one.before, group.head)]
     if group.mode == "pessimistic":
         able = able or [one for one in alike if one.runs]
     if able and (not (awaited or disagree) or any(one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
-        keeps = bool(awaited or disagree) and _is_still_written(group, goal, {one.member for one in alike})
-        if any(one.order is OrderKind.REPLACE for one in alike):
-            keeps = False
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
-        return Run(leader, run, group.agreed if keeps else goal)
+        left = tuple(sorted((*awaited, *(one.member for one in disagree))))
+        kept = _kept(group, goal, leader, run) if left else ()
+        return Run(leader, run, _with_kept(goal, kept, group.agreed), left)
     return Wait(tuple(sorted(awaited)), tuple(sorted(disagree, key=lambda one: (one.since, one.member))))
+
+
+def _is_awaited(group: Group, member: Member, structure: Table, goal: Table) -> bool:
+    """Of one that has not come; one that looks like there may have to come there once more."""
+    is_there = same_version(structure, goal) or _has_place(group, structure, goal)
+    return bool(group.behind.get(member)) or not is_there
 
 
 def _arrivals(group: Group) -> list[Arrival]:
@@ -163,22 +278,33 @@ def _arrivals(group: Group) -> list[Arrival]:
     return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
 
 
-def _is_still_written(group: Group, goal: Table, arrived: Collection[Member]) -> bool:
-    """Whether others have columns that go, and those who have arrived can do with these: the last one drops them."""
-    names = {column.name.lower() for column in goal.columns}
-    lost = {column.name.lower() for column in group.agreed.columns} - names
-    others = (table for member, table in group.members.items() if member not in arrived)
-    return bool(lost) and fits(goal, group.agreed) and any(_has(table, lost) for table in others)
+def _kept(group: Group, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
+    """Columns that go, while others have or owe them, and those who have arrived can do with these.
+
+    One that goes while others come may have another name now, so it is not kept.
+    """
+    needed = _needed(group, run) - names_of(goal)
+    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is OrderKind.REPLACE for one in run)
+    needed -= frozenset() if is_drop else names_of(leader.before)
+    return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
+
+
+def _with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
+    """With columns that do not go, and the keys over them, which do not change then."""
+    names = {column.name.lower() for column in kept}
+    keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
+    changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
+    return replace(goal, columns=(*goal.columns, *kept), keys=(*changed, *keys.values()))
 
 
 def _has_place(group: Group, structure: Table, goal: Table) -> bool:
     """Whether a member that is not where the group is, since it came ahead of it, has no need to come along."""
-    return not same_version(structure, group.agreed) and fits(structure, goal)
+    return not same_version(structure, group.head) and fits(structure, goal)
 
 
 def _goal(group: Group, mine: Arrival) -> Table:
     """Where it goes; one that is late goes where the others do, if there is a place for it."""
-    if _is_late(group, mine):
+    if _is_late(group, mine) and not group.owed(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
             if one.runs and not _is_late(group, one) and fits(mine.after, one.after):
                 return one.after
@@ -188,7 +314,7 @@ def _goal(group: Group, mine: Arrival) -> Table:
 def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
     if same_version(arrival.after, goal):
         return True
-    return arrival.runs and _is_late(group, arrival) and fits(arrival.after, goal)
+    return arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
 
 
 def _passes_whole(group: Group, mine: Arrival) -> Pass | None:
@@ -210,6 +336,24 @@ def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
     return Run(mine, (mine,), made)
 
 
+def _runs_rest(group: Group, mine: Arrival) -> Run | None:
+    """What the target lacks of a change of which it has the rest, from members that are further by several changes.
+
+    Columns come or go, not both: else one may be the other under a new name.
+    """
+    _, after = _wholes(group, mine)
+    if after is None or not mine.runs:
+        return None
+    had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
+    comes, goes = names_of(after) - there, there - names_of(after)
+    if (comes and had - has) or not comes <= has - had or not goes <= had - has or not (comes or goes):
+        return None
+    columns = [column for column in group.agreed.columns if column.name.lower() not in goes]
+    columns += [column for column in mine.after.columns if column.name.lower() in comes]
+    made = replace(group.agreed, columns=tuple(columns))
+    return Run(mine, (mine,), made, clears=goes, adds=comes) if same_whole(after, made) else None
+
+
 def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
     """What all members have together, before the change and behind it."""
     others = [structure for member, structure in group.members.items() if member != mine.member]
@@ -221,7 +365,7 @@ def _met(group: Group, mine: Arrival) -> frozenset[str]:
     """New columns of the member in which rows that are there have other values on the target than on its source."""
     if not mine.runs:
         return frozenset()  # it has no rows yet
-    had = {column.name.lower() for column in mine.before.columns}
+    had = names_of(mine.before)
     there = {column.name.lower(): column for column in group.agreed.columns}
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}
     # What all members do together gives their rows what the leader's statement gives them, also a clock's time.
@@ -236,4 +380,4 @@ def _met(group: Group, mine: Arrival) -> frozenset[str]:
 
 
 def _has(table: Table, names: Collection[str]) -> bool:
-    return any(column.name.lower() in names for column in table.columns)
+    return not names_of(table).isdisjoint(names)

@@ -21,7 +21,7 @@ class Standing:
     lsn: Lsn
     text: str
     tables: frozenset[TableName]
-    """Those of them that are known."""
+    """Those of them that are known; where none is, those that come."""
     others: frozenset[TableName]
     """Held at an earlier place, so they have to come first."""
     leaving: frozenset[TableName]
@@ -31,12 +31,16 @@ class Standing:
 def standing(
     state: PlanState, log: Log, work_of: WorkOf, known: Collection[TableName], halted: Collection[Lsn]
 ) -> tuple[Standing, ...]:
-    """At this state, of tables that are known; `halted` are schema changes that wait for somebody."""
+    """At this state, of tables that are known, or that come; `halted` are schema changes that wait for somebody."""
     begun, places = Begun(state.copy), state.exceptions
     there = [_of_group(group, state.lsn, log, work_of, begun, places) for group in state.held]
     there += _of_all(state, log(state.lsn, None), work_of, known, halted)
     names = frozenset(known)
-    return tuple(replace(one, tables=one.tables & names, others=one.others & names) for one in there if one is not None)
+    return tuple(
+        replace(one, tables=one.tables & names or one.tables, others=one.others & names)
+        for one in there
+        if one is not None
+    )
 
 
 def _of_group(

@@ -72,6 +72,12 @@ def identities(batch: ChangeBatch) -> Identities:
     return Identities(before, after, current, deleted, pc.and_(updated, differs))
 
 
+def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
+    """Changes that bring a row to a key at which its table did not have it."""
+    op = batch.rows.column("op")
+    return any_of([pc.equal(op, int(Op.INSERT)), pc.equal(op, int(Op.COPY)), keys.moved])
+
+
 def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[pa.Array]:
     """Some columns of the `before` or `after` images; NULL where a change has no such image."""
     images = batch.rows.column(side)

@@ -52,6 +52,8 @@ class NetChange:
     deletes: pa.Table
     """The identity columns of the rows to remove; a row may stand here and in `upserts`: removed, then written anew.
 
+    Of columns that `table` has not, a row that is written anew gets the target's defaults, any other keeps what it has.
+
     Without a key: all columns, each distinct row once.
     """
     upserts: pa.Table

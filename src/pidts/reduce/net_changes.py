@@ -27,7 +27,10 @@ there, in either order:
 
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
 effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
-Where the two do not come in one part of a batch, see `pidts.apply.moved`. That the merged tables hold a row twice
+Where the two do not come in one part of a batch, see `pidts.apply.moved`. Such a row must not keep what the other table
+had in columns that its new one lacks: where the target is `wider` than the changes, a row that *came* to its table in
+this part (by an INSERT, by an UPDATE from another key, or as a copied one) is removed first, whoever's the row is that
+stands there. A row that its own table changes keeps what is there. That the merged tables hold a row twice
 between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that has one
 source only is none of these, under whatever name it lands: a row that came and went is removed, since a chunk of its
 copy may have brought it.
@@ -42,7 +45,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
-from pidts.reduce.identity import any_of, identities, image_columns
+from pidts.reduce.identity import any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange
 from pidts.reduce.watched import watched_columns
@@ -59,6 +62,7 @@ def net_changes(
     watched: Mapping[TableName, Collection[str]] | None = None,
     ahead: Collection[TableName] = (),
     merged: Collection[TableName] = (),
+    wider: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Reduce batches to one `NetChange` per table that has changes.
 
@@ -66,19 +70,24 @@ def net_changes(
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
     table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
     tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
-    of the source's, which `upstream` tells apart.
+    of the source's, which `upstream` tells apart, and `wider` those of them that have columns on the target which these
+    changes do not know of.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
             by_table.setdefault(batch.table.name, []).append(batch)
     return [
-        _net_change(parts, (watched or {}).get(name, ()), ahead=name in ahead, merged=name in merged)
+        _net_change(
+            parts, (watched or {}).get(name, ()), ahead=name in ahead, merged=name in merged, wider=name in wider
+        )
         for name, parts in by_table.items()
     ]
 
 
-def _net_change(parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool, merged: bool) -> NetChange:
+def _net_change(
+    parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool, merged: bool, wider: bool
+) -> NetChange:
     table = parts[0].table
     for part in parts:
         _check(part, table)
@@ -94,7 +103,7 @@ def _net_change(parts: list[ChangeBatch], besides: Collection[str], *, ahead: bo
         deletes, times, upserts = multiset_change(batch)
         return NetChange(table, deletes, upserts, _counts(batch), times)
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
-    return _keyed(batch, owner, [name for name in table.arrow.names if name in names], ahead=ahead)
+    return _keyed(batch, owner, [name for name in table.arrow.names if name in names], ahead=ahead, wider=wider)
 
 
 def _check(part: ChangeBatch, table: Table) -> None:
@@ -115,7 +124,9 @@ def _check(part: ChangeBatch, table: Table) -> None:
         )
 
 
-def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool) -> NetChange:
+def _keyed(
+    batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool, wider: bool
+) -> NetChange:
     table, size = batch.table, len(batch)
     keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
@@ -135,6 +146,9 @@ def _keyed(batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[st
     elif watched:
         last_row = _row(pc.coalesce(nets.column("kept"), nets.column("last")), size)
         removed = pc.or_(removed, _watched_changed(batch, nets, last_row, watched))
+    if owner is not None and wider:
+        came = pc.equal(nets.column("came"), nets.column("kept"))
+        removed = pc.or_(removed, pc.fill_null(came, fill_value=False))
     rows = batch.rows.column("after").take(_row(nets.column("kept").filter(written), size))
     return NetChange(
         table=table,
@@ -154,57 +168,67 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 
 def _events(batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str]) -> pa.Table:
     """What happens to each key and when; an update that moves a row happens to two."""
-    order, logged = _order(batch)
+    order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
     if pc.any(keys.moved).as_py():
         left = pc.indices_nonzero(keys.moved)
         leaving = keys.before if owner is None else [*keys.before, owner]
         columns = [pa.concat_arrays([now, old.take(left)]) for now, old in zip(columns, leaving, strict=True)]
         order, logged = (pa.concat_arrays([way, pc.subtract(way.take(left), 1)]) for way in (order, logged))
-    names = [*by] if owner is None else [*by, "owner"]
-    return pa.Table.from_arrays([*columns, order, logged], names=[*names, "order", "logged"])
+    if owner is None:
+        return pa.Table.from_arrays([*columns, order, logged], names=[*by, "order", "logged"])
+    came = pc.and_(_arrives(order), brought(batch, keys).take(_row(order, len(batch))))
+    return pa.Table.from_arrays([*columns, order, logged, came], names=[*by, "owner", "order", "logged", "came"])
 
 
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
     """What became of each row.
 
     Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
-    its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it.
+    its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it. `came`:
+    the same as `kept` where some change brought the row, else NULL; only where tables are merged.
     """
     size = len(batch)
-    nets = events.group_by(by, use_threads=False).aggregate([("order", "max"), ("logged", "min")])
+    merged = "came" in events.column_names
+    asked = [("order", "max"), ("logged", "min"), *([("came", "any")] if merged else [])]
+    nets = events.group_by(by, use_threads=False).aggregate(asked)
     last, first = (nets.column(name).combine_chunks() for name in ("order_max", "logged_min"))
     never = pa.scalar(None, pa.int64())
     stays = pc.and_(_arrives(last), pc.invert(keys.deleted.take(_row(last, size))))
     updated = pc.equal(batch.rows.column("op"), int(Op.UPDATE))
     found = pc.or_(keys.deleted, pc.and_not(updated, keys.moved))
     existed = pc.or_(pc.invert(_arrives(first)), found.take(_row(first, size)))
-    columns = [last, pc.if_else(stays, last, never), pc.if_else(existed, first, never), first.is_valid()]
+    kept = pc.if_else(stays, last, never)
+    columns = [last, kept, pc.if_else(existed, first, never), first.is_valid()]
     names = [*by, "last", "kept", "start", "logged"]
+    if merged:
+        columns.append(pc.if_else(nets.column("came_any").combine_chunks(), kept, never))
+        names.append("came")
     return pa.Table.from_arrays([*(nets.column(name) for name in by), *columns], names=names)
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
     """The same over all tables that are merged; `starts` tells how many of them had the row at the start."""
-    found = nets.group_by(by, use_threads=False).aggregate(
-        [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
-    )
-    return found.select([*by, "last_max", "kept_max", "start_min", "logged_any", "start_count"]).rename_columns(
-        [*by, "last", "kept", "start", "logged", "starts"]
+    whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("came", "max"), ("start", "count")]
+    found = nets.group_by(by, use_threads=False).aggregate(whole)
+    return found.select([*by, *("_".join(each) for each in whole)]).rename_columns(
+        [*by, "last", "kept", "start", "logged", "came", "starts"]
     )
 
 
-def _order(batch: ChangeBatch) -> tuple[pa.Int64Array, pa.Int64Array]:
+def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
     """Each change's place in time, twice as a number: `2 * place + 1`, and the same but NULL for what was not logged.
 
-    The even number below is for the moment when an update takes its row's old key away.
+    The even number below is for the moment when an update takes its row's old key away. In tables that are merged a key
+    that the source has not counts as logged: it stands for a row that was there, and is this table's own.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)
     op = batch.rows.column("op")
     read = pc.or_(pc.equal(op, int(Op.COPY)), pc.equal(op, int(Op.ABSENT)))
     order = pc.if_else(read, place, pc.add(place, 2 * size))
-    return order, pc.if_else(read, pa.scalar(None, pa.int64()), order)
+    unlogged = pc.equal(op, int(Op.COPY)) if merged else read
+    return order, pc.if_else(unlogged, pa.scalar(None, pa.int64()), order)
 
 
 def _row(order: pa.Int64Array, size: int) -> pa.Int64Array:

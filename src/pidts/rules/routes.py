@@ -122,6 +122,10 @@ class Routes:
             all(goal) and sum((one.target_schema, one.target_table) == goal for one in self.rules) > 1
         )
 
+    def may_leave_rows(self, name: TableName) -> bool:
+        """Whether rows of a table that is gone may be on the target: others land there, of this source or of others."""
+        return self.may_merge(name) or bool(self.landing(name).extracted)
+
     def schema(self, name: str) -> str:
         """Where a schema goes: the target of statements on the schema itself."""
         rule = self._only(list(self._of_schema(name)), name)

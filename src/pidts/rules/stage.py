@@ -15,11 +15,12 @@ every unique key, so that each table has its own values. They hold text that no 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Sieve, Table, TableName, Where
 from pidts.rules.allow_list import AllowList
 from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, Verdict
@@ -80,11 +81,9 @@ class Rules:
 
     def drops(self, name: TableName) -> bool:
         """Whether a filter may leave out changes of this table, so that the target's rows are not just the source's."""
-        if self.expressions.rules and self.expressions.concerns(name):
+        if self.expressions.concerns(name):
             return True
-        return bool(self.events.rules) and any(
-            self.events(name, {event}) is not Verdict.TAKE for event in _EVENTS.values()
-        )
+        return any(verdict is not Verdict.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
         """Whether the target may lack a row that the source has, since a filter has dropped what made it."""
@@ -129,18 +128,34 @@ class Rules:
 
     def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
         """What is left of changes from the log, as changes of the target's table; None where nothing is."""
-        passed = self._passed(batch)
-        if passed is None:
+        sieve = self.sieve(batch.table)
+        passed = batch if sieve is None else sieve.of(batch)
+        return self.passed(passed) if len(passed) else None
+
+    def sieve(self, table: Table) -> Sieve | None:
+        """What tells which of the table's changes pass the filters; None where all do."""
+        verdicts = self._verdicts(table.name)
+        unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.SKIP)
+        refused = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.REFUSE)
+        if not (unwanted or refused or self.expressions.concerns(table.name)):
             return None
+        return Sieve(self.expressions.columns(table), unwanted, partial(self._dropped, unwanted, refused))
+
+    def _verdicts(self, name: TableName) -> dict[Op, Verdict]:
+        """What the event filter says to each kind of change."""
+        return {op: self.events(name, {event}) for op, event in _EVENTS.items()} if self.events.rules else {}
+
+    def passed(self, batch: ChangeBatch) -> ChangeBatch:
+        """Changes that have passed the filters, as changes of the target's table."""
         table = batch.table
         landed = self.landed(table)
         if landed is table and mapping_of(self.mappings, table.name) is None:
-            return passed
-        rows = passed.rows
-        more = self._more(table, len(passed))
+            return batch
+        rows = batch.rows
+        more = self._more(table, len(batch))
         before, after = (self._image(table, rows.column(side), more) for side in ("before", "after"))
-        partial = _held(rows.column("partial"), len(table.columns), len(more))
-        moved = ChangeBatch.of(landed, rows.column("lsn"), rows.column("op"), before, after, partial)
+        held = _held(rows.column("partial"), len(table.columns), len(more))
+        moved = ChangeBatch.of(landed, rows.column("lsn"), rows.column("op"), before, after, held)
         return moved if landed is table else replace(moved, upstream=table.name)
 
     def rows(self, table: Table, rows: pa.Table) -> pa.Table:
@@ -153,34 +168,11 @@ class Rules:
         )
         return pa.Table.from_batches(map(pa.RecordBatch.from_struct_array, images), schema=self.landed(table).arrow)
 
-    def _passed(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """What no filter drops, copied once."""
-        skipped = self._skipped(batch) if self.events.rules else []
-        dropped = self.expressions.dropped(batch, {Op(op) for op in skipped})
-        if skipped:
-            by_kind = pc.is_in(batch.rows.column("op"), value_set=pa.array(skipped, pa.int8()))
-            dropped = by_kind if dropped is None else pc.or_kleene(by_kind, dropped)
-        if dropped is not None:
-            batch = _without(batch, dropped)
-        return batch if len(batch) else None
-
-    def _skipped(self, batch: ChangeBatch) -> list[int]:
-        """The kinds of changes that the event filter drops of this table; halts at the first that it refuses."""
-        ops = batch.rows.column("op")
-        found = [Op(op) for op in pc.unique(ops).to_pylist()]
-        verdicts = {op: self.events(batch.table.name, {_EVENTS[op]}) for op in found if op in _EVENTS}
-        refused = [int(op) for op, verdict in verdicts.items() if verdict is Verdict.REFUSE]
+    def _dropped(self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch) -> pa.BooleanArray | None:
+        """TRUE for what the expression filter drops of other kinds; halts at the first that is refused."""
         if refused:
-            first = pc.index(pc.is_in(ops, value_set=pa.array(refused, ops.type)), value=True).as_py()
-            raise Halted(
-                "event-refused",
-                f"an event filter of the task file refuses each {_EVENTS[Op(ops[first].as_py())]} of this table",
-                where=Where(
-                    table=str(batch.table.name), position=str(Lsn.from_bytes(batch.rows.column("lsn")[first].as_py()))
-                ),
-                todo="Look at what the source wrote there; then change the filter's action, or leave the table out",
-            )
-        return [int(op) for op, verdict in verdicts.items() if verdict is Verdict.SKIP]
+            _demand_none(batch, refused)
+        return self.expressions.dropped(batch, unwanted)
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
         """The extracted columns of so many rows."""
@@ -202,29 +194,17 @@ class Rules:
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
-def _without(batch: ChangeBatch, dropped: pa.BooleanArray) -> ChangeBatch:
-    """Copies what stays, unless it lies in one piece."""
-    stays = pc.invert(pc.fill_null(dropped, fill_value=False))
-    count = stays.true_count
-    if count == len(batch):
-        return batch
-    first = max(0, pc.index(stays, value=True).as_py())
-    if stays.slice(first, count).true_count == count:
-        return replace(batch, rows=batch.rows.slice(first, count))
-    rows = batch.rows
-    columns = [_chosen(rows.column(place), stays, count) for place in range(rows.num_columns)]
-    return replace(batch, rows=pa.RecordBatch.from_arrays(columns, schema=rows.schema))
-
-
-def _chosen(values: pa.Array, stays: pa.BooleanArray, count: int) -> pa.Array:
-    """Arrow takes a struct's rows one by one; its columns it copies in runs, a third faster."""
-    if values.null_count == len(values):
-        return pa.nulls(count, values.type)
-    if not pa.types.is_struct(values.type):
-        return values.filter(stays)
-    columns = [values.field(place).filter(stays) for place in range(values.type.num_fields)]
-    mask = values.is_null().filter(stays) if values.null_count else None
-    return pa.StructArray.from_arrays(columns, fields=list(values.type), mask=mask)
+def _demand_none(batch: ChangeBatch, refused: frozenset[Op]) -> None:
+    ops = batch.rows.column("op")
+    first = pc.index(pc.is_in(ops, value_set=pa.array(map(int, refused), ops.type)), value=True).as_py()
+    if first < 0:
+        return
+    raise Halted(
+        "event-refused",
+        f"an event filter of the task file refuses each {_EVENTS[Op(ops[first].as_py())]} of this table",
+        where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(batch.rows.column("lsn")[first].as_py()))),
+        todo="Look at what the source wrote there; then change the filter's action, or leave the table out",
+    )
 
 
 def _appended(table: Table, extracted: tuple[tuple[str, str], ...], *, nullable: bool) -> list[Column]:

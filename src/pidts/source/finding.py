@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pidts.model import PidtsError, PrecheckFailed
 
+UNFIT = "precheck-failed"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -18,6 +20,8 @@ class Finding:
     fix: str = ""
     passes: bool = False
     """It may be fulfilled by itself: a run that has begun once waits for it."""
+    code: str = UNFIT
+    """That of the error where nothing else speaks against a run."""
 
 
 def login_finding(error: PidtsError) -> Finding:
@@ -32,4 +36,8 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     ]
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
-        raise PrecheckFailed("precheck-failed", what, todo="\n".join(finding.fix for finding in failed))
+        todo = "\n".join(finding.fix for finding in failed)
+        code = failed[0].code
+        if any(finding.code != code for finding in failed):
+            raise PrecheckFailed(UNFIT, what, todo=todo)
+        raise PrecheckFailed(code, what, todo=todo)

@@ -136,13 +136,13 @@ class MetaStore:
     def read_journal(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
         """The schema change at `lsn`."""
         rows, _ = self._run(
-            "SELECT statement, rendered, step, before_change, state, epoch FROM pidts_meta.ddl_journal "
+            "SELECT statement, rendered, step, before_change, state, epoch, updated_at FROM pidts_meta.ddl_journal "
             "WHERE task = %s AND source = %s AND lsn = %s",
             (task, source, str(lsn)),
         )
         if not rows:
             return None
-        statement, rendered, step, before, state, epoch = rows[0]
+        statement, rendered, step, before, state, epoch, saved = rows[0]
         return DdlJournal(
             task=task,
             source=source,
@@ -153,6 +153,7 @@ class MetaStore:
             before=json.loads(before),
             state=DdlState(state),
             epoch=int(epoch),
+            saved_at=_seconds(saved),
         )
 
     def write_journal(self, journal: DdlJournal) -> None:

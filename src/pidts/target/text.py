@@ -120,18 +120,8 @@ def moment_text(column: pa.Array) -> pa.Array:
     if mask is None:
         return column.cast(pa.string())
     real = pc.if_else(mask, pa.scalar(None, column.type), column).cast(pa.string())
-    odd = [_unreal_text(value, is_date=is_date) for value in numbers.filter(mask).to_pylist()]
+    odd = [calendar.text(value, is_date=is_date) for value in numbers.filter(mask).to_pylist()]
     return pc.replace_with_mask(real, pc.fill_null(mask, pa.scalar(value=False)), pa.array(odd, pa.string()))
-
-
-def _unreal_text(value: int, *, is_date: bool) -> str:
-    day, time = (value, 0) if is_date else calendar.split(value)
-    year, month, dom = calendar.fields(day)
-    text = f"{year:04}-{month:02}-{dom:02}"
-    if is_date:
-        return text
-    seconds, micros = divmod(time, _SECOND_US)
-    return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
 
 
 def _digits(numbers: pa.Array, width: int) -> pa.Array:

@@ -11,6 +11,7 @@ What is raised at `commit:before` loses the transaction, at `commit:after` only 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,6 @@ from pidts.model import (
     Checkpoint,
     DdlJournal,
     Halted,
-    Key,
     Lsn,
     Rendered,
     Table,
@@ -33,7 +33,7 @@ from pidts.model import (
 from pidts.reduce import NetChange, UniqueKey, watched_columns
 from pidts.schema import Statement
 from pidts.target.meta import claimed_rows, no_checkpoint
-from pidts.target.values_ddl import run_step, steps
+from pidts.target.values_ddl import creation, run_step, steps
 from pidts.target.values_fill import plain
 from pidts.target.values_halts import ValuesHalts
 from pidts.target.values_locks import Lock
@@ -240,8 +240,7 @@ class ValuesSession:
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """In this target's own language, which is JSON."""
-        keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
-        return Rendered((json.dumps({"create": replace(table, keys=keys).to_json()}),))
+        return Rendered((creation(table, before_copy=before_copy),))
 
     def leave_unfinished(self, name: TableName) -> None:
         """Nobody else makes tables here: keys that are missing were left out."""
@@ -307,7 +306,8 @@ class ValuesSession:
     def write_journal(self, journal: DdlJournal) -> None:
         """Visible at COMMIT."""
         self._demand_open()
-        self._later.append(lambda: self._store.journals.update({(journal.task, journal.source, journal.lsn): journal}))
+        place, saved = (journal.task, journal.source, journal.lsn), replace(journal, saved_at=time.time())
+        self._later.append(lambda: self._store.journals.update({place: saved}))
         self.at("journal")
 
     def read_rows(
@@ -318,6 +318,7 @@ class ValuesSession:
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Committed rows and the transaction's own, in the order of their identities; nothing here needs a lock."""
         del lock
@@ -328,6 +329,8 @@ class ValuesSession:
         chosen = sorted(key for key in rows if wanted is None or key in wanted)
         if after is not None:
             chosen = [key for key in chosen if key > tuple(after)]
+        for name, text in (only or {}).items():
+            chosen = [key for key in chosen if rows[key][names.index(name)] == text]
         places = [names.index(column.name) for column in table.columns]
         columns = [
             pa.array([rows[key][place] for key in chosen[:limit]], plain(kind)).view(kind)
@@ -391,7 +394,3 @@ class ValuesSession:
         self._tables, self._checkpoints, self._later, self._buried = {}, {}, [], {}
         self.moves.reset()
         self._store.locks.release(self, lambda lock: lock[0] == "row")
-
-
-def _names_rows(table: Table, key: Key) -> bool:
-    return key.primary or (key.unique and key.columns == table.identity)

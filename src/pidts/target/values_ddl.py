@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pidts.model import Halted, Table, TableName, Where
+from pidts.model import Halted, Key, Table, TableName, Where
 from pidts.schema import (
     AlterTable,
     CreateTable,
@@ -23,6 +24,16 @@ from pidts.target.values_fill import fill
 from pidts.target.values_rows import StoredTable
 
 Structures = Mapping[TableName, Table | None]
+
+
+def creation(table: Table, *, before_copy: bool) -> str:
+    """The step that makes a table; before its copy with the keys that name rows alone."""
+    keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
+    return json.dumps({"create": replace(table, keys=keys).to_json()})
+
+
+def _names_rows(table: Table, key: Key) -> bool:
+    return key.primary or (key.unique and key.columns == table.identity)
 
 
 def steps(statement: Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:

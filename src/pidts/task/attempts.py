@@ -155,9 +155,9 @@ class Attempts:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             begun = self._begin(source, target, mark)
             self._told(begun)
-            self._halting.begins(target, config.rules)
+            _, state, _ = Workers.claimed(begun.checkpoints)
+            self._halting.begins(target, config.rules, state, begun.structures)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-                _, state, _ = Workers.claimed(begun.checkpoints)
                 slowest = self._applied = state.needs
                 mark.move(slowest)
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
@@ -269,6 +269,7 @@ class Attempts:
             received = relay.received
             stage: Stage = "copy" if state.copying else "sync"
             self._tracker.halted(stream.halts)
+            self._halting.goes_on(target_of(self._config))
             rests = self._halting.rests(stream, relay)
             self._tracker.tell(stage, caught_up=rests or (received is not None and state.needs >= received))
             if self._has_arrived(arrived=self._is_goal(state, received, rests=rests)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +25,26 @@ from pidts.task.privileges import source_findings, target_findings
 from pidts.task.rule_notes import rule_findings
 from pidts.task.shard_start import comes
 from pidts.task.shards import own_shards, shards_beside, with_keys
-from pidts.task.waiting import held_by
+from pidts.task.waiting import held_on
 
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
 """Checks that look at one table after the other."""
 
 
-def check_task(config: TaskConfig, resync: Patterns = None, beside: Sequence[TaskConfig] = ()) -> list[Finding]:
+_NAMED = 5
+"""So many of the tables that are held back are named."""
+
+
+def check_task(
+    config: TaskConfig,
+    resync: Patterns = None,
+    beside: Sequence[TaskConfig] = (),
+    seen: dict[str, Collection[TableName]] | None = None,
+) -> list[Finding]:
     """Every check, whatever the ones before it found; a server that cannot be reached ends its own part.
 
     Tables of `resync` may have rows on the target, and so may those where tables of a source `beside` this one land.
-    A check that the task ignores is in the list, as passed, with what it found.
+    A check that the task ignores is in the list, as passed, with what it found. `seen` gets the source's tables.
     """
     findings = [_relay(config.relay)]
     tables: dict[TableName, Table] = {}
@@ -49,6 +58,8 @@ def check_task(config: TaskConfig, resync: Patterns = None, beside: Sequence[Tas
         except PidtsError as error:
             findings.append(_unreachable("target", error))
         findings += _source(config, tables, resumed=resumed)
+        if seen is not None:
+            seen[config.source.source_id] = tables.keys()
         if target is not None:
             if tables:  # else nothing is known of what the target is to have
                 findings += _fit(config, target, tables, resync, beside, resumed=resumed)
@@ -188,10 +199,12 @@ def _fit(
 
 def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
     """What no restart makes shorter."""
-    held = held_by(config, target.checkpoints(config.name, config.source.source_id))
+    held = held_on(target, config)
     if not held.tables:
         return []
-    names = ", ".join(map(str, sorted(held.tables)))
+    names = ", ".join(map(str, sorted(held.tables)[:_NAMED]))
+    if len(held.tables) > _NAMED:
+        names = f"{names} and {len(held.tables) - _NAMED:,} more"
     kept = f"{held.log_bytes:,} bytes of log are kept in the relay for that"
     if not held.is_known:
         kept = "how much log is kept for that is known where the relay is"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import structlog
 
+from pidts.model import TableName
 from pidts.source.finding import Finding, demand
 from pidts.task.check import check_task, passed_over
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns
+from pidts.task.idle_rules import idle_findings
 from pidts.task.shard_checks import shard_findings
 
 _log = structlog.get_logger(__name__)
@@ -21,13 +23,17 @@ _log = structlog.get_logger(__name__)
 def check_parts(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
     """Every check of every source; what is the same of all is said once, all else with the source's name."""
     together = [passed_over(one, parts[0].ignored_checks) for one in shard_findings(parts)]
-    return [*_of_each(parts, resync or {}), *together]
+    seen: dict[str, Collection[TableName]] = {}
+    of_each = _of_each(parts, resync or {}, seen)
+    return [*of_each, *idle_findings(parts, seen), *together]
 
 
-def _of_each(parts: Sequence[TaskConfig], wanted: Mapping[str, Patterns]) -> list[Finding]:
+def _of_each(
+    parts: Sequence[TaskConfig], wanted: Mapping[str, Patterns], seen: dict[str, Collection[TableName]]
+) -> list[Finding]:
     found = {
         part.source.source_id: check_task(
-            part, wanted.get(part.source.source_id), [other for other in parts if other is not part]
+            part, wanted.get(part.source.source_id), [other for other in parts if other is not part], seen
         )
         for part in parts
     }

@@ -182,7 +182,7 @@ def _told(halt: Halt, table: str) -> str:
     if len(statement) > _MOST_OF_STATEMENT:
         statement = f"{statement[: _MOST_OF_STATEMENT - 3]}..."
     place = f"{halt.position or halt.lsn}" + (f" ({statement})" if statement else "")
-    return f"{table} waits at {place}: [{halt.code}] {halt.what}"
+    return f"{table} waits at {place}: [{halt.code}] {halt.why}"
 
 
 def _state(checkpoint: Checkpoint) -> PlanState:

@@ -2,7 +2,9 @@
 
 Rows of one table that the target refuses end an attempt, with nothing of the batch in the target (of a worker that was
 quicker, all of its part: its checkpoint says so). The next attempt begins as any does, but holds that table where it
-is; so the batch is planned again without it. Crash points:
+is; so the batch is planned again without it. Of tables that become one the error names the one that the row comes from,
+where that could be told (`pidts.apply.refused`), else all that land there are held. Each attempt finds one of them.
+Crash points:
 
 1. Before the next attempt has committed anything: the checkpoint knows nothing of it. The next run meets the same rows,
    ends the same way, and halts the table again, or finds that they are taken now.
@@ -17,16 +19,20 @@ Schema changes halt in their own lane, see `pidts.batch.ddl_lane`.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import structlog
 
 from pidts.apply import Target, TargetSession
-from pidts.model import DecodeError, Halt, Halted, TableName, Transient
+from pidts.model import DecodeError, Halt, Halted, TableName, Transient, Where
+from pidts.plan import PlanState
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.rules import Rules
 from pidts.spark.stream import TaskStream
+from pidts.task.recall import Recall
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +41,13 @@ _RECORD_SECONDS = 1.0
 """So often the record is asked whether an operator has lifted a halt."""
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
 """Errors that name a table, and leave it open what else they concern."""
+
+
+_BESIDE_OTHERS = (
+    "Other shards have rows there, so keep the table. Where a change of theirs was run without this one (pidts ddl "
+    "unlock), make it on this one, too, stop the task, and have its rows read again by --resync; or give the target's "
+    "table by hand what it lacks (ALTER TABLE ... ADD or MODIFY COLUMN)"
+)
 
 
 class Halting:
@@ -47,17 +60,18 @@ class Halting:
         self._stream: TaskStream | None = None
         self._relay: RelayReader | None = None
         self._looked, self._asked, self._rested = 0.0, 0.0, False
+        self._recall = Recall(task, source)
 
     @property
     def rows(self) -> tuple[Halt, ...]:
         """Tables of which rows were refused."""
         return tuple(dict.fromkeys(self._halted.values()))
 
-    def begins(self, target: TargetSession, rules: Rules) -> None:
-        """Another attempt, which has claimed the task; what halted in an earlier one may do so again."""
+    def begins(self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName]) -> None:
+        """Another attempt, which has claimed the task, with these; what halted in an earlier one may do so again."""
         self._stream = None
         self._rules = rules
-        target.halts.resolve(self._task, self._source)
+        self._recall.begins(target, state.at, tables)
         for halt in self.rows:
             target.halts.tell(self._task, self._source, halt)
 
@@ -74,8 +88,7 @@ class Halting:
         stream = self._stream
         if stream is None or not stream.rows_failed:
             return False
-        # An error says the source's name, or that of the target's table where it lands.
-        meant = {name for name in stream.tables if error.where.table in {str(name), str(self._rules.landed_name(name))}}
+        meant = self._meant(error.where, stream.tables)
         names = tuple(sorted(meant - self._halted.keys()))
         if not names:
             return False
@@ -85,9 +98,27 @@ class Halting:
         place = self._relay.position(at) if self._relay is not None else None
         position = error.where.position or str(place or "")
         halt = Halt.of(error, names, at, position=position, since=time.time())
+        if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
+            halt = replace(halt, todo=_BESIDE_OTHERS)
         self._halted |= dict.fromkeys(names, halt)
-        _log.error("rows are refused, their table waits for an operator", halt=str(halt), todo=halt.todo)
+        told = "rows are refused, their table waits for an operator"
+        _log.error(told, source=self._source, halt=str(halt), todo=halt.todo)
         return True
+
+    def goes_on(self, target: Target) -> None:
+        """What shards waited for when the attempt began is off the record when they are past it."""
+        if self._stream is not None:
+            self._recall.goes_on(target, self._stream.state.at, self._stream.tables)
+
+    def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
+        """An error says the source's name, or that of the target's table, and then all that land there are meant.
+
+        One table may land, with others, under its own name: of its own an error is where it says the source, too.
+        """
+        own = {name for name in tables if where.table == str(name)}
+        if own and where.source == self._source:
+            return own
+        return own | {name for name in tables if where.table == str(self._rules.landed_name(name))}
 
     def is_lifted(self, target: Target) -> bool:
         """Whether an operator wants rows that were refused to be tried again; then the next attempt does."""

@@ -7,11 +7,13 @@ the old key and the new one. It also tells a task what others have brought to th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pidts.apply import TargetSession
-from pidts.apply.residents import RULES, residents
+from pidts.apply.prepare import is_guarded
+from pidts.apply.residents import RULES, residents, tells_apart
+from pidts.apply.shard_keys import keyed_landings
 from pidts.model import ConfigError, Table, TableName, Where
 from pidts.plan import Way
 from pidts.rules import Landing, Rules, mapping_of
@@ -87,6 +89,27 @@ def beside_strangers(config: TaskConfig, target: TargetSession, fits: Sequence[F
         strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
         careful = replace(fit, way=Way.ADD) if others and fit.way is Way.REPAIR else fit
         found.append(_with(careful, strangers))
+    return found
+
+
+def own_rows(
+    config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
+) -> list[Fit]:
+    """The same, where a table that stands beside others is told by the target's key to look at its own rows alone.
+
+    Under a version column it is not: who removes a row would have to know of the version that it had.
+    """
+    rules = replace(config.rules, keyed=keyed_landings(target, config.rules, tables.values()))
+    found = []
+    for fit in fits:
+        table = tables[fit.name]
+        is_told = (
+            fit.way is Way.ADD
+            and not (rules.keeps_rows(fit.name) or rules.maps_key(table))
+            and not is_guarded(fit.landed, config.version_column)
+            and tells_apart(target, rules, config.name, config.source.source_id, fit.name)
+        )
+        found.append(replace(fit, way=Way.OWN) if is_told else fit)
     return found
 
 

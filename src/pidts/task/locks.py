@@ -14,6 +14,7 @@ from typing import Any
 from pidts.model import ConfigError, Lsn, TableName
 from pidts.task.orders import OrderDesk, Standing
 
+_SHOWN = 120
 _LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
 """As dmctl writes it: the task, and the table."""
 
@@ -98,13 +99,16 @@ def awaited_since(standing: Iterable[Standing]) -> dict[str, float]:
     return {name: since for name, since in sorted(found.items()) if name not in come}
 
 
+def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
+    """By a table's name on the target or a source, or by dmctl's name of the lock; without, all."""
+    spelled = _LOCK_ID.fullmatch(name)
+    wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
+    return [lock for lock in locks if not name or wanted in {str(lock.target), *_members(lock)}]
+
+
 def find_lock(locks: Sequence[OpenLock], name: str) -> OpenLock:
-    """By a table's name on the target or a source, or by dmctl's name of the lock; without, the only one."""
-    found = list(locks)
-    if name:
-        spelled = _LOCK_ID.fullmatch(name)
-        wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
-        found = [lock for lock in locks if wanted in {str(lock.target), *_members(lock)}]
+    """The one that is called so; without a name, the only one."""
+    found = named_locks(locks, name)
     if len(found) == 1:
         return found[0]
     of = f" of {name}" if name else ""
@@ -122,7 +126,10 @@ def whose(lock: OpenLock, place: str, source: str) -> Standing:
         return meant[0]
     if not meant:
         raise ConfigError("no-such-lock", f"no shard of {lock.target} waits there", todo="See: pidts ddl list")
-    places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in lock.arrived)
+    by_statement: dict[str, Standing] = {}
+    for one in lock.arrived:
+        by_statement.setdefault(one.statement, one)
+    places = "; ".join(f"--source {one.source} --at {one.lsn} ({text[:_SHOWN]})" for text, one in by_statement.items())
     raise ConfigError(
         "no-such-lock", f"the shards of {lock.target} want different things", todo=f"Say whose is run: {places}"
     )

@@ -34,10 +34,11 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from pidts.apply import TargetSession
+from pidts.apply import TargetSession, left_by
 from pidts.apply.checkpoint import fenced
 from pidts.apply.shared_record import put_on_record
 from pidts.batch.online import online_of
+from pidts.batch.shard_record import forget_owed
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
 from pidts.plan import CopyState, Phase, PlanState, Way, dealing_of, run_of
@@ -51,7 +52,7 @@ from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, copy_states, is_meant
 from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable
-from pidts.task.landings import beside_strangers
+from pidts.task.landings import beside_strangers, own_rows
 from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
@@ -199,9 +200,8 @@ class Membership:
         }
         self.joined = (*sorted(tables), *sorted(gone))
         for name in sorted(tables):
-            self.notes.append(
-                f"{name} {'begins anew' if name in self._anew else 'joins the task'}, its rows are copied"
-            )
+            how = "begins anew" if name in self._anew else "joins the task"
+            self.notes.append(f"{name} {how}, its rows are copied")
         return read.end
 
     def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
@@ -235,7 +235,7 @@ class Membership:
 
     def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
         meant = {name: table for name, table in known.items() if self._is_meant(name)}
-        fits = self._fits(meant, known)
+        fits = own_rows(self._config, self._target, self._fits(meant, known), meant)
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
         change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
@@ -270,6 +270,11 @@ class Membership:
         return {**names, **begun}
 
     def _tell_added(self, fits: Iterable[Fit]) -> None:
+        self.notes += [
+            f"of {fit.landed.name}, rows that {fit.name} has not are removed where the extracted columns are its own"
+            for fit in fits
+            if fit.way is Way.OWN
+        ]
         added = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.ADD})
         if added:
             why = "since others have rows there, filters may have kept them, or a mapping has changed their keys"
@@ -349,6 +354,8 @@ class Membership:
         target.begin()
         try:
             rows = [changed(self._locked(one)) for one in claimed]
+            self._keep_left(lsn, structures)
+            forget_owed(target, task, source_id, self._anew, lsn)
             target.save_structures(task, source_id, lsn, structures)
             put_on_record(target, task, lsn, shared)
             if shadows is not None:
@@ -360,6 +367,14 @@ class Membership:
             target.rollback()
             raise
         return tuple(rows)
+
+    def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """Tables whose rows stay without them; in the open transaction."""
+        task, source_id = self._config.name, self._config.source.source_id
+        known = self._target.load_structures(task, source_id) if None in structures.values() else {}
+        gone = [name for name, table in structures.items() if table is None and name in known]
+        left = {name: known[name] for name in gone if self._config.rules.routes.may_leave_rows(name)}
+        self._target.save_structures(task, left_by(source_id), lsn, left)
 
     def _locked(self, claimed: Checkpoint) -> Checkpoint:
         stored = self._target.lock_checkpoint(claimed.task, claimed.source, claimed.worker)

@@ -25,7 +25,7 @@ from pidts.relay import RelayReader
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig
 from pidts.task.order_text import words
-from pidts.task.waiting import Backlog, Held, backlogs, held_by
+from pidts.task.waiting import Backlog, Held, backlogs, held_on
 
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
@@ -56,6 +56,11 @@ class Standing:
     def is_done(self) -> bool:
         """Whether the target has it."""
         return self.journal is not None and self.journal.state is DdlState.DONE
+
+    @property
+    def done_at(self) -> float:
+        """When the target has got it, in seconds since 1970; 0 where it has not, or where nobody knows."""
+        return self.journal.saved_at if self.journal is not None and self.is_done else 0.0
 
     @property
     def waits(self) -> bool:
@@ -128,8 +133,12 @@ class OrderDesk:
             self.part(source)
         found = [one for one in self.standing() if one.waits and source in {"", one.source}]
         if table:
-            found = [one for one in found if table in self._names(one)]
+            found = [one for one in found if self.is_called(one, table)]
         return found
+
+    def is_called(self, one: Standing, table: str) -> bool:
+        """Whether a table of it has this name, on its source or on the target."""
+        return table in {str(name) for name in (*one.tables, *self.landed(one))}
 
     def landed(self, one: Standing) -> tuple[TableName, ...]:
         """The target's names of its tables."""
@@ -169,7 +178,7 @@ class OrderDesk:
 
     def held(self) -> list[Held]:
         """What stands behind, source by source."""
-        return [held_by(part, self._target.checkpoints(self._name, name)) for name, part in self._parts.items()]
+        return [held_on(self._target, part) for part in self._parts.values()]
 
     def counted(self, standing: Sequence[Standing]) -> list[Standing]:
         """With what waits behind each, where the relay is on this machine."""
@@ -216,9 +225,6 @@ class OrderDesk:
             entry = self._entry(source, lsn)
             statement = entry.transaction.ddl or "" if entry is not None else ""
         return Standing(lsn, statement, halt, order, journal, source)
-
-    def _names(self, one: Standing) -> set[str]:
-        return {str(name) for name in (*one.tables, *self.landed(one))}
 
     def _at(self, place: str, source: str, waiting: Sequence[Standing]) -> Standing:
         found = []

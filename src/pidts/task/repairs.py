@@ -1,8 +1,8 @@
 """What is done with the differences that a comparison finds: written to the target while the task runs, or told as SQL.
 
 Of tables that are merged into one, rows are removed only where somebody asked for it: a table that was dropped or
-emptied on its source leaves its rows on the target on purpose, and nothing tells them from rows that came there by
-mistake.
+emptied on its source leaves its rows on the target on purpose. That holds for the last one that is left of several,
+too. Where extracted columns tell whose a row is, rows of tables that there are and rows of none are told apart.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.repair import Crowded, Origin, as_changes, repair
+from pidts.apply.residents import has_others
 from pidts.copy import read_keys
 from pidts.model import Lsn, TableName, Where
 from pidts.reduce import NetChange
@@ -25,12 +26,39 @@ from pidts.source.failures import StructureChanged
 from pidts.task.comparison import members_of
 from pidts.task.compose import source_config
 from pidts.task.source_table import SourceTable
-from pidts.verify import Finding, Group, Report, Settled, Stopped
+from pidts.verify import ANYBODY, NOBODY, Finding, Group, Report, Settled, Stopped
 
 _KEYS = 500
 """In one transaction; the task waits for it."""
 _CROWDED_SECONDS = 10.0
 _CROWDED_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """How many extra rows, and whose."""
+
+    of_shards: int = 0
+    """Of tables that there are."""
+    of_no_shard: int = 0
+    untold: int = 0
+    """Nothing tells whose."""
+
+    @classmethod
+    def of(cls, owners: Sequence[int]) -> Extras:
+        """By what a comparison says of each."""
+        nobody, untold = owners.count(NOBODY), owners.count(ANYBODY)
+        return cls(len(owners) - nobody - untold, nobody, untold)
+
+    def __add__(self, other: Extras) -> Extras:
+        return Extras(
+            self.of_shards + other.of_shards, self.of_no_shard + other.of_no_shard, self.untold + other.untold
+        )
+
+    @property
+    def count(self) -> int:
+        """All."""
+        return self.of_shards + self.of_no_shard + self.untold
 
 
 @dataclass(slots=True)
@@ -48,21 +76,26 @@ class Repairs:
     """With `apply`: what is left when each group was looked at again."""
     written: int = 0
     removed: int = 0
-    left: int = 0
+    left: Extras = field(default_factory=Extras)
     """Rows that nobody asked to remove."""
+    removing: Extras = field(default_factory=Extras)
+    """Of merged tables, those that somebody did."""
+    mended: int = 0
+    """Rows that are not equal, and are put right; without `apply` they would be."""
     shared: int = 0
     """Keys that several of the merged tables have."""
     _began: bool = False
+    _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
     """Tables of which there is always a change on its way."""
 
     def differ(self, group: Group, settled: Settled) -> bool:
         """A few keys at a time; true where they are to be looked at again."""
         members = members_of(group)
-        leaves = _left_alone(merged=len(members) > 1, removes=self.removes)
-        kinds = [kind for kind, _ in settled.found]
-        self.left += kinds.count(Finding.EXTRA) if Finding.EXTRA in leaves else 0
-        settled = settled.only([place for place, kind in enumerate(kinds) if kind not in leaves])
+        leaves = _left_alone(merged=len(members) > 1)
+        settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])
+        settled = self._without_left(group, members, settled)
+        shared = self.shared
         for begin in range(0, len(settled.keys), _KEYS):
             if self.stop.is_set():
                 raise Stopped
@@ -71,7 +104,28 @@ class Repairs:
                 self._write(group, members, part.keys)
             else:
                 self._print(group, members, part)
+        self.mended += len(settled.keys) - (self.shared - shared)
         return self.apply and bool(len(settled.keys))
+
+    def _without_left(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> Settled:
+        """Of extra rows that others may have left, only those that somebody asked to remove."""
+        extra = [place for place, (kind, _) in enumerate(settled.found) if kind is Finding.EXTRA]
+        if not self._is_merged(group, members):
+            extra = [place for place in extra if settled.owners[place] == NOBODY]
+        found = Extras.of([settled.owners[place] for place in extra])
+        if self.removes:
+            self.removing += found
+            return settled
+        self.left += found
+        return settled.only(sorted({*range(len(settled.found))} - {*extra}))
+
+    def _is_merged(self, group: Group, members: Sequence[SourceTable]) -> bool:
+        """Also where others are gone, and their rows are not, by the target's record."""
+        name = group.table.name
+        if name not in self._merged:
+            source = members[0].part.config.source.source_id
+            self._merged[name] = len(members) > 1 or has_others(self.target, name, self.task, source)
+        return self._merged[name]
 
     def _write(self, group: Group, members: Sequence[SourceTable], keys: pa.Table) -> None:
         """Where changes of the table are on their way, a better moment may come."""
@@ -119,11 +173,9 @@ class Repairs:
                 self.print_sql(statement)
 
 
-def _left_alone(*, merged: bool, removes: bool) -> frozenset[Finding]:
+def _left_alone(*, merged: bool) -> frozenset[Finding]:
     """What waits is put right by what it waits for; of merged tables nobody knows whose an unsettled row is to be."""
-    if not merged:
-        return frozenset({Finding.WAITING})
-    return frozenset({Finding.WAITING, Finding.UNSETTLED, *(() if removes else (Finding.EXTRA,))})
+    return frozenset({Finding.WAITING, Finding.UNSETTLED}) if merged else frozenset({Finding.WAITING})
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:

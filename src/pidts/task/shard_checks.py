@@ -10,8 +10,9 @@ from functools import partial
 from itertools import combinations
 
 from pidts.apply import TargetSession
+from pidts.apply.unlike import unlike_words
 from pidts.model import PidtsError, Table, TableName
-from pidts.plan.shard_versions import differing, joined, same_version
+from pidts.plan.shard_versions import joined, same_version
 from pidts.source.connection import Session, connect, query
 from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table, read_structures
@@ -83,6 +84,7 @@ class _Group:
             ok=bool(self.resumed) or not found,
             message=found or f"{names} become {self.lands}, and are alike",
             fix=differ_fix(self.mode) if found else "",
+            code="shards-differ",
         )
         meeting = [(one, other) for one, other in combinations(self.counted, 2) if one.meets(other)]
         # What comes by the log of a source that goes on is no reason not to go on with all else of it.
@@ -138,7 +140,7 @@ def unlike(members: Sequence[Shard], mode: str) -> str:
         one, two = first.landed, other.landed
         if same_version(one, two) or (mode == "optimistic" and joined([member.landed for member in members])):
             continue
-        return f"{first} and {other} become {first.lands} and differ in {', '.join(differing(one, two))}"
+        return f"{first} and {other} become {first.lands} and differ in {unlike_words(one, two)}"
     return ""
 
 

@@ -14,8 +14,9 @@ from contextlib import closing
 from dataclasses import replace
 
 from pidts.apply import SHARED, TargetSession
+from pidts.apply.unlike import unlike_words
 from pidts.model import PidtsError, PrecheckFailed, Table, Transient, Where
-from pidts.plan.shard_versions import differing, fits, same_version
+from pidts.plan.shard_versions import fits, same_version
 from pidts.source import connect, read_structures
 from pidts.task.compose import source_config
 from pidts.task.config import TaskConfig
@@ -48,8 +49,7 @@ def demand_place(
     for one in group:
         if one.begun or one.source or fits(one.landed, agreed):
             continue
-        unlike = ", ".join(differing(agreed, one.landed))
-        found = f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {unlike}"
+        found = f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {unlike_words(one.landed, agreed)}"
         where = Where(source=config.source.source_id, file=str(config.path))
         if any(fits(one.landed, there.landed) for there in _now(beside, begun)):
             what = f"{found}; the others have the change on their servers, and come to it"

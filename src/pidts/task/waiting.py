@@ -6,12 +6,13 @@ The relay's index tells it, with no look at the rows: which transactions changed
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pidts.model import Checkpoint, LogEntry, Lsn, PidtsError, TableName
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.survey import measure
@@ -106,8 +107,18 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
     return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
 
 
-def held_by(config: TaskConfig, checkpoints: Iterable[Checkpoint]) -> Held:
-    """As the checkpoints tell it: of every worker, the table's earliest place."""
+def held_on(target: TargetSession, config: TaskConfig) -> Held:
+    """As this target has it on record."""
+    source = config.source.source_id
+    rows = list(target.checkpoints(config.name, source))
+    return held_by(config, rows, target.halts.halts(config.name, source) if rows else ())
+
+
+def held_by(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> Held:
+    """As the checkpoints tell it: of every worker, the table's earliest place.
+
+    A table whose change waits, or fails, is no exception there before anything else has gone on: the `halts` name it.
+    """
     tables: dict[TableName, Lsn] = {}
     places = []
     for row in checkpoints:
@@ -115,15 +126,33 @@ def held_by(config: TaskConfig, checkpoints: Iterable[Checkpoint]) -> Held:
         places.append(state.lsn)
         for name, at in state.exceptions.items():
             tables[name] = min(at, tables.get(name, at))
-    kept = _kept(config, min(tables.values()), min(places)) if tables else 0
+    changes = [halt for halt in halts if halt.statement]
+    for halt in changes:
+        if places and halt.lsn > min(places):
+            tables = {**dict.fromkeys(halt.tables, min(places)), **tables}
+    kept = _kept(config, tables, {halt.lsn for halt in changes}, min(places)) if tables else 0
     return Held(config.source.source_id, tables, kept or 0, is_known=kept is not None)
 
 
-def _kept(config: TaskConfig, after: Lsn, upto: Lsn) -> int | None:
-    """Log between two places. None where the relay is not here, or broken: its own check says so."""
+def _kept(config: TaskConfig, tables: Mapping[TableName, Lsn], changes: Collection[Lsn], applied: Lsn) -> int | None:
+    """Log from the earliest place on. None where the relay is not here, or broken: its own check says so.
+
+    What lies behind the checkpoint is held, too, as far as nobody else has anything there: it moves over that only when
+    there is something to apply.
+    """
     try:
         behind = measure(config.relay, config.source.source_id)
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-            return None if relay.received is None else max(0, behind(after) - behind(upto))
+            if relay.received is None:
+                return None
+            for entry in relay.entries(applied, joined=True):
+                transaction = entry.transaction
+                is_change = transaction.ddl is not None and transaction.lsn in changes
+                is_rows = transaction.ddl is None and bool(transaction.tables)
+                waits = is_rows and all(name in tables for name in transaction.tables if config.allow(name))
+                if not (is_change or waits or transaction.is_mark):
+                    break
+                applied = transaction.lsn
+            return max(0, behind(min(tables.values())) - behind(applied))
     except PidtsError:
         return None

@@ -4,12 +4,15 @@ from pidts.verify.compare import Outside, Progress, Stopped, compare
 from pidts.verify.memory import Memory, MemoryFile
 from pidts.verify.merged import Group, MergedFlight, MergedSource
 from pidts.verify.normal import EXACT, POSTGRES, Normal, Normals
+from pidts.verify.owners import ANYBODY, NOBODY, Owners
 from pidts.verify.report import Difference, Finding, Report, TableReport
 from pidts.verify.settle import Settled
 from pidts.verify.side import Behind, Flight, Key, Leg, Mark, Member, Order, Size, SourceSide, Span, Sum, TargetSide
 
 __all__ = [
+    "ANYBODY",
     "EXACT",
+    "NOBODY",
     "POSTGRES",
     "Behind",
     "Difference",
@@ -28,6 +31,7 @@ __all__ = [
     "Normals",
     "Order",
     "Outside",
+    "Owners",
     "Progress",
     "Report",
     "Settled",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
 from pidts.verify.memory import Memory, Place
 from pidts.verify.normal import EXACT, Normals
+from pidts.verify.owners import NOBODY
 from pidts.verify.report import Difference, Finding, Report, TableReport
 from pidts.verify.settle import Settled, settle
 from pidts.verify.side import Flight, SourceSide, TargetSide
@@ -176,7 +177,8 @@ class _Comparison:
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
             key = matcher.readable(settled.keys, place)
             members = tuple(labels[member] for member in settled.members[place]) if len(labels) > 1 else ()
-            self._examples.append(Difference(matcher.table.name, kind, key, columns, members))
+            shard = _shard(settled.owners[place], labels) if kind is Finding.EXTRA else ""
+            self._examples.append(Difference(matcher.table.name, kind, key, columns, members, shard))
         return TableReport(
             matcher.table.name,
             missing=counts[Finding.MISSING],
@@ -185,6 +187,7 @@ class _Comparison:
             unsettled=counts[Finding.UNSETTLED],
             waiting=counts[Finding.WAITING],
             waits=settled.waits,
+            of_no_shard=settled.extras().count(NOBODY),
         )
 
     def _is_due(self) -> bool:
@@ -196,3 +199,10 @@ class _Comparison:
         if self.outside.stop.wait(seconds):
             raise Stopped
         return False
+
+
+def _shard(owner: int, labels: Sequence[str]) -> str | None:
+    """As a difference has it; where there is one table only, nobody asks whose a row is that may be its own."""
+    if owner == NOBODY:
+        return None
+    return labels[owner] if owner >= 0 and len(labels) > 1 else ""

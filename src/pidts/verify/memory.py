@@ -16,7 +16,7 @@ from pidts.model import TableName
 from pidts.verify.report import Difference, Finding, TableReport
 from pidts.verify.side import Key
 
-_FORM = 2
+_FORM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def _to_json(memory: Memory) -> dict[str, Any]:
         "asked": memory.asked,
         "done": [_report_json(report) for report in memory.done],
         "examples": [
-            [one.table.schema, one.table.name, one.to_json()["kind"], one.to_json()["key"], one.columns, one.members]
-            for one in memory.examples
+            [one.table.schema, one.table.name, told["kind"], told["key"], one.columns, one.members, one.shard]
+            for one, told in ((one, one.to_json()) for one in memory.examples)
         ],
         "place": None if place is None else {**asdict(place), "report": _report_json(place.report)},
     }
@@ -105,8 +105,8 @@ def _from_json(data: dict[str, Any]) -> Memory:
         data["asked"],
         tuple(_report(item) for item in data["done"]),
         tuple(
-            Difference(TableName(schema, name), Finding(kind), key, tuple(columns), tuple(members))
-            for schema, name, kind, key, columns, members in data["examples"]
+            Difference(TableName(schema, name), Finding(kind), key, tuple(columns), tuple(members), shard)
+            for schema, name, kind, key, columns, members, shard in data["examples"]
         ),
         None if place is None else Place(**{**place, "report": _report(place["report"])}),
     )

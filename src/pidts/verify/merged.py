@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from pidts.model import Halted, Table, TableName, Where
 from pidts.verify.keys import is_ordered, rank
+from pidts.verify.owners import Owners
 from pidts.verify.side import Behind, Key, Leg, Mark, Member, Size, Span, Sum
 
 _FEWEST = 10
@@ -84,6 +85,10 @@ class MergedSource:
     def members(self, table: Table) -> Sequence[str]:
         """Their labels."""
         return [member.label for member in self._members(table)]
+
+    def owners(self, table: Table) -> Owners:
+        """By what their rows have in the extracted columns."""
+        return Owners.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
         """By the names of the sources' tables alone."""

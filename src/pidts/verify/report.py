@@ -34,20 +34,30 @@ class Difference:
     """The columns that differ; empty for a missing or extra row."""
     members: tuple[str, ...] = ()
     """Of a table that several are merged into: those that have the row."""
+    shard: str | None = ""
+    """Of an extra row whose extracted columns tell it: the table that ought to have it; None: no one that there is."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
         told = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
+        told += f" of {self.shard}" if self.shard else ""
+        told += ", of no shard that there is (dropped, or by others)" if self.shard is None else ""
         return told + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; those that JSON does not know are text."""
         key = {name: _plain(value) for name, value in self.key.items()}
-        told = {"table": str(self.table), "kind": self.kind.value, "key": key, "columns": list(self.columns)}
+        told: dict[str, Any] = {
+            "table": str(self.table),
+            "kind": self.kind.value,
+            "key": key,
+            "columns": list(self.columns),
+        }
+        told |= {} if self.shard == "" else {"shard": self.shard}
         return told | ({"members": list(self.members)} if self.members else {})
 
 
-_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note"})
+_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note", "of_no_shard"})
 """What is said only where it is true."""
 
 
@@ -76,6 +86,8 @@ class TableReport:
     """The tables that are merged into this one, each with its source."""
     note: str = ""
     """What of the table was not compared."""
+    of_no_shard: int = 0
+    """Of the extra rows, those whose extracted columns are of no table that there is."""
 
     @property
     def differences(self) -> int:

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pidts.verify.match import Matcher
+from pidts.verify.owners import ANYBODY
 from pidts.verify.report import Finding
 from pidts.verify.side import Behind, Flight, SourceSide, TargetSide
 
@@ -49,8 +50,14 @@ class Settled:
     found: tuple[Found, ...]
     members: tuple[tuple[int, ...], ...]
     """Of each key, the numbers of the members that have it."""
+    owners: tuple[int, ...]
+    """Of each key that no member has, the number of the one whose row it is, as `Owners` says; else `ANYBODY`."""
     waits: tuple[str, ...] = ()
     """What rows wait for."""
+
+    def extras(self) -> list[int]:
+        """Of each extra row, whose it is."""
+        return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is Finding.EXTRA]
 
     def only(self, places: Sequence[int]) -> Settled:
         """Some of the keys."""
@@ -58,6 +65,7 @@ class Settled:
             self.keys.take(pa.array(places, pa.int64())),
             tuple(self.found[place] for place in places),
             tuple(self.members[place] for place in places),
+            tuple(self.owners[place] for place in places),
             self.waits,
         )
 
@@ -89,7 +97,9 @@ def settle(
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}
     last: dict[int, Found] = {}
-    owners: dict[int, tuple[int, ...]] = {}
+    having: dict[int, tuple[int, ...]] = {}
+    owners: dict[int, int] = {}
+    whose = source.owners(table)
     waits: dict[str, None] = {}
     open_keys = list(range(len(keys)))
     seconds = _FIRST_PAUSE
@@ -105,11 +115,13 @@ def settle(
         for numbers, part in _pages(keys, open_keys, page):
             here = matcher.conform(target.find(table, part))
             there = _read(source, matcher, part)
-            stamps = matcher.stamps(here)
+            stamps, owner_of = matcher.stamps(here), whose.find(here)
             for place, (kind, columns, row) in matcher.verdicts(part, there.rows, here).items():
                 number = numbers[place]
-                owners[number] = there.members[place]
-                if (held := _held(there, place, behind)) is not None:
+                having[number] = there.members[place]
+                owners[number] = owner_of[row] if row >= 0 and not there.members[place] else ANYBODY
+                sure = owners[number] if whose.tells_by_key(table) else ANYBODY
+                if (held := _held(there, place, behind, sure)) is not None:
                     final[number] = held, columns
                     continue
                 last[number] = kind, columns
@@ -132,17 +144,18 @@ def settle(
     return Settled(
         keys.take(pa.array(wrong, pa.int64())),
         tuple(final[number] for number in wrong),
+        tuple(having[number] for number in wrong),
         tuple(owners[number] for number in wrong),
         said,
     )
 
 
-def _held(there: _There, place: int, behind: Mapping[int, Behind]) -> Finding | None:
+def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> Finding | None:
     """What is to be said of a row that may be on its way still, and for which nobody waits any more.
 
-    One that no member has may have been any member's.
+    One that no member has may have been any member's, unless its key says whose it is.
     """
-    concerned = there.members[place] or range(there.count)
+    concerned = there.members[place] or ([owner] if owner >= 0 else range(there.count))
     held = [behind[member] for member in concerned if member in behind]
     if not held:
         return None

@@ -5,7 +5,7 @@ A key is a list of JSON values, one for each column of the identity, as a copy k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
+from pidts.verify.owners import Owners
 
 Key = Sequence[Any]
 Mark: TypeAlias = tuple[Lsn, ...]
@@ -92,6 +93,10 @@ class Member(Protocol):
     def leg(self) -> Leg:
         """One object for all tables of a source."""
 
+    @property
+    def extracted(self) -> Mapping[str, str]:
+        """What stands in the columns that tell where its rows come from."""
+
     def size(self) -> Size:
         """About."""
 
@@ -149,6 +154,9 @@ class SourceSide(Protocol):
 
     def members(self, table: Table) -> Sequence[str]:
         """The name of each member, for people."""
+
+    def owners(self, table: Table) -> Owners:
+        """Whose rows are that the target has."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
         """The rows of a member with these keys, as its server understands equality, in any order."""

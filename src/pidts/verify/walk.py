@@ -206,6 +206,7 @@ def _added(report: TableReport, more: TableReport) -> TableReport:
         report,
         missing=report.missing + more.missing,
         extra=report.extra + more.extra,
+        of_no_shard=report.of_no_shard + more.of_no_shard,
         different=report.different + more.different,
         unsettled=report.unsettled + more.unsettled,
         waiting=report.waiting + more.waiting,

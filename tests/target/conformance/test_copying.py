@@ -110,6 +110,24 @@ def test_keys_left_for_later_are_made_when_the_rows_are_there(
         assert session.read_rows(structure, after=[100], limit=1)["id"].to_pylist() == [101]
 
 
+def test_rows_of_one_shard_are_read_page_by_page(session: TargetSession, name: TableName) -> None:
+    structure = table(name, {"id": INT, "part": text(), "v": INT}, key=("id", "part"))
+    create(session, structure)
+    parts = ("1", "it's 100%", "")
+    assert load(session, structure, *((number, part, 0) for number in range(5) for part in parts))
+    for part in parts:
+        found, after = [], None
+        while True:
+            page = session.read_rows(structure, after=after, limit=2, only={"part": part})
+            found += page["id"].to_pylist()
+            assert set(page["part"].to_pylist()) <= {part}
+            if page.num_rows < 2:
+                break
+            after = [found[-1], part]
+        assert found == list(range(5))
+    assert session.read_rows(structure, only={"part": "2"}).num_rows == 0
+
+
 def test_a_table_that_somebody_else_has_made_keeps_its_keys(
     session: TargetSession, target: Target, name: TableName
 ) -> None:

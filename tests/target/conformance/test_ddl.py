@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -92,6 +93,9 @@ class World:
             assert {c.name for c in found.columns} == {c.name for c in structure.columns}
         saved = session.load_structures(self.task, "s")
         assert {each: saved.get(each) for each in self.made} == {each: self.known.get(each) for each in self.made}
+        journal = session.read_journal(self.task, "s", lsn(self.place))
+        assert journal is not None
+        assert time.time() - 60 < journal.saved_at < time.time() + 5
         session.close()
         assert runner(self.target, self.task, self.epoch).is_done(lsn(self.place))
 

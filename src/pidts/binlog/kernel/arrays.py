@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pidts.binlog import labels
 from pidts.binlog.kernel import texts
 from pidts.binlog.kernel.buffers import Memory, Side
-from pidts.model.batch import ChangeBatch
+from pidts.model.batch import CHANGE_FIELDS, ChangeBatch
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
 from pidts.model.table import Column, Table, TableName
@@ -17,7 +17,7 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """All rows of a table; the memory belongs to the batch from now on."""
+    """All rows of a table, without columns that were passed over; the memory belongs to the batch from now on."""
     rows = memory.rows
     kinds = np.bincount(memory.ops[:rows], minlength=len(Op) + 1)
     inserted, deleted = int(kinds[Op.INSERT]), int(kinds[Op.DELETE])
@@ -25,24 +25,24 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
         memory.fill()
     ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
     lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])
-    return ChangeBatch.of(
-        table,
-        lsns,
-        ops,
-        _struct(table, memory.before, ops, Op.INSERT, inserted),
-        _struct(table, memory.after, ops, Op.DELETE, deleted),
-        partial,
-    )
+    before = _struct(table, memory.before, memory.passed_over, ops, Op.INSERT, inserted)
+    after = _struct(table, memory.after, memory.passed_over, ops, Op.DELETE, deleted)
+    if not memory.passed_over:
+        return ChangeBatch.of(table, lsns, ops, before, after, partial)
+    columns = [lsns, ops, before, after, pa.nulls(rows, pa.binary()) if partial is None else partial]
+    return ChangeBatch(table, pa.RecordBatch.from_arrays(columns, names=list(CHANGE_FIELDS)))
 
 
-def _struct(table: Table, side: Side, ops: pa.Array, without: Op, missing: int) -> pa.Array:
+def _struct(
+    table: Table, side: Side, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
+) -> pa.Array:
     """The images of one side; null for rows of the op that has none."""
-    rows, fields = len(ops), list(table.arrow)
+    rows = len(ops)
+    places = [place for place in range(len(table.columns)) if place not in passed_over]
+    fields = [table.arrow.field(place) for place in places]
     if missing == rows:
         return pa.nulls(rows, pa.struct(fields))
-    arrays = [
-        _column(table.name, column, rows, side.buffers(place, rows)) for place, column in enumerate(table.columns)
-    ]
+    arrays = [_column(table.name, table.columns[place], rows, side.buffers(place, rows)) for place in places]
     mask = pc.equal(ops, int(without)) if missing else None
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 

@@ -6,6 +6,7 @@ vary in size. Blocks are made twice as large when something does not fit. They b
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Side:
     def resize(self, rows: int, capacity: int) -> None:
         """Room for more rows; those that are there move."""
         bits = _aligned((capacity + 7) // 8)
-        sizes = [_aligned(cell * capacity if cell else _END * (capacity + 1)) for cell in self._cells]
+        sizes = [_aligned(_bytes(cell, capacity)) for cell in self._cells]
         block = np.zeros(len(sizes) * bits + sum(sizes), np.uint8)
         block[: len(sizes) * bits] = 0xFF
         old, start, base = self._block, address(self._block), address(block)
@@ -48,7 +49,7 @@ class Side:
             column = self.columns[number]
             if rows:
                 valid, cells = int(column[0]) - start, int(column[1]) - start
-                used, kept = (rows + 7) // 8, cell * rows if cell else _END * (rows + 1)
+                used, kept = (rows + 7) // 8, _bytes(cell, rows)
                 block[number * bits : number * bits + used] = old[valid : valid + used]
                 block[place : place + kept] = old[cells : cells + kept]
             column[0], column[1] = base + number * bits, base + place
@@ -80,7 +81,7 @@ class Side:
         """A column as Arrow has it: validity, values or their ends, and text."""
         base, (valid, cells) = address(self._block), self.columns[place, :2].tolist()
         cell = self._cells[place]
-        size = cell * rows if cell else _END * (rows + 1)
+        size = _bytes(cell, rows)
         found = [_buffer(self._block, valid - base, (rows + 7) // 8), _buffer(self._block, cells - base, size)]
         if not cell:
             text = self._texts.get(place, _NO_TEXT)
@@ -91,10 +92,29 @@ class Side:
 class Memory:
     """Both sides of a table, and what its rows are and where they stand in the log."""
 
-    __slots__ = ("_frames", "_layout", "after", "before", "lsns", "ops", "state", "width")
+    __slots__ = (
+        "_frames",
+        "_layout",
+        "after",
+        "before",
+        "logs",
+        "lsns",
+        "ops",
+        "passed_over",
+        "stands",
+        "state",
+        "width",
+    )
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
+        """Nothing is written of the columns at some places, but where each row stands in the log."""
         cells = [cell_size(column.type) for column in table.columns]
+        for place in passed_over:
+            cells[place] = at.PASSED_OVER
+        self.passed_over = frozenset(passed_over)
+        self.stands = _NOTHING
+        self.logs: list[Any] = []
+        """What rows that were not read whole stand in: it has to stay."""
         self.width = len(cells)
         self.before, self.after = Side(cells), Side(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)
@@ -114,13 +134,19 @@ class Memory:
 
     def more_rows(self, ahead: float) -> None:
         """Room for twice as many, or for as many as are to be expected."""
+        self.make_room(max(_FIRST_ROWS, 2 * int(self.state[at.CAPACITY // 8]), int(self.rows * ahead)))
+
+    def make_room(self, capacity: int) -> None:
+        """Room for so many rows."""
         state = self.state
-        capacity = max(_FIRST_ROWS, 2 * int(state[at.CAPACITY // 8]), int(self.rows * ahead))
         self.before.resize(int(state[at.BEFORE_FILLED // 8]), capacity)
         self.after.resize(int(state[at.AFTER_FILLED // 8]), capacity)
         self.lsns, self.ops = _grown(self.lsns, at.LSN * capacity), _grown(self.ops, capacity)
         state[at.CAPACITY // 8] = capacity
         state[at.LSNS // 8], state[at.OPS // 8] = address(self.lsns), address(self.ops)
+        if self.passed_over:
+            self.stands = _grown(self.stands, at.STAND * capacity)
+            state[at.STANDS // 8] = address(self.stands)
 
     def more_text(self, column: int, place: int, needed: int, ahead: float) -> None:
         """Room for a value of the column at this address."""
@@ -141,7 +167,8 @@ class Memory:
         """Begins anew; what was written belongs to a batch now."""
         self.before.clear()
         self.after.clear()
-        self.lsns = self.ops = _NOTHING
+        self.lsns = self.ops = self.stands = _NOTHING
+        self.logs = []
         for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE):
             self.state[field // 8] = 0
 
@@ -166,6 +193,13 @@ _NO_TEXT = np.zeros(1, np.uint8)
 
 def _aligned(size: int) -> int:
     return (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
+
+
+def _bytes(cell: int, rows: int) -> int:
+    """What a column's values take, or the ends of its values."""
+    if cell == at.PASSED_OVER:
+        return 0
+    return cell * rows if cell else _END * (rows + 1)
 
 
 def _grown(old: Any, size: int) -> Any:

@@ -8,16 +8,13 @@ row does not fit, the loop stops at its first byte and says what it needs.
 from __future__ import annotations
 
 from pidts.binlog.jit import copy as copy_bytes
-from pidts.binlog.jit import entry, inline, invoke, jit, load8, load32, load64, store8, store32, store64
+from pidts.binlog.jit import entry, inline, jit, load8, load32, load64, store8, store32, store64
 from pidts.binlog.kernel import layout as at
-from pidts.binlog.kernel.identifiers import LONGEST
-from pidts.binlog.kernel.json_values import FULL, STRANGE
-from pidts.binlog.kernel.numbers import little, read_number
-from pidts.binlog.kernel.temporal import read_temporal
+from pidts.binlog.kernel.cells import put_null, read_value, set_null
+from pidts.binlog.kernel.numbers import little
 from pidts.model.event import Op
 
 _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
-_LARGEST_TEXT = 2**31 - 1
 
 
 @inline
@@ -26,29 +23,26 @@ def _has_bit(bits: int, number: int) -> int:
     return found
 
 
-@inline
-def _set_null(valid: int, row: int) -> None:
-    place = valid + (row >> 3)
-    store8(place, load8(place) & ~(1 << (row & 7)))
-
-
 @jit
 def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None:
     """Rows without an image."""
     for number in range(width):
         column = columns + number * at.COLUMN
+        cell = load64(program + number * at.PROGRAM + at.CELL)
+        if cell == at.PASSED_OVER:
+            continue
         valid = load64(column + at.VALID)
         row = first
         while row < end and row & 7:
-            _set_null(valid, row)
+            set_null(valid, row)
             row += 1
         while end - row >= 8:
             store8(valid + (row >> 3), 0)
             row += 8
         while row < end:
-            _set_null(valid, row)
+            set_null(valid, row)
             row += 1
-        if load64(program + number * at.PROGRAM + at.CELL) == 0:
+        if cell == 0:
             cells = load64(column + at.CELLS)
             behind = load32(cells + 4 * first)
             for place in range(first, end):
@@ -75,105 +69,6 @@ def fill(table: int, program: int, rows: int) -> None:
     store64(table + at.AFTER_FILLED, rows)
 
 
-@inline
-def _more_text(call: int, column: int, place: int, needed: int) -> int:
-    """The caller knows the side by the column's address."""
-    store64(call + at.SIDE, column)
-    store64(call + at.PLACE, place)
-    store64(call + at.NEEDED, needed)
-    return at.TOO_MUCH if needed > _LARGEST_TEXT else at.MORE_TEXT
-
-
-@inline
-def _helped(call: int, document: int) -> int:
-    """Where plain code has put what it knows of a document; 0 where it has not been asked."""
-    for number in range(load64(call + at.HELPS)):
-        found: int = load64(call + at.HELP) + 24 * number
-        if load64(found) == document:
-            return found
-    return 0
-
-
-@jit
-def _read_json(document: int, size: int, column: int, place: int, cell: int, table: int, call: int) -> int:
-    text, room, used = load64(column + at.TEXT), load64(column + at.ROOM), load32(cell)
-    if load64(call + at.HELPS):
-        answer = _helped(call, document)
-        if answer:
-            length = load64(answer + 16)
-            if room - used < length:
-                return _more_text(call, column, place, used + length)
-            copy_bytes(text + used, load64(answer + 8), length)
-            store32(cell + 4, used + length)
-            return at.FINE
-    end = invoke(load64(call + at.JSON_CODE), document, size, text + used, text + room, load64(table + at.SCRATCH))
-    if end == FULL:
-        return _more_text(call, column, place, room + size + 64)
-    if end == STRANGE:
-        store64(call + at.SIDE, document)
-        store64(call + at.NEEDED, size)
-        return at.WANTS_HELP
-    if end < 0:
-        return at.BAD_VALUE
-    store32(cell + 4, end - text)
-    return at.FINE
-
-
-@jit
-def _read_special(
-    code: int, program: int, value: int, size: int, column: int, place: int, cell: int, table: int, call: int
-) -> int:
-    """Values whose bytes in Arrow are not those on the wire."""
-    if code == at.JSON:
-        return _read_json(value, size, column, place, cell, table, call)
-    text, room, used = load64(column + at.TEXT), load64(column + at.ROOM), load32(cell)
-    if code == at.PADDED:
-        length = max(size, load64(program + at.A))
-        if room - used < length:
-            return _more_text(call, column, place, used + length)
-        copy_bytes(text + used, value, size)
-        for rest in range(size, length):
-            store8(text + used + rest, 0)
-        store32(cell + 4, used + length)
-        return at.FINE
-    if room - used < LONGEST:
-        return _more_text(call, column, place, used + LONGEST)
-    end = invoke(load64(call + at.IDENTIFIER_CODE), code, value, min(size, load64(program + at.A)), text + used)
-    store32(cell + 4, end - text)
-    return at.FINE
-
-
-@inline
-def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """A value of fixed size, all of which is there."""
-    cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
-    if code == at.BYTES4:
-        store32(cell, load32(value))
-        return at.FINE
-    if code == at.BYTES8:
-        store64(cell, load64(value))
-        return at.FINE
-    if code < at.FIRST_TEMPORAL:
-        return read_number(code, program, value, cell)
-    return read_temporal(code, program, value, cell)
-
-
-@inline
-def _read_varying(
-    code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
-) -> int:
-    """A value behind its length, all of which is there."""
-    cell = load64(column + at.CELLS) + 4 * row
-    if code != at.PREFIXED:
-        return _read_special(code, program, value, size, column, number, cell, table, call)
-    used = load32(cell)
-    if load64(column + at.ROOM) - used < size:
-        return _more_text(call, column, number, used + size)
-    copy_bytes(load64(column + at.TEXT) + used, value, size)
-    store32(cell + 4, used + size)
-    return at.FINE
-
-
 @jit
 def _read_image(
     data: int,
@@ -196,33 +91,84 @@ def _read_image(
     bit = 0
     for number in range(width):
         column = columns + number * at.COLUMN
-        code = load64(program + at.CODE)
         null = 1
         if present == 0 or _has_bit(present, number):
             null = _has_bit(nulls, bit)
             bit += 1
         if null:
-            _set_null(load64(column + at.VALID), row)
-            if code >= at.FIRST_VARYING:
-                cell = load64(column + at.CELLS) + 4 * row
-                store32(cell + 4, load32(cell))
+            put_null(program, column, row)
         else:
-            size = load64(program + at.WIRE)
+            place = read_value(data, place, end, program, column, number, row, table, call)
+            if place < 0:
+                return place
+        program += at.PROGRAM
+    return place
+
+
+@inline
+def _has_nulls(nulls: int, width: int) -> bool:
+    """Whether one of so many bits is set."""
+    for number in range(width >> 3):
+        if load8(nulls + number):
+            return True
+    rest = width & 7
+    return rest != 0 and load8(nulls + (width >> 3)) & ((1 << rest) - 1) != 0
+
+
+@jit
+def _skim_image(
+    data: int,
+    begin: int,
+    end: int,
+    width: int,
+    present: int,
+    bitmap: int,
+    program: int,
+    columns: int,
+    row: int,
+    table: int,
+    call: int,
+) -> int:
+    """As `_read_image`, of an image of which most is passed over."""
+    nulls = data + begin
+    place = begin + bitmap
+    if place > end:
+        return at.TORN
+    step = load64(program + at.STEPS)
+    count, fewer = load64(step), load64(step + 8)
+    step += 16
+    is_full = present == 0 and not _has_nulls(nulls, width)
+    if is_full:
+        step += at.STEP * count
+        count = fewer
+    bit = 0
+    for number in range(count):
+        kind, size = load64(step + at.STEP_KIND), load64(step + at.STEP_SIZE)
+        null = 0
+        if not is_full:
+            null = 1
+            if present == 0 or _has_bit(present, number):
+                null = _has_bit(nulls, bit)
+                bit += 1
+        if kind == at.LOOK:
+            place_of = load64(step + at.STEP_COLUMN)
+            own, column = program + place_of * at.PROGRAM, columns + place_of * at.COLUMN
+            if null:
+                put_null(own, column, row)
+            else:
+                place = read_value(data, place, end, own, column, place_of, row, table, call)
+                if place < 0:
+                    return place
+        elif null == 0:
             if end - place < size:
                 return at.TORN
-            if code < at.FIRST_VARYING:
-                result = _read_fixed(code, program, data + place, column, row)
-            else:
-                prefix = size
-                size = little(data + place, prefix)
-                place += prefix
-                if end - place < size:
+            if kind == at.PASS_BEHIND_SIZE:
+                length = load8(data + place) if size == 1 else little(data + place, size)
+                if end - place - size < length:
                     return at.TORN
-                result = _read_varying(code, program, data + place, size, column, number, row, table, call)
-            if result != at.FINE:
-                return result
+                place += length
             place += size
-        program += at.PROGRAM
+        step += at.STEP
     return place
 
 
@@ -243,6 +189,69 @@ def _make_ready(table: int, program: int, side: int, filled: int, row: int) -> N
         store64(table + filled, row)
 
 
+@inline
+def _take_image(
+    data: int,
+    begin: int,
+    end: int,
+    width: int,
+    present: int,
+    bitmap: int,
+    program: int,
+    columns: int,
+    row: int,
+    table: int,
+    call: int,
+) -> int:
+    """As the program wants it: all of it, or some of its columns."""
+    if load64(program + at.FULL):
+        return _skim_image(data, begin, end, width, present, bitmap, program, columns, row, table, call)
+    return _read_image(data, begin, end, width, present, bitmap, program, columns, row, table, call)
+
+
+@inline
+def _read_row(
+    table: int, program: int, data: int, begin: int, end: int, op: int, present: int, bitmaps: int, row: int, call: int
+) -> int:
+    """The images of one row; the place behind them, or what went wrong."""
+    width = load64(table + at.WIDTH)
+    behind = begin
+    if op != _INSERT:
+        before = load64(table + at.BEFORE)
+        _make_ready(table, program, at.BEFORE, at.BEFORE_FILLED, row)
+        behind = _take_image(data, behind, end, width, present, bitmaps >> 16, program, before, row, table, call)
+        if behind < 0:
+            return behind
+    if op != _DELETE:
+        after = load64(table + at.AFTER)
+        if present and op == _UPDATE:
+            present += (width + 7) >> 3
+        _make_ready(table, program, at.AFTER, at.AFTER_FILLED, row)
+        behind = _take_image(data, behind, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
+    return behind
+
+
+@inline
+def _add_row(table: int, row: int, op: int) -> None:
+    """It is all there."""
+    store8(load64(table + at.OPS) + row, op)
+    if op != _INSERT:
+        store64(table + at.BEFORE_FILLED, row + 1)
+    if op != _DELETE:
+        store64(table + at.AFTER_FILLED, row + 1)
+    store64(table + at.ROWS, row + 1)
+
+
+@inline
+def _note_stand(table: int, row: int, start: int, size: int, present: int, bitmaps: int, program: int) -> None:
+    stand = load64(table + at.STANDS) + at.STAND * row
+    store64(stand + at.START, start)
+    store64(stand + at.LENGTH, size)
+    store64(stand + at.PRESENT, present)
+    store64(stand + at.BITMAPS, bitmaps)
+    store64(stand + at.READ_BY, load64(program + at.FULL))
+
+
 @entry
 def read_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
@@ -253,49 +262,56 @@ def read_rows(
     before image, times 65,536, and in an after image.
     """
     width = load64(table + at.WIDTH)
-    before, after = load64(table + at.BEFORE), load64(table + at.AFTER)
-    present_after = present + ((width + 7) >> 3) if present and op == _UPDATE else present
-    bitmap_before, bitmap_after = bitmaps >> 16, bitmaps & 0xFFFF
     capacity = load64(table + at.CAPACITY)
-    ops = load64(table + at.OPS)
     begin, done = load64(call + at.AT), load64(call + at.DONE)
     row = load64(table + at.ROWS)
     while begin < end:
         if row >= capacity:
             return at.MORE_ROWS
-        behind = begin
-        if op != _INSERT:
-            _make_ready(table, program, at.BEFORE, at.BEFORE_FILLED, row)
-            behind = _read_image(data, behind, end, width, present, bitmap_before, program, before, row, table, call)
-            if behind < 0:
-                return behind
-        if op != _DELETE:
-            _make_ready(table, program, at.AFTER, at.AFTER_FILLED, row)
-            behind = _read_image(
-                data, behind, end, width, present_after, bitmap_after, program, after, row, table, call
-            )
-            if behind < 0:
-                return behind
+        behind = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
+        if behind < 0:
+            return behind
         if behind == begin:
             return at.TORN
         if done < skip:
             # The next row comes to the same place.
             if op != _INSERT:
-                set_valid(before, width, row, row + 1)
+                set_valid(load64(table + at.BEFORE), width, row, row + 1)
             if op != _DELETE:
-                set_valid(after, width, row, row + 1)
+                set_valid(load64(table + at.AFTER), width, row, row + 1)
         else:
             _put_lsn(table, row, call + at.PREFIX, first + done)
-            store8(ops + row, op)
-            if op != _INSERT:
-                store64(table + at.BEFORE_FILLED, row + 1)
-            if op != _DELETE:
-                store64(table + at.AFTER_FILLED, row + 1)
+            if load64(program + at.FULL):
+                _note_stand(table, row, data + begin, behind - begin, present, bitmaps, program)
+            _add_row(table, row, op)
             row += 1
-            store64(table + at.ROWS, row)
         done += 1
         begin = behind
         store64(call + at.AT, begin)
+        store64(call + at.DONE, done)
+        store64(call + at.HELPS, 0)
+    return at.FINE
+
+
+@entry
+def read_again(table: int, skimmed: int, rows: int, count: int, call: int) -> int:
+    """All columns of rows of which some were passed over: `rows` are their numbers in that table's memory."""
+    done = load64(call + at.DONE)
+    while done < count:
+        row = load64(table + at.ROWS)
+        if row >= load64(table + at.CAPACITY):
+            return at.MORE_ROWS
+        number = load64(rows + 8 * done)
+        stand = load64(skimmed + at.STANDS) + at.STAND * number
+        data, end = load64(stand + at.START), load64(stand + at.LENGTH)
+        op = load8(load64(skimmed + at.OPS) + number)
+        present, bitmaps, program = load64(stand + at.PRESENT), load64(stand + at.BITMAPS), load64(stand + at.READ_BY)
+        behind = _read_row(table, program, data, 0, end, op, present, bitmaps, row, call)
+        if behind < 0:
+            return behind
+        copy_bytes(load64(table + at.LSNS) + at.LSN * row, load64(skimmed + at.LSNS) + at.LSN * number, at.LSN)
+        _add_row(table, row, op)
+        done += 1
         store64(call + at.DONE, done)
         store64(call + at.HELPS, 0)
     return at.FINE

@@ -12,6 +12,18 @@ CELL = 16
 """Bytes of a value in its Arrow array; 0 where values vary in size."""
 A, B, C = 24, 32, 40
 """Whatever else the code needs."""
+PASSED_OVER = -1
+"""The cell of a column that nothing is written to."""
+
+# A program that passes over columns is followed by where it stands to another, which reads all, and by its steps: how
+# many there are for an image with NULLs (one a column) and without (neighbours in one), then one after the other.
+FULL = 48
+"""In the program's first row: address of the other program; 0 where this one reads all itself."""
+STEPS = 56
+"""In the first row: address of the two counts and the steps."""
+STEP_KIND, STEP_SIZE, STEP_COLUMN = 0, 8, 16
+STEP = 24
+LOOK, PASS, PASS_BEHIND_SIZE = range(3)
 
 BYTES1, BYTES2, BYTES4, BYTES8, INT24, UINT24, YEAR, BITS, WORD4, WORD8, DECIMAL18, DECIMAL = range(1, 13)
 FIRST_TEMPORAL = 32
@@ -52,7 +64,15 @@ NUMBER = 96
 TOUCHED = 104
 """The number of the last transaction that has rows of the table, and how many rows there were before it."""
 MARK = 112
-TABLE = 120
+STANDS = 120
+"""Address of where each row stands in the log, for tables whose columns are not all read at once."""
+UNWANTED = 128
+"""A bit for each op whose rows are not even read."""
+TABLE = 136
+
+# Where a row stands: its first byte, its size, its op's bitmaps as `read_rows` is told them, and what reads it.
+START, LENGTH, PRESENT, BITMAPS, READ_BY = 0, 8, 16, 24, 32
+STAND = 40
 
 # What a call was asked, how far it came, and what it needs.
 AT = 0

@@ -17,9 +17,11 @@ from pidts.binlog.jit import address
 from pidts.binlog.kernel import images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
-from pidts.binlog.kernel.table_rows import Call, CompiledBinding, CompiledRows
+from pidts.binlog.kernel.call import Call
+from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.storage import Binding
 from pidts.binlog.walk import LogWalker, event_at
+from pidts.model.batch import ChangeBatch
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
 
@@ -42,6 +44,8 @@ class RoutedDecoder(decode.RowDecoder):
         self._known: list[tuple[bytes, Binding | None]] = []
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
+        self._pieces: list[memoryview] = []
+        """Of unpacked transactions, in which rows stand that were not read whole."""
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS] = images.read_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
@@ -64,6 +68,12 @@ class RoutedDecoder(decode.RowDecoder):
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
+    def take(self) -> list[ChangeBatch]:
+        """All rows so far; tables in the order in which they first appeared."""
+        taken = super().take()
+        self._pieces.clear()
+        return taken
+
     def _steps_of(self, event: Event) -> Iterator[None]:
         """One event that is not ordinary, or holds others."""
         if event.type == EventType.TRANSACTION_PAYLOAD and self._commit is None and not self._is_cut(event):
@@ -76,8 +86,11 @@ class RoutedDecoder(decode.RowDecoder):
 
     def _payload_steps(self, event: Event) -> Iterator[None]:
         base = 0
-        for piece in compressed.payload_pieces(event.body):
-            self._feed_piece(event, memoryview(piece), base)
+        for data in compressed.payload_pieces(event.body):
+            piece = memoryview(data)
+            self._feed_piece(event, piece, base)
+            if any(rows.memory.passed_over for rows in self._tables):
+                self._pieces.append(piece)
             base += len(piece)
             yield
 

@@ -164,7 +164,7 @@ def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, c
     if entry == 0:
         return HAND_OVER
     table, program = load64(entry + 8 * E_TABLE), load64(entry + 8 * E_PROGRAM)
-    if table == 0:
+    if table == 0 or load64(table + at.UNWANTED) >> np.int64(_OPS[kind]) & 1:
         return _GO_ON
     if offset <= state[AFTER]:
         return _GO_ON if offset < state[AFTER] else HAND_OVER

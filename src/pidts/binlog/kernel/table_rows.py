@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog import json, rows
+from pidts.binlog import rows
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import arrays, images
+from pidts.binlog.kernel import arrays, images, second_look
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
-from pidts.binlog.kernel.identifiers import put_identifier
-from pidts.binlog.kernel.json import put_json
+from pidts.binlog.kernel.call import Call
 from pidts.binlog.kernel.program import program
+from pidts.binlog.kernel.skimming import Skimming
 from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
-from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import Sieve
 from pidts.model.table import Table
 
 _PREFIX = struct.Struct(">IIQ")
@@ -34,12 +34,17 @@ class CompiledRows:
     What only plain code can read goes into its lists, and so does everything behind it, because rows keep their order.
     """
 
-    __slots__ = ("_partial", "memory", "plain", "table")
+    __slots__ = ("_maps", "_partial", "memory", "plain", "table")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> None:
+        """Columns that do not tell which rows are wanted are passed over at first, if the log stays until the end."""
         self.table = table
-        self.memory = Memory(table)
+        self.memory = Memory(table, _others(table, sieve.columns) if sieve is not None and log_stays else ())
+        if sieve is not None:
+            self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in sieve.unwanted)
         self.plain: rows.TableRows | None = None
+        self._maps: dict[int, TableMap] = {}
+        """By the address of the program that reads all columns."""
         self._partial: list[tuple[int, int, bytes]] = []
         """First row, the row behind the last, and which columns they hold."""
 
@@ -70,20 +75,28 @@ class CompiledRows:
             self.memory.back_to(count)
             self._partial = [(first, min(end, count), held) for first, end, held in self._partial if first < count]
 
-    def take(self) -> ChangeBatch:
-        """The rows so far as one batch; a new one begins."""
+    def take(self, sieve: Sieve | None = None) -> ChangeBatch:
+        """The rows so far as one batch, without those that a sieve drops; a new one begins."""
         count = self.memory.rows
         batch = arrays.batch(self.table, self.memory, self._held(count))
+        if self.memory.passed_over:
+            batch = second_look.whole(batch, self.memory, sieve, self._maps)
+        elif sieve is not None:
+            batch = sieve.of(batch)
         self.memory.clear()
         self._partial = []
         if self.plain is None:
             return batch
-        behind, self.plain = self.plain.take(), None
+        behind, self.plain = self.plain.take(sieve), None
         self.memory.state[at.PLAIN // 8] = 0
-        if not count or not len(behind):
-            return batch if count else behind
+        if not len(batch) or not len(behind):
+            return batch if len(batch) else behind
         joined = pa.Table.from_batches([batch.rows, behind.rows]).combine_chunks()
         return ChangeBatch(self.table, joined.to_batches()[0])
+
+    def note_map(self, full: int, table_map: TableMap) -> None:
+        """Rows that were not read whole may be read by this program."""
+        self._maps[full] = table_map
 
     def note_partial(self, first: int, held: bytes | None) -> None:
         """The rows from `first` on hold only some columns."""
@@ -99,16 +112,26 @@ class CompiledRows:
         return pa.array(values, pa.binary())
 
 
+def _others(table: Table, looked_at: Collection[str]) -> list[int]:
+    """The places of columns that are not looked at; none where all are not, since then nothing can be told early."""
+    found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
+    return found if len(found) < len(table.columns) else []
+
+
 class CompiledBinding:
     """One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
 
-    __slots__ = ("_plain", "_table_map", "program", "rows")
+    __slots__ = ("_plain", "_skimming", "_table_map", "program", "rows")
 
     def __init__(self, table_map: TableMap, into: CompiledRows) -> None:
         rows.check_structure(into.table, table_map)
         self.rows = into
         self._table_map = table_map
         self.program: Any = program(into.table.columns, table_map.wires)
+        if into.memory.passed_over and self.program is not None:
+            self._skimming = Skimming.of(self.program, into.memory.passed_over)
+            into.note_map(address(self.program), table_map)
+            self.program = self._skimming.program
         self._plain: rows.Binding | None = None
 
     def decode(self, event: RowsEvent, first: Lsn, skip: int) -> None:
@@ -124,6 +147,8 @@ class CompiledBinding:
             _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
         )
         partial = event.partial
+        if into.memory.passed_over:
+            into.memory.logs.append((event.images, partial))
         bits = address(partial) if partial else 0
         bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
         before, after = (bitmaps[0], bitmaps[-1])
@@ -149,12 +174,7 @@ class CompiledBinding:
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()
-        raise Halted(
-            "rows-too-large",
-            "the values of a column take more than 2 GiB in one batch",
-            where=Where(table=str(self.rows.table.name)),
-            todo="Leave the table out of the task, or write less in a transaction with savepoints on the source",
-        )
+        raise second_look.rows_too_large(self.rows.table.name)
 
     def _decode_plainly(self, event: RowsEvent, first: Lsn, skip: int) -> None:
         into = self.rows
@@ -164,43 +184,3 @@ class CompiledBinding:
         if self._plain is None or self._plain.rows is not into.plain:
             self._plain = into.plain.bind(self._table_map)
         self._plain.decode(event, first, skip)
-
-
-class Call:
-    """What a compiled loop is told and tells, and the documents that it has asked about."""
-
-    __slots__ = ("_answers", "_entries", "block")
-
-    def __init__(self) -> None:
-        self.block = np.zeros(at.CALL // 8, np.int64)
-        self.block[at.JSON_CODE // 8] = put_json.address
-        self.block[at.IDENTIFIER_CODE // 8] = put_identifier.address
-        self._answers: list[bytes] = []
-        self._entries = np.zeros((0, 3), np.int64)
-
-    def help(self, result: int, memory: Memory, ahead: float = 1.0) -> bool:
-        """Gives what the loop stopped for; False where that cannot be helped.
-
-        In the end there may be this many times the rows that there are now. Memory that nobody touches costs nothing,
-        and what is large enough at once need not be moved.
-        """
-        block = self.block
-        if result == at.MORE_ROWS:
-            memory.more_rows(ahead)
-        elif result == at.MORE_TEXT:
-            column, place, needed = block[at.SIDE // 8 : at.NEEDED // 8 + 1].tolist()
-            memory.more_text(column, place, needed, ahead)
-        elif result == at.WANTS_HELP:
-            self._answer(int(block[at.SIDE // 8]), int(block[at.NEEDED // 8]))
-        else:
-            return False
-        return True
-
-    def _answer(self, document: int, size: int) -> None:
-        """The text of a document that only plain code can make."""
-        known = int(self.block[at.HELPS // 8])
-        text = json.text(ctypes.string_at(document, size)).encode()
-        del self._answers[known:]
-        self._answers.append(text)
-        self._entries = np.array([*self._entries[:known].tolist(), [document, address(text), len(text)]], np.int64)
-        self.block[at.HELP // 8], self.block[at.HELPS // 8] = address(self._entries), known + 1

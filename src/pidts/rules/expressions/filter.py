@@ -43,8 +43,18 @@ class ExpressionFilter:
         """Refuse what has no exact value with the types of this table's columns."""
         for rule in self.rules:
             if rule.concerns(table.name):
-                for text in filter(None, (rule.insert, rule.update_old, rule.update_new, rule.delete)):
+                for text in rule.texts:
                     _condition(rule, text, table, self.time_zone)
+
+    def columns(self, table: Table) -> frozenset[str]:
+        """Those of the table that some expression looks at, in lower case."""
+        return frozenset(
+            reference.name.lower()
+            for rule in self.rules
+            if rule.concerns(table.name)
+            for text in rule.texts
+            for reference in names_of(parsed(text))
+        )
 
     def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray | None:
         """TRUE for each change that is not to be replicated; None where no rule is about the table.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules.expressions.parser import parse
@@ -33,8 +34,13 @@ class ExpressionRule:
                 "Give each rule either insert-value-expr, or update-old-value-expr and/or update-new-value-expr, or "
                 "delete-value-expr",
             )
-        for text in filter(None, (self.insert, self.update_old, self.update_new, self.delete)):
+        for text in self.texts:
             self._check(text)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Its expressions."""
+        return tuple(filter(None, (self.insert, self.update_old, self.update_new, self.delete)))
 
     def _check(self, text: str) -> None:
         try:
@@ -72,6 +78,7 @@ class ExpressionRule:
         return ConfigError(code, what, where=where, todo=todo)
 
 
+@lru_cache(maxsize=1024)
 def parsed(text: str) -> Node:
     """Of a text that a rule has checked."""
     return parse(text)

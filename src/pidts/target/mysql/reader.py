@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,9 +32,15 @@ class Reader:
         self._select = f"SELECT {columns} FROM {qualified(table.name)}".encode()
 
     def read(
-        self, *, keys: pa.Table | None, after: Sequence[object] | None, limit: int | None, lock: bool = False
+        self,
+        *,
+        keys: pa.Table | None,
+        after: Sequence[object] | None,
+        limit: int | None,
+        lock: bool = False,
+        only: Mapping[str, str] | None,
     ) -> pa.Table:
-        """By identities, or the next ones; `lock` keeps others off them until the transaction ends."""
+        """By identities, or the next ones, `only` some; `lock` keeps others off them until the transaction ends."""
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
@@ -42,9 +48,9 @@ class Reader:
             parts = [keys.slice(first, self._most) for first in range(0, keys.num_rows, self._most)]
             found = [self._fetch(b" WHERE " + self._any_of(part) + (order + lockable).encode()) for part in parts]
             return pa.concat_tables([self._table.arrow.empty_table(), *found]).slice(0, limit)
-        if after is not None:
-            return self._fetch(b" WHERE " + self._past(after) + tail.encode())
-        return self._fetch(tail.encode())
+        asked = [self._past(after)] if after is not None else []
+        asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
+        return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode())
 
     def _any_of(self, keys: pa.Table) -> bytes:
         """A list where one column names the row; pairs are written out, since old servers scan for a list of pairs."""
@@ -56,15 +62,17 @@ class Reader:
 
     def _past(self, after: Sequence[object]) -> bytes:
         """Written out: a comparison of pairs does not use the index on every server."""
-        constants = []
-        for name, value in zip(self._table.identity, after, strict=True):
-            column = self._table.column(name)
-            constants.append(literals(column, pa.array([value], column.type.arrow))[0].as_py())
+        constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):
             equal = [other.encode() + b" = " + constants[at] for at, other in enumerate(self._identity[:place])]
             alternatives.append(b"(" + b" AND ".join([*equal, name.encode() + b" > " + constants[place]]) + b")")
         return b"(" + b" OR ".join(alternatives) + b")"
+
+    def _literal(self, name: str, value: object) -> bytes:
+        column = self._table.column(name)
+        found: bytes = literals(column, pa.array([value], column.type.arrow))[0].as_py()
+        return found
 
     def _fetch(self, rest: bytes) -> pa.Table:
         rows = self._query(self._select + rest, str(self._table.name))

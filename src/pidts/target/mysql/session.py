@@ -327,9 +327,10 @@ class MySqlSession:
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """As the server orders identities."""
-        return Reader(self._query, table).read(keys=keys, after=after, limit=limit, lock=lock)
+        return Reader(self._query, table).read(keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def count(self, name: TableName) -> int:
         """Exact."""

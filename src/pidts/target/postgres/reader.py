@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,12 @@ def read_rows(
     after: Sequence[object] | None,
     limit: int | None,
     lock: bool = False,
+    only: Mapping[str, str] | None,
 ) -> pa.Table:
     """Sorted by identity as PostgreSQL sorts it; `lock` keeps the rows as they are until the transaction ends."""
     query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
     identity = [f"t.{identifier(name)}" for name in table.identity]
+    asked = [f"t.{identifier(name)} = {_constant(value)}" for name, value in (only or {}).items()]
     if keys is not None:
         query += _wanted(table, shape, keys)
     if after is not None:
@@ -43,7 +45,9 @@ def read_rows(
             f"{_constant(value)}::{found_column(shape, name).base}"
             for name, value in zip(table.identity, after, strict=True)
         )
-        query += f" WHERE ({', '.join(identity)}) > ({values})"
+        asked.append(f"({', '.join(identity)}) > ({values})")
+    if asked:
+        query += f" WHERE {' AND '.join(asked)}"
     if identity:
         query += f" ORDER BY {', '.join(identity)}"
     if limit is not None:

@@ -312,6 +312,7 @@ class PostgresSession:
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """In one transaction of its own if none is open."""
         shape = self._shape(table.name)
@@ -319,10 +320,10 @@ class PostgresSession:
             raise Halted("target-shape", f"there is no table {table.name} on the target")
         if self._in_transaction():
             self.exchange.flush()
-            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock)
+            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
         with self._transaction():
             self.exchange.flush()
-            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock)
+            return read_rows(self._connection, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def count(self, name: TableName) -> int:
         """Exact, and by the quickest way, which is none of those that rows are written by."""

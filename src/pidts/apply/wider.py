@@ -1,0 +1,47 @@
+"""Tables that become one, and columns of the target that the one a row comes to has not.
+
+One has a column c, another has not yet, or no more. A row moves from the first to the second:
+
+    the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
+
+On the source c is NULL then. An INSERT that overwrites what is there would leave the 5 for good, and so does an UPDATE,
+which is what a DELETE in t_1 and the INSERT behind it come to in one part. So such a row is removed before it is
+written, see `pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
+
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied; in the part that
+brings it, whatever else happens to it there. What an UPDATE finds is its own table's row already: where it got there,
+these columns were set. Under a key that tells the tables apart no row is ever another one's.
+
+Asked anew in each commit: another source's table may have brought the target a column meanwhile. One that comes between
+the question and the rows has no values yet.
+
+What holds when it breaks off: nothing is remembered, and the removal is in the transaction of its row. A part that is
+written again, behind a crash or in safe mode, removes the row once more and ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow.compute as pc
+
+from pidts.apply.port import TargetSession
+from pidts.model import ChangeBatch, Table, TableName
+from pidts.reduce.identity import brought, identities
+
+
+def wider_tables(
+    session: TargetSession, batches: Sequence[ChangeBatch], shared: Collection[TableName]
+) -> set[TableName]:
+    """Those of `shared` to which rows come without a value for each column of the target."""
+    coming = {batch.table.name: batch.table for batch in batches if batch.table.name in shared and _brings(batch)}
+    return {name for name, table in coming.items() if _is_wider(session.structure(name), table)}
+
+
+def _brings(batch: ChangeBatch) -> bool:
+    return bool(len(batch) and batch.table.identity and pc.any(brought(batch, identities(batch))).as_py())
+
+
+def _is_wider(there: Table | None, table: Table) -> bool:
+    own = {column.name.lower() for column in table.columns}
+    return there is not None and any(not c.generated and c.name.lower() not in own for c in there.columns)

@@ -1,0 +1,64 @@
+"""What the target's record of structures says of groups, besides what they have agreed on.
+
+Columns that members have dropped while the target has them, and what was run without members, which they owe. Both are
+written by the commit of the change that makes it so, and read when an attempt of a part begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pidts.apply import TargetSession, dropped_by, owed_by
+from pidts.model import Lsn, Member, Table, TableName
+from pidts.plan.shards import Owed
+
+Records = dict[str, Mapping[TableName, Table | None]]
+"""By what stands in the place of a source."""
+
+
+def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
+    """Such columns."""
+    records: dict[str, dict[TableName, Table | None]] = {}
+    for member, names in dropped.items():
+        columns = tuple(column for column in agreed.columns if column.name.lower() in names)
+        table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
+        records.setdefault(dropped_by(member.source), {})[member.table] = table
+    return dict(records)
+
+
+def owed_records(behind: Owed, before: Owed) -> Records:
+    """What members owe now, a record for each step."""
+    records: dict[str, dict[TableName, Table | None]] = {}
+    for member, owed in behind.items():
+        for place in range(max(len(owed), len(before.get(member, ())))):
+            step = owed[place] if place < len(owed) else None
+            records.setdefault(owed_by(member.source, place), {})[member.table] = step
+    return dict(records)
+
+
+def owed_under(source: str, renamed: Mapping[TableName, TableName], behind: Owed) -> Owed:
+    """What tables owe that have another name behind a change, and the names that they had, where that is another."""
+    moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
+    moved |= {Member(source, new): behind.get(Member(source, old), ()) for old, new in renamed.items()}
+    return {member: owed for member, owed in moved.items() if owed != behind.get(member, ())}
+
+
+def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Owed:
+    """Of all members of these."""
+    found: dict[Member, tuple[Table, ...]] = {}
+    for source in sorted(sources):
+        place = 0
+        while steps := session.load_structures(task, owed_by(source, place)):
+            for name, step in steps.items():
+                found[Member(source, name)] = (*found.get(Member(source, name), ()), step)
+            place += 1
+    return found
+
+
+def forget_owed(session: TargetSession, task: str, source: str, names: Collection[TableName], lsn: Lsn) -> None:
+    """Tables that are copied anew begin behind whatever they owed; in the open transaction."""
+    place = 0
+    while names and (steps := session.load_structures(task, owed_by(source, place))):
+        session.save_structures(task, owed_by(source, place), lsn, dict.fromkeys(steps.keys() & set(names)))
+        place += 1

@@ -1,0 +1,54 @@
+"""One conversation with a compiled loop: what it is told, where it stands, and what it is given when it asks."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from pidts.binlog import json
+from pidts.binlog.jit import address
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.buffers import Memory
+from pidts.binlog.kernel.identifiers import put_identifier
+from pidts.binlog.kernel.json import put_json
+
+
+class Call:
+    """What a compiled loop is told and tells, and the documents that it has asked about."""
+
+    __slots__ = ("_answers", "_entries", "block")
+
+    def __init__(self) -> None:
+        self.block = np.zeros(at.CALL // 8, np.int64)
+        self.block[at.JSON_CODE // 8] = put_json.address
+        self.block[at.IDENTIFIER_CODE // 8] = put_identifier.address
+        self._answers: list[bytes] = []
+        self._entries = np.zeros((0, 3), np.int64)
+
+    def help(self, result: int, memory: Memory, ahead: float = 1.0) -> bool:
+        """Gives what the loop stopped for; False where that cannot be helped.
+
+        In the end there may be this many times the rows that there are now. Memory that nobody touches costs nothing,
+        and what is large enough at once need not be moved.
+        """
+        block = self.block
+        if result == at.MORE_ROWS:
+            memory.more_rows(ahead)
+        elif result == at.MORE_TEXT:
+            column, place, needed = block[at.SIDE // 8 : at.NEEDED // 8 + 1].tolist()
+            memory.more_text(column, place, needed, ahead)
+        elif result == at.WANTS_HELP:
+            self._answer(int(block[at.SIDE // 8]), int(block[at.NEEDED // 8]))
+        else:
+            return False
+        return True
+
+    def _answer(self, document: int, size: int) -> None:
+        """The text of a document that only plain code can make."""
+        known = int(self.block[at.HELPS // 8])
+        text = json.text(ctypes.string_at(document, size)).encode()
+        del self._answers[known:]
+        self._answers.append(text)
+        self._entries = np.array([*self._entries[:known].tolist(), [document, address(text), len(text)]], np.int64)
+        self.block[at.HELP // 8], self.block[at.HELPS // 8] = address(self._entries), known + 1

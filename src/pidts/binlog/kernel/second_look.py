@@ -1,0 +1,78 @@
+"""All columns of the rows that a filter wants.
+
+The first look at a table with a filter reads what the filter looks at and passes over the rest. Most of a row's bytes
+are in columns that no filter knows of, and of a row that is dropped they are never read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog import refusals, rows
+from pidts.binlog.jit import address
+from pidts.binlog.kernel import arrays, images
+from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.buffers import Memory
+from pidts.binlog.kernel.call import Call
+from pidts.binlog.rows_event import RowsEvent, all_columns
+from pidts.binlog.table_map import TableMap
+from pidts.model.batch import ChangeBatch
+from pidts.model.errors import Halted, PidtsError, Where
+from pidts.model.event import Op
+from pidts.model.lsn import Lsn
+from pidts.model.sieve import Sieve
+from pidts.model.table import TableName
+
+_RESERVE = 1.1
+
+
+def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mapping[int, TableMap]) -> ChangeBatch:
+    """What the sieve keeps of rows that were skimmed into this memory. `maps`: by which program a row is to be read."""
+    kept = None if sieve is None else sieve.kept(skimmed)
+    wanted = np.arange(len(skimmed)) if kept is None else kept.places
+    if not len(wanted):
+        return ChangeBatch(skimmed.table, skimmed.rows.slice(0, 0))
+    full, call = Memory(skimmed.table), Call()
+    full.make_room(len(wanted))
+    told = address(full.state), address(memory.state), address(wanted), len(wanted), address(call.block)
+    while result := images.read_again.ctypes(*told):
+        done = int(call.block[at.DONE // 8])
+        if not call.help(result, full, len(wanted) / max(done, 1) * _RESERVE):
+            raise _explained(skimmed, memory, int(wanted[done]), maps)
+    partial = skimmed.rows.column("partial") if skimmed.is_partial else None
+    return arrays.batch(skimmed.table, full, partial if partial is None or kept is None else kept.of(partial))
+
+
+def rows_too_large(name: TableName) -> Halted:
+    """Arrow's texts end at 2 GiB."""
+    return Halted(
+        "rows-too-large",
+        "the values of a column take more than 2 GiB in one batch",
+        where=Where(table=str(name)),
+        todo="Leave the table out of the task, or write less in a transaction with savepoints on the source",
+    )
+
+
+def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int, TableMap]) -> PidtsError:
+    """Plain code finds the words for what is wrong with a row."""
+    stand: Any = memory.stands[at.STAND * row : at.STAND * (row + 1)].view(np.int64)
+    start, size, present, _, program = stand.tolist()
+    width, op = len(skimmed.table.columns), Op(int(memory.ops[row]))
+    held = [all_columns(width)] * (2 if op is Op.UPDATE else 1)
+    if present:
+        step = (width + 7) // 8
+        bits = ctypes.string_at(present, step * len(held))
+        held = [int.from_bytes(bits[place : place + step], "little") for place in range(0, len(bits), step)]
+    lsn = Lsn.from_bytes(skimmed.rows.column("lsn")[row].as_py())
+    scratch = rows.TableRows(skimmed.table)
+    event = RowsEvent(maps[program].table_id, op, width, tuple(held), ctypes.string_at(start, size))
+    try:
+        scratch.bind(maps[program]).decode(event, lsn, 0)
+        scratch.take()
+    except PidtsError as error:
+        return refusals.located(error, str(lsn))
+    return rows_too_large(skimmed.table.name)

@@ -1,0 +1,24 @@
+"""What an order about a schema change that waits for other shards would do to rows, as far as structures tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pidts.model import Arrival, Member, OrderKind
+from pidts.plan.shard_versions import fits, misfitting
+from pidts.plan.shards import Group, Run, decide
+
+
+def unfit_if_unlocked(group: Group, mine: Arrival) -> tuple[Member, ...]:
+    """Those who go on writing rows that will not fit, before their own change."""
+    ordered = {**group.arrivals, mine.member: replace(mine, order=OrderKind.UNLOCK)}
+    decision = decide(replace(group, arrivals=ordered), mine.member)
+    if not isinstance(decision, Run):
+        return ()
+    writing = (member for member in decision.left if member not in group.arrivals)
+    return tuple(member for member in writing if not fits(group.members[member], decision.agreed))
+
+
+def lacking_if_skipped(group: Group, mine: Arrival) -> tuple[str, ...]:
+    """What keeps its own rows behind the change from fitting."""
+    return tuple(misfitting(mine.after, group.agreed))

@@ -1,0 +1,234 @@
+"""The row that a target refuses is found and told with the table it comes from, and nothing is left of looking for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pidts.apply import Committer, Outcome, RefusedRow, Retry
+from pidts.apply import refused as refused_module
+from pidts.apply.refused import first_refused
+from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
+from pidts.model import calendar as days
+from pidts.reduce import Counts, NetChange
+from pidts.target import ValuesTarget
+
+INT = ColumnType(Kind.INT)
+PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)
+COLUMNS = (Column("id", INT, nullable=False), Column("u", INT))
+ONE, OTHER = (Table(TableName("all", name), COLUMNS, (PRIMARY, Key("u", ("u",), unique=True))) for name in ("t", "o"))
+LOOSE = Table(TableName("all", "loose"), COLUMNS)
+SHARD = TableName("shop", "t_1")
+BAD = 666
+
+
+def net(table: Table, rows: Sequence[tuple[int, int | None]], gone: Sequence[int] = ()) -> NetChange:
+    ids, values = zip(*rows, strict=True) if rows else ((), ())
+    written = pa.table([pa.array(ids, pa.int32()), pa.array(values, pa.int32())], schema=table.arrow)
+    keys = pa.table({"id": pa.array(gone, pa.int32())})
+    if table.identity:
+        return NetChange(table, keys, written, Counts())
+    copies = pa.table([keys["id"], pa.nulls(len(gone), pa.int32())], schema=table.arrow)
+    return NetChange(table, copies, written, Counts(), pa.array([1] * len(gone), pa.int64()))
+
+
+@dataclass
+class Picky:
+    """A target in memory that refuses rows with one value, and keys that are to be removed."""
+
+    target: ValuesTarget
+    kept: frozenset[int] = frozenset()
+    answers: Callable[[int], None] = lambda _: None
+    """Asked at each refusal, with its number: another error may come instead."""
+    refusals: int = 0
+
+    def connect(self) -> Any:
+        return _Session(self, self.target.connect())
+
+
+@dataclass
+class _Session:
+    _owner: Picky
+    _session: Any
+    writes: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def write(self, change: NetChange) -> None:
+        bad = BAD in change.upserts["u"].to_pylist() or self._owner.kept & set(change.deletes["id"].to_pylist())
+        if bad:
+            self._owner.refusals += 1
+            self._owner.answers(self._owner.refusals)
+            raise Halted("target-refused", f"no {BAD}", where=Where(table=str(change.table.name)), todo="mend it")
+        self._session.write(change)
+
+
+@pytest.fixture
+def target() -> Iterator[Picky]:
+    made = ValuesTarget("refused")
+    made.forget()
+    session = made.connect()
+    for table in (ONE, OTHER, LOOSE):
+        for sql in session.create_statements(table).statements:
+            session.execute(sql)
+    yield Picky(made)
+    made.forget()
+
+
+def told(
+    target: Picky, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
+) -> Halted:
+    """What a commit of these says; nothing of it is there, and the next one comes through."""
+    start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0))
+    (claimed,) = target.target.connect().claim("t", "s", 1, start)
+    before = [target.target.store.content(table.name) for table in (ONE, OTHER, LOOSE)], target.target.store.commits
+    with Committer(target, "t", "s", claimed.epoch, retry=Retry(attempts=1), sleep=lambda _: None) as committer:
+        new = replace(start, lsn=Lsn(0, 1, claimed.lsn.offset + 9))
+        with pytest.raises(Halted) as caught:
+            committer.commit(0, claimed.lsn, new, lambda _: changes, whose=whose)
+        assert (
+            [target.target.store.content(t.name) for t in (ONE, OTHER, LOOSE)],
+            target.target.store.commits,
+        ) == before
+        assert committer.commit(0, claimed.lsn, new, lambda _: []) is Outcome.APPLIED
+    return caught.value
+
+
+ROWS = [(number, number) for number in range(1, 40)]
+
+
+def test_the_row_is_told_with_its_key_its_source_and_its_table(target: Picky) -> None:
+    error = told(target, net(OTHER, ROWS), net(ONE, [*ROWS, (50, BAD), (51, 51), (52, BAD)], gone=[1, 2]))
+    assert (error.code, error.what, error.todo) == ("target-refused", f"no {BAD}", "mend it")
+    assert error.where == Where(source="s", table="shop.t_1", key="id=50")
+    assert "key id=50" in str(error)
+
+
+def test_whose_row_it_is_may_not_be_known(target: Picky) -> None:
+    assert told(target, net(ONE, [(5, BAD)]), whose=lambda _: None).where == Where(table="all.t", key="id=5")
+
+
+def test_a_row_that_is_to_be_removed_may_be_refused(target: Picky) -> None:
+    target.kept = frozenset({3})
+    rows: list[RefusedRow] = []
+    error = told(target, net(ONE, ROWS, gone=[1, 3, 4]), whose=lambda row: rows.append(row))  # noqa: PLW0108
+    assert (error.where.key, rows[0].written) == ("id=3", False)
+
+
+def test_a_row_without_a_key_is_told_by_its_columns(target: Picky) -> None:
+    assert told(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
+
+
+def test_rows_that_are_in_each_others_way_are_looked_at_together(target: Picky) -> None:
+    """Each by itself would be taken, or refused where it is not: the row that had the value before gives it up."""
+    session = target.target.connect()
+    session.begin()
+    session.write(net(ONE, [(1, 100), (2, 200)]))
+    session.commit()
+    assert told(target, net(ONE, [(1, 101), (7, 100), (8, 8), (9, 8)])).where.key == "id=9"
+    assert told(target, net(ONE, [(3, 100), (4, 4)], gone=[])).where.key == "id=3"
+
+
+def fails(number: int, error: Exception) -> Callable[[int], None]:
+    def answer(refusal: int) -> None:
+        if refusal == number:
+            raise error
+
+    return answer
+
+
+def only_once(refusal: int) -> None:
+    if refusal > 1:
+        raise Halted("another", "it says something else now", where=Where(table="all.t"))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [fails(2, Transient("gone", "gone")), fails(4, ValueError("a fault")), fails(3, Transient("b", "b")), only_once],
+)
+def test_what_is_not_found_is_told_as_it_came(target: Picky, answers: Callable[[int], None]) -> None:
+    target.answers = answers
+    assert told(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
+    assert target.refusals > 1, "it was looked for"
+
+
+def test_an_owner_that_cannot_be_told_for_an_error_leaves_the_refusal(target: Picky) -> None:
+    def whose(row: RefusedRow) -> TableName:
+        raise Halted("null-in-key", "no key", where=Where(table=str(row.table.name)))
+
+    error = told(target, net(ONE, [(5, BAD)]), whose=whose)
+    assert (error.code, error.where) == ("target-refused", Where(table="all.t"))
+
+
+@pytest.mark.parametrize(("name", "most"), [("_SECONDS", -1.0), ("_BYTES", 10)])
+def test_the_search_is_bounded(target: Picky, monkeypatch: pytest.MonkeyPatch, name: str, most: float) -> None:
+    monkeypatch.setattr(refused_module, name, most)
+    assert told(target, net(ONE, [*ROWS, (50, BAD)])).where == Where(table="all.t")
+    assert target.refusals == 1
+
+
+def test_what_is_refused_before_it_has_rows_is_no_rows_fault(target: Picky) -> None:
+    there_is_none = Table(TableName("all", "none"), COLUMNS, (PRIMARY,))
+    error = told(target, net(OTHER, ROWS), net(there_is_none, [(1, 1)]))
+    assert error.where == Where(table="all.none")
+    always = Halted("no", "no", where=Where(table="all.t"))
+    assert first_refused([net(ONE, ROWS)], lambda _: always, "no") is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40), st.booleans()), min_size=1, max_size=4),
+    st.data(),
+)
+def test_the_first_of_all_refused_rows_is_found_in_few_tries(
+    sizes: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    number, changes, keys = 0, [], []
+    for gone, written, keyless in sizes:
+        removed = list(range(number, number + gone))
+        added = list(range(number + gone, number + gone + written))
+        changes.append(net(LOOSE if keyless else ONE, [(one, one) for one in added], removed))
+        number += gone + written
+        keys += [*removed, *added]
+    bad = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
+    tries = 0
+
+    def refusal(some: Sequence[NetChange]) -> Halted | None:
+        nonlocal tries
+        tries += 1
+        for change in some:
+            for ids in (change.deletes["id"], change.upserts["id"]):
+                if bad & set(ids.to_pylist()):
+                    assert change.times is None or len(change.times) == change.deletes.num_rows
+                    return Halted("no", "no", where=Where(table=str(change.table.name)))
+        return None
+
+    found = first_refused(changes, refusal, "no")
+    if not bad:
+        assert found is None
+        return
+    assert found is not None
+    assert found.row["id"].to_pylist() == [min(bad)]
+    assert first_refused(changes, refusal, "other") is None
+    assert tries <= 2 * (2 + (number + len(changes)).bit_length())
+
+
+def test_keys_are_shown_as_the_source_has_them() -> None:
+    rows = pa.table(
+        {
+            "d": pa.array([days.days(2024, 0, 15)], pa.int32()).view(pa.date32()),
+            "t": pa.array([days.microseconds(days.days(2024, 2, 29), 3_600_000_001)], pa.int64()).view(
+                pa.timestamp("us")
+            ),
+            "s": pa.array(["it's"]),
+            "n": pa.nulls(1, pa.int32()),
+        }
+    )
+    row = RefusedRow(ONE, rows, written=True, error=Halted("no", "no"))
+    assert str(row) == 'd=2024-00-15, t=2024-02-29 01:00:00.000001, s="it\'s", n=None'

@@ -1,0 +1,135 @@
+"""What real targets refuse of tables that become one: which row it is, and whose, however the server says it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pidts.apply import ApplyRules, Committer, Target
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.workers import Commit
+from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName
+
+from .made import Row, batch_of
+from .test_on_servers import create, target_on
+
+_numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
+INT = ColumnType(Kind.BIGINT)
+TEXT = ColumnType(Kind.VARCHAR, length=100, charset="utf8mb4", collation="utf8mb4_bin")
+KEYS = (Key("PRIMARY", ("part", "id"), unique=True, primary=True),)
+COLUMNS = (Column("id", INT, nullable=False), Column("part", TEXT, nullable=False), Column("v", TEXT), Column("n", INT))
+SHARDS = {name: TableName("shop", f"t_{name}") for name in ("a", "b", "c")}
+ROWS = 40
+
+
+@dataclass
+class World:
+    """One table of a target that three shards land in, with a committer."""
+
+    target: Target
+    kind: str
+
+    def __post_init__(self) -> None:
+        self.name = TableName(f"refused_{next(_numbers)}", "t")
+        self.table = Table(self.name, COLUMNS, KEYS)
+        self.other = replace(self.table, name=TableName(self.name.schema, "o"))
+        self.session = self.target.connect()
+        self.session.prepare_meta()
+        create(self.session, self.table)
+        create(self.session, self.other)
+        start = Checkpoint(task=self.name.schema, source="s1", worker=0, lsn=Lsn(0, 1, 0))
+        (self.at,) = self.session.claim(start.task, "s1", 1, start)
+
+    def sql(self, statement: str) -> None:
+        """On the target, by itself."""
+        self.session.execute(statement.format(f"{self.name.schema}.t"))
+
+    def changes(self, shard: str, bad: Row | None = None) -> ChangeBatch:
+        """Many rows of one shard, one of them as it is said."""
+        rows = [{"id": number, "part": shard, "v": "x", "n": number} for number in range(1, ROWS + 1)]
+        if bad is not None:
+            rows[ROWS // 2] |= bad
+        batch = batch_of(
+            self.table, [(Op.INSERT, None, row) for row in rows], start=self.at.lsn.offset + ord(shard) * ROWS
+        )
+        return ChangeBatch(self.table, batch.rows, SHARDS[shard])
+
+    def refused(self, *batches: ChangeBatch) -> Halted:
+        with pytest.raises(Halted) as caught:
+            self.apply(*batches)
+        return caught.value
+
+    def apply(self, *batches: ChangeBatch) -> None:
+        rules = ApplyRules(task=self.at.task, source="s1", merged=frozenset({self.name}))
+        beside = replace(batches[0], table=self.other, rows=batches[0].rows.slice(0, 1), upstream=None)
+        new = replace(self.at, lsn=Lsn(0, 1, self.at.lsn.offset + 100_000), batch=self.at.batch + 1)
+        with Committer(self.target, self.at.task, "s1", self.at.epoch, rules=rules) as committer:
+            blobs = [Blob(0, number, batch) for number, batch in enumerate([beside, *batches], 1)]
+            apply(committer, Commit((self.at,), (new,)), 0, blobs)
+        self.at = new
+
+    def count(self) -> int:
+        return self.session.count(self.name)
+
+
+@pytest.fixture(params=["mariadb", "mysql97", "postgres"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    target = target_on(request.getfixturevalue(request.param))
+    made = World(target, request.param)
+    with closing(made.session):
+        yield made
+        with suppress(Halted):
+            made.session.execute(f"DROP SCHEMA {made.name.schema}" + (" CASCADE" if made.kind == "postgres" else ""))
+
+
+NARROWER = {"postgres": "ALTER TABLE {0} ALTER COLUMN v TYPE varchar(3)", None: "ALTER TABLE {0} MODIFY v VARCHAR(3)"}
+SMALLER = {"postgres": "ALTER TABLE {0} ALTER COLUMN n TYPE smallint", None: "ALTER TABLE {0} MODIFY n SMALLINT"}
+NOT_NULL = {"postgres": "ALTER TABLE {0} ALTER COLUMN n SET NOT NULL", None: "ALTER TABLE {0} MODIFY n BIGINT NOT NULL"}
+CHECKED = {None: "ALTER TABLE {0} ADD CONSTRAINT odd CHECK (n <> 666)"}
+UNIQUE = {None: "CREATE UNIQUE INDEX by_n ON {0} (part, n)"}
+
+
+@pytest.mark.parametrize(
+    ("made", "bad", "says"),
+    [
+        (CHECKED, {"n": 666}, "odd"),
+        (NARROWER, {"v": "longer"}, ""),
+        (SMALLER, {"n": 1 << 40}, "out of range"),
+        (NOT_NULL, {"n": None}, "null"),
+        (UNIQUE, {"n": 7}, "unique"),
+    ],
+    ids=["check", "text", "number", "null", "unique"],
+)
+def test_one_row_of_one_shard(world: World, made: dict[str | None, str], bad: Row, says: str) -> None:
+    world.sql(made.get(world.kind, made[None]))
+    error = world.refused(world.changes("a"), world.changes("b", bad), world.changes("c"))
+    assert error.code == "target-refused"
+    assert says in error.what.lower()
+    assert (error.where.source, error.where.table, error.todo != "") == ("s1", "shop.t_b", True)
+    assert error.where.key in {"id=21, part='b'", "part='b', id=21"}
+    assert world.count() == 0
+    world.apply(world.changes("a"), world.changes("c"))
+    assert world.count() == 2 * ROWS
+    alone = world.refused(world.changes("b", bad))
+    assert (alone.where.table, alone.where.key) == ("shop.t_b", error.where.key)
+    world.apply(world.changes("b"))
+    assert world.count() == 3 * ROWS
+
+
+def test_a_structure_that_does_not_fit_is_no_rows_fault(world: World) -> None:
+    world.sql("ALTER TABLE {0} DROP COLUMN n")
+    error = world.refused(world.changes("a"), world.changes("b"))
+    assert (error.where.table, error.where.key) == (str(world.name), "")
+
+
+def test_a_table_that_is_alone_is_told_with_its_row(world: World) -> None:
+    world.sql(CHECKED[None])
+    batch = world.changes("a", {"n": 666})
+    error = world.refused(replace(batch, upstream=None))
+    assert (error.where.table, "id=21" in error.where.key) == (str(world.name), True)

@@ -1,0 +1,71 @@
+"""Which of the tables that become one a refused row comes from."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pidts.apply import RefusedRow
+from pidts.batch.owner import owner
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
+
+COLUMNS = (Column("id", ColumnType(Kind.INT), nullable=False), Column("at", ColumnType(Kind.INT), nullable=False))
+TABLE = Table(TableName("all", "t"), COLUMNS, (Key("PRIMARY", ("id", "at"), unique=True, primary=True),))
+WIDER = Table(TABLE.name, (Column("id", ColumnType(Kind.BIGINT), nullable=False), COLUMNS[1]), TABLE.keys)
+A, B, C = (TableName("shop", f"t_{name}") for name in "abc")
+N, U, D, COPY = Op.INSERT, Op.UPDATE, Op.DELETE, Op.COPY
+Change = tuple[TableName, int, Op, int | None, int | None]
+"""Whose, when, and the keys before and after."""
+
+
+def batches(*changes: Change, table: Table = TABLE) -> list[ChangeBatch]:
+    """One for each change."""
+    found = []
+    for name, at, op, before, after in changes:
+        image = lambda key: None if key is None else {"id": key, "at": 1}  # noqa: E731
+        values = (Lsn(0, 1, at).to_bytes(), int(op), image(before), image(after), None)
+        arrays = [pa.array([value], one.type) for value, one in zip(values, change_schema(table), strict=True)]
+        batch = ChangeBatch.of(table, *arrays)
+        found.append(ChangeBatch(table, batch.rows, name))
+    return found
+
+
+def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedRow:
+    row = pa.Table.from_pylist([{"id": key, "at": 1}], schema=table.arrow)
+    return RefusedRow(table, row, written, Halted("no", "no"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "written", "removed"),
+    [
+        ([(A, 1, N, None, 7), (B, 2, N, None, 8)], A, A),
+        ([(A, 1, N, None, 7), (B, 2, N, None, 8), (A, 3, U, 7, 7)], A, A),
+        # It moves, in either order.
+        ([(B, 1, N, None, 7), (A, 2, D, 7, None)], B, A),
+        ([(A, 1, D, 7, None), (B, 2, N, None, 7)], B, B),
+        ([(A, 1, N, None, 7), (B, 2, N, None, 7)], B, B),
+        # An update gives it another key.
+        ([(A, 1, N, None, 7), (B, 2, U, 7, 9)], A, B),
+        ([(A, 1, U, 9, 7), (B, 2, N, None, 9)], A, A),
+        # Copied rows come before all that is logged.
+        ([(B, 0, COPY, None, 7), (A, 2, U, 7, 7)], A, A),
+        ([(A, 1, N, None, 8), (B, 2, N, None, 9)], None, None),
+        ([(A, 1, D, 7, None), (B, 2, N, None, 9)], None, A),
+        # Nobody else has changes.
+        ([(C, 1, N, None, 8)], C, C),
+        ([], None, None),
+    ],
+)
+def test_it_is_the_last_one_that_has_it_or_gives_it_away(
+    changes: list[Change], written: TableName | None, removed: TableName | None
+) -> None:
+    assert owner(refused(7), batches(*changes)) == written
+    assert owner(refused(7, written=False), batches(*changes)) == removed
+
+
+def test_other_tables_of_the_target_say_nothing_and_widths_may_differ() -> None:
+    elsewhere = Table(TableName("all", "o"), COLUMNS, TABLE.keys)
+    changes = batches((A, 1, N, None, 7), (B, 2, N, None, 8)) + batches((C, 3, N, None, 7), table=elsewhere)
+    assert owner(refused(7, table=WIDER), changes) == A
+    assert owner(refused(7), changes[2:]) is None
+    assert owner(refused(7), changes[1:]) == B, "the only one"

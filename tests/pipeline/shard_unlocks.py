@@ -1,0 +1,50 @@
+"""An operator who lets some shards go on without the others, and what the target must hold then."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+
+from pidts.model import DdlOrder, OrderKind, Transient
+
+from .shard_world import World, in_order
+from .shards import Shard
+
+
+def unlock_one(world: World) -> None:
+    """One that waits goes on, where the others' rows have a place behind it, too."""
+    hook, world.target.store.hook = world.target.store.hook, None  # he does not die with the process
+    with suppress(Transient), closing(world.target.connect()) as session:
+        waiting = [
+            (shard, halt)
+            for shard in world.shards.shards
+            for halt in session.halts.halts("t", shard.source.name)
+            if halt.awaits and shard.name in halt.tables
+        ]
+        if waiting:
+            shard, halt = world.chance.choice(waiting)
+            if _is_for_all(world, shard, halt.statement):
+                session.halts.give("t", shard.source.name, DdlOrder(lsn=halt.lsn, kind=OrderKind.UNLOCK))
+    world.target.store.hook = hook
+
+
+def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
+    """A wider column is one that all have: it may say no more what it has where it is not given."""
+    words = statement.split()
+    if "MODIFY" not in words:
+        return "CHANGE" not in words
+    mates = [one for one in world.shards.everyone if one.group is shard.group]
+    moments = [one.source.at(one.name, world.place(one.source.name).at(one.name)) for one in mates]
+    column = words[words.index("COLUMN") + 1]
+    return all(one is None or one.table is None or column in one.table.arrow.names for one in moments)
+
+
+def check_unlocked(world: World) -> None:
+    """Every table is what merging gives, but for columns that some have dropped while others have them."""
+    places = {name: world.place(name) for name in world.shards.sources}
+    for group in world.shards.all_groups:
+        name, last = group.target, group.versions[-1].table
+        gone = {column.name for version in group.versions for column in version.table.columns}
+        gone -= {column.name for column in last.columns}
+        if name in world.target.store.tables:
+            rows = world.merged(name, lambda source, own: places[source.name].at(own))
+            assert in_order(world.content(name), gone) == in_order(rows, gone), name

@@ -1,0 +1,230 @@
+"""A row that the target refuses of one of two tables that become one, in one batch with rows of both.
+
+Any history, any cut into batches, any number of workers, a crash at any named point: the other shard goes on, and when
+the cause is gone the target has the rows of both. Rows are never in both, but may move from one to the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidts.apply import ApplyRules, Committer
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.uneven import uneven_landings
+from pidts.batch.workers import Commit, Workers
+from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
+from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
+from pidts.reduce import buckets
+from pidts.rules import RouteRule, Routes, Rules
+from pidts.source import ValuesSource
+from pidts.target.values import ValuesTarget
+
+from .crashes import Crashes, survive
+
+INT = ColumnType(Kind.INT)
+A, B, ALL = TableName("shop", "t_a"), TableName("shop", "t_b"), TableName("all", "t")
+RULES = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
+BAD = 7
+COLUMNS = (Column("id", INT, nullable=False), Column("v", INT))
+KEYS = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+TABLES = {name: Table(name, COLUMNS, KEYS) for name in (A, B)}
+LANDED = Table(ALL, COLUMNS, KEYS)
+numbers = itertools.count()
+
+
+class Picky:
+    """A target that refuses one value, for as long as nobody has mended it."""
+
+    def __init__(self, target: ValuesTarget) -> None:
+        self.target, self.refuses = target, True
+
+    def connect(self) -> Any:
+        session: Any = self.target.connect()
+        write = session.write
+
+        def picky(change: Any) -> None:
+            if self.refuses and BAD in change.upserts["v"].to_pylist():
+                raise Halted("target-refused", "no such value", where=Where(table=str(change.table.name)))
+            write(change)
+
+        session.write = picky
+        return session
+
+
+class World:
+    """What runs do, one after the other; what a run has halted it forgets when it dies."""
+
+    def __init__(self, workers: int, limits: Limits) -> None:
+        self.workers, self.limits = workers, limits
+        self.source = ValuesSource(list(TABLES.values()))
+        self.target = ValuesTarget(f"halts of shards {next(numbers)}")
+        self.picky = Picky(self.target)
+        session = self.target.connect()
+        for statement in session.create_statements(LANDED).statements:
+            session.execute(statement)
+        session.close()
+        self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
+
+    def log(self, at: Lsn, to: Lsn | None = None) -> Any:
+        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+
+    def run(self) -> dict[TableName, Halted]:
+        """Until nothing is left to do; the shards that have halted."""
+        halted: dict[TableName, Halted] = {}
+        while True:
+            try:
+                self.attempt(set(halted))
+            except Halted as error:
+                # It is told whose row it is.
+                (name,) = (name for name in TABLES if str(name) == error.where.table)
+                assert name not in halted, "what is halted is left alone"
+                halted[name] = error
+            else:
+                return halted
+
+    def attempt(self, halted: set[TableName]) -> None:
+        session = self.target.connect()
+        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        session.close()
+        workers, state, _ = Workers.claimed(claimed)
+        state = state.halting(halted)
+        self.forget(workers.checkpoints)
+        rules = ApplyRules(task="t", source="s", merged=frozenset({ALL}), filters=RULES)
+        committer = Committer(self.picky, "t", "s", claimed[0].epoch, rules=rules, sleep=lambda _: None)
+        while (end := next_state(state, self.log, {}, self.limits, work_of)) is not None:
+            plan_between(state, end, self.log, work_of)
+            moved = workers.moved(end)
+            commit = Commit(workers.checkpoints, moved.checkpoints)
+            blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
+            for name, table in TABLES.items():
+                for batch in self.source.decode(state.at(name), end.at(name).at_row(1), {name: table}):
+                    for worker, part in enumerate(buckets(landed(batch), self.workers)):
+                        if part is not None:
+                            blobs[worker].append(Blob(worker, 1, part))
+            for worker in range(self.workers):
+                apply(committer, commit, worker, blobs[worker])
+            state, workers = end, moved
+            self.forget(workers.checkpoints)
+        committer.close()
+
+    def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
+        """As `pidts.batch.uneven` does between batches."""
+        if not uneven_landings(RULES, checkpoints):
+            session = self.target.connect()
+            session.begin()
+            session.moves.forget("t", "s", ALL)
+            session.commit()
+            session.close()
+
+    def content(self) -> list[dict[str, Any]]:
+        return sorted(self.target.store.content(ALL).values(), key=lambda row: row["id"])
+
+    def wanted(self, *names: TableName) -> list[dict[str, Any]]:
+        return sorted((row for name in names for row in self.source.rows(name)), key=lambda row: row["id"])
+
+
+def landed(batch: ChangeBatch) -> ChangeBatch:
+    arrays = [batch.rows.column(name) for name in ("lsn", "op", "before", "after", "partial")]
+    return replace(ChangeBatch.of(LANDED, *arrays), upstream=batch.table.name)
+
+
+def work_of(entry: Any) -> Work:
+    if not entry.transaction.row_events:
+        return Work(WorkKind.NOTHING)
+    return Work(WorkKind.ROWS, frozenset(entry.transaction.tables))
+
+
+def play(world: World, steps: list[tuple[str, int, int]]) -> None:
+    """One transaction: `a` and `b` write a row of that table, which then has it; `m` moves it to the other one.
+
+    The value that is refused is only ever B's.
+    """
+    changes: list[tuple[TableName, list[Any]]] = []
+    rows = {name: {row["id"]: row for row in world.source.rows(name)} for name in TABLES}
+    for letter, key, value in {one[1]: one for one in steps}.values():
+        holder = next((name for name in TABLES if key in rows[name]), None)
+        owner = holder or (A if letter == "a" else B)
+        old = rows[owner].get(key)
+        new = {"id": key, "v": None if value == BAD and owner == A else value}
+        if old is None:
+            changes.append((owner, [(Op.INSERT, None, new)]))
+        elif letter == "m" and old["v"] != BAD:
+            other = B if owner == A else A
+            pair = [(other, [(Op.INSERT, None, old)]), (owner, [(Op.DELETE, old, None)])]
+            changes += pair if value % 2 else pair[::-1]
+        elif value == 0:
+            changes.append((owner, [(Op.DELETE, old, None)]))
+        else:
+            changes.append((owner, [(Op.UPDATE, old, new)]))
+    if changes:
+        world.source.commit(*changes)
+
+
+step = st.tuples(st.sampled_from("aabbm"), st.integers(0, 5), st.integers(0, BAD))
+histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    before=histories,
+    after=histories,
+    workers=st.integers(1, 3),
+    size=st.integers(1, 5),
+    crashes=st.lists(st.integers(0, 60), max_size=4),
+    seed=st.integers(0, 1 << 32),
+)
+def test_the_other_shard_goes_on_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
+    world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    world.target.store.hook = Crashes(crashes)
+    for history in (before, after):
+        for steps in history:
+            play(world, steps)
+            if chance.random() < 0.3:
+                survive(world.run)
+        halted = survive(world.run)
+        assert halted.keys() <= {B}, "no row of the other one was refused"
+        there = {row["id"]: row for row in world.content()}
+        if not halted:
+            assert list(world.content()) == world.wanted(A, B)
+        assert all(there.get(row["id"]) == row for row in world.wanted(A)), "the other one has all of its rows"
+    world.picky.refuses = False
+    assert survive(world.run) == {}
+    assert world.content() == world.wanted(A, B)
+    world.target.forget()
+
+
+def test_one_batch_of_both() -> None:
+    world = World(1, Limits(transactions=9, idle_entries=1))
+    play(world, [("a", 0, 1), ("b", 1, 2)])
+    play(world, [("a", 2, 3), ("b", 3, BAD), ("b", 4, 1)])
+    play(world, [("a", 5, 5), ("b", 1, 3)])
+    halted = world.run()
+    assert [(error.where.source, error.where.table, error.where.key) for error in halted.values()] == [
+        ("s", str(B), "id=3")
+    ]
+    assert [row["id"] for row in world.content()] == [0, 2, 5]
+    assert world.run().keys() == {B}, "the next run tries it again"
+    world.picky.refuses = False
+    assert world.run() == {}
+    assert world.content() == world.wanted(A, B)
+    world.target.forget()
+
+
+def test_the_place_of_the_shard_that_waits_is_its_own() -> None:
+    world = World(2, Limits(transactions=1, idle_entries=1))
+    for steps in ([("a", 0, 1)], [("b", 1, 1)], [("b", 2, BAD)], [("a", 3, 1)], [("b", 4, 1)]):
+        play(world, steps)
+    assert world.run().keys() == {B}
+    for row in world.target.store.checkpoints.values():
+        state = PlanState.from_checkpoint(row.lsn, row.copy)
+        assert state.exceptions.keys() == {B}
+        assert state.at(B) < state.at(A)
+    assert [row["id"] for row in world.content()] == [0, 1, 3]
+    world.target.forget()

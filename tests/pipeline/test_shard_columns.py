@@ -1,0 +1,107 @@
+"""A row that moves from a shard to one that lacks a column: nothing of what the first one had in it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pidts.model import Op, OrderKind
+from pidts.plan import Limits
+
+from .shard_story import Story, T, Tell, stories
+from .test_shard_moves import FIRST, KEY, SECOND, THIRD, THREE, move, row, updated
+
+WIDER = "ADD COLUMN c INT"
+
+
+@pytest.fixture(params=[1, 9])
+def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+    """Transactions each in a batch of its own, and many in one."""
+    with stories(mode="optimistic", limits=Limits(transactions=request.param, idle_entries=1)) as tell:
+        yield tell
+
+
+def begun(tell: Tell, **settings: Any) -> Story:
+    world = tell(THREE, **settings)
+    world.looks = False
+    return world
+
+
+def say(world: Story, name: str, change: str) -> None:
+    world[name].source.say(f"ALTER TABLE {world[name].name} {change}")
+
+
+def insert(world: Story, name: str, **values: int) -> None:
+    shard = world[name]
+    shard.source.commit((shard.name, [(Op.INSERT, None, row(shard, KEY, **values))]))
+
+
+def values(rows: list[dict[str, Any]]) -> list[Any]:
+    return [one.get("c") for one in rows if one["id"] == KEY]
+
+
+def ends(world: Story, name: str) -> None:
+    """The row has in c what its shard has, which is nothing."""
+    world.rest()
+    assert world.waiting() == []
+    assert values(world.content(T)) == values(world[name].rows) == [None]
+
+
+@pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
+def test_its_old_shard_waits(story: Tell, first: str, *, apart: bool) -> None:
+    """The INSERT finds the other one's row."""
+    world = begun(story)
+    world.plan(f"ALTER TABLE {{t}} {WIDER}")
+    world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
+    world[FIRST].alter()
+    insert(world, FIRST, c=5)
+    world.rest()
+    world[FIRST].alter()
+    world.rest()
+    assert world.waiting() == [FIRST]
+    assert values(world.content(T)) == [5]
+    move(world, FIRST, SECOND, first=first, apart=apart)
+    world.rest()
+    assert values(world.content(T)) == [None]
+    world.shards.level()
+    ends(world, SECOND)
+
+
+@pytest.mark.parametrize("first", ["insert", "delete"])
+def test_its_old_shard_has_dropped_what_others_still_have(story: Tell, first: str) -> None:
+    """Nobody waits, and both shards have one structure."""
+    world = begun(story)
+    for name in (FIRST, SECOND):
+        say(world, name, WIDER)
+        world.rest()
+    insert(world, SECOND, c=5)
+    world.rest()
+    say(world, SECOND, "DROP COLUMN c")
+    world.rest()
+    assert world.waiting() == []
+    assert values(world.content(T)) == [5], "which nobody reads in the second one"
+    move(world, SECOND, THIRD, first=first)
+    updated(world, THIRD, v=3)
+    world.rest()
+    say(world, THIRD, WIDER)
+    ends(world, THIRD)
+
+
+def test_one_shard_is_ahead_by_an_order(story: Tell) -> None:
+    world = begun(story, mode="pessimistic")
+    world.plan(f"ALTER TABLE {{t}} {WIDER}")
+    world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
+    world[FIRST].alter()
+    world.rest()
+    world.order(FIRST, OrderKind.UNLOCK)
+    insert(world, FIRST, c=5)
+    world[FIRST].alter()
+    world.rest()
+    assert world.waiting() == [FIRST]
+    assert values(world.content(T)) == [5]
+    move(world, FIRST, SECOND)
+    world.rest()
+    world.shards.level()
+    ends(world, SECOND)

@@ -1,0 +1,165 @@
+"""What is run without some shards is that one change: they come to it by themselves, and all others wait for them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from pidts.model import OrderKind, TableName
+
+from .any_history import EXAMPLES
+from .shard_story import GONE, C, D, Story, Tell, stories
+from .shard_unlocks import check_unlocked
+
+A, B, OTHER = "one: shard_1.t_1", "two: shard_1.t_1", "one: shard_2.t_1"
+THREE = {"one": ("shard_1.t_1", "shard_2.t_1"), "two": ("shard_1.t_1", "alone.x")}
+INDEX = "ALTER TABLE {t} ADD INDEX k (v)"
+
+
+@pytest.fixture(params=[False, True])
+def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+    with stories(transactional_ddl=request.param) as tell:
+        yield tell
+
+
+def unlocked(world: Story, *names: str) -> None:
+    """All that these wait for is run without the others."""
+    world.looks = False  # what one has dropped, and others have not, is still there
+    for name in names:
+        world.order(name, OrderKind.UNLOCK)
+        world.rest()
+
+
+def comes(world: Story, *names: str) -> None:
+    for name in names:
+        world.alter(name)
+        world.write()
+        world.rest()
+        check_unlocked(world)
+
+
+def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: Tell) -> None:
+    world = story(THREE)
+    world.plan(C, D)
+    world.alter(A, A)
+    world.rests()
+    unlocked(world, A)
+    assert (world.waiting(), world.columns()[3:]) == ([A], ["c"]), "the others' rows would have a place, too"
+    (halt,) = world.halts("one")
+    assert halt.awaits == (OTHER, B)
+    comes(world, B)
+    assert world.waiting() == [A], "it passes"
+    comes(world, B)
+    assert world.waiting() == [A, B]
+    comes(world, OTHER)
+    assert world.waiting() == [A, B]
+    comes(world, OTHER)
+    assert (world.waiting(), world.columns()[3:]) == ([], ["c", "d"])
+    world.rests()
+
+
+@pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_there_and_back_again(story: Tell, back: str, *, restarts: bool) -> None:
+    """Those who have not begun look like those who are through."""
+    world = story(THREE)
+    world.plan(C, back)
+    world.alter(A, A)
+    world.rests()
+    unlocked(world, A)
+    assert world.waiting() == [A]
+    comes(world, B, B)
+    if restarts:
+        world.start()
+    assert world.waiting() == [A, B]
+    comes(world, OTHER)
+    assert (world.waiting(), world.columns()[3:]) == ([A, B], ["c"])
+    comes(world, OTHER)
+    assert (world.waiting(), world.columns()[3:]) == ([], [])
+    world.rests()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_there_and_back_again_without_the_others(story: Tell, *, restarts: bool) -> None:
+    """The column stays for the rows that they will have in it."""
+    world = story(THREE)
+    world.plan(C, GONE, D)
+    world.alter(A, A, A)
+    world.rests()
+    unlocked(world, A, A)
+    assert (world.waiting(), world.columns()[3:]) == ([A], ["c"])
+    if restarts:
+        world.start()
+    comes(world, B)
+    assert world.waiting() == [A]
+    comes(world, B)
+    assert (world.waiting(), world.columns()[3:]) == ([A], ["c"]), "it waits for nobody"
+    if restarts:
+        world.start()
+    comes(world, OTHER, OTHER)
+    assert (world.waiting(), world.columns()[3:]) == ([A], []), "the last one clears up"
+    comes(world, OTHER, B)
+    assert (world.waiting(), world.columns()[3:]) == ([], ["d"])
+    world.rests()
+
+
+def test_who_takes_another_name_still_owes_it(story: Tell) -> None:
+    world = story(THREE)
+    world.plan(C, D)
+    world.alter(A, A)
+    world.rests()
+    unlocked(world, A)
+    world.shards.rename(world[B], TableName("shard_3", "t_8"))
+    world.rest()
+    comes(world, OTHER, OTHER)
+    assert world.waiting() == [A, OTHER]
+    world.start()
+    world.rest()
+    assert world.waiting() == [A, OTHER]
+    comes(world, "two: shard_3.t_8", "two: shard_3.t_8")
+    assert world.waiting() == []
+    world.rests()
+
+
+def test_nobody_waits_for_one_who_is_gone(story: Tell) -> None:
+    world = story(THREE)
+    world.plan(C, GONE, INDEX)
+    world.alter(A, A, A)
+    world.rests()
+    unlocked(world, A, A)
+    comes(world, B, B)
+    world.shards.drop(world[OTHER])
+    world.rest()
+    assert world.waiting() == [A]
+    world.alter(B)
+    world.rest()
+    assert world.waiting() == []
+
+
+@pytest.mark.parametrize("transactional_ddl", [False, True])
+def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
+    """What is owed is on record with what makes it so, and with what ends it."""
+    step = 1 if EXAMPLES else 17
+    for crash in itertools.count(0, step):
+        with stories() as story:
+            world = story(THREE, seed=crash, transactional_ddl=transactional_ddl)
+            world.plan(C, GONE, D)
+            world.alter(A, A, A)
+            world.rests()
+            unlocked(world, A)
+            world.order(A, OrderKind.UNLOCK)
+            world.alter(B, B, OTHER, OTHER)
+            world.crash_after(crash)
+            world.rest()
+            came = world.deaths == 0
+            world.crash_after(None)
+            world.rest()
+            assert (world.waiting(), world.columns()[3:]) == ([A], [])
+            comes(world, B, OTHER)
+            assert world.waiting() == []
+            world.rests()
+        if came:
+            break
+    assert crash > 30, "there were some points"

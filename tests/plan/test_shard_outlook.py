@@ -1,0 +1,38 @@
+"""What orders would do to rows is told before."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+
+from .test_shards import V0, V1, arrival, group, member, table
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unfit"),
+    [("a", "a b", False), ("a", "x", True), ("a:bigint", "a", True), ("a b", "a", False), ("a", "a!", True)],
+)
+def test_rows_of_those_without_whom_it_is_run(before: str, after: str, *, unfit: bool) -> None:
+    old, own = table(before), arrival(0, table(before), table(after))
+    assert unfit_if_unlocked(group(old, [old, old], own), own) == ((member(1),) if unfit else ())
+
+
+def test_rows_that_wait_do_not_halt() -> None:
+    old, own, other = table("a"), arrival(0, table("a"), table("x")), arrival(1, table("a"), table("y"))
+    assert unfit_if_unlocked(group(old, [old, old], own, other), own) == ()
+
+
+@pytest.mark.parametrize(
+    ("after", "lacks"),
+    [
+        ("a b", ("column b is missing",)),
+        ("a:bigint", ("column a does not take all values",)),
+        ("", ()),
+        ("x", ("column x is missing",)),
+    ],
+)
+def test_rows_of_one_whose_change_is_skipped(after: str, lacks: tuple[str, ...]) -> None:
+    own = arrival(0, V0, table(after))
+    assert lacking_if_skipped(group(V0, [V0, V0], own), own) == lacks
+    assert lacking_if_skipped(group(V1, [V1, V0], own), own) == tuple(one for one in lacks if " b " not in one)
