@@ -47,6 +47,10 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
         # An update gives it another key.
         ([(A, 1, N, None, 7), (B, 2, U, 7, 9)], A, B),
         ([(A, 1, U, 9, 7), (B, 2, N, None, 9)], A, A),
+        # It was there and is gone again, in one that is ahead of the other.
+        ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, D, 7, None)], B, A),
+        ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, U, 7, 9)], B, A),
+        ([(A, 1, D, 7, None), (A, 2, N, None, 7), (B, 3, D, 7, None)], A, B),
         # Copied rows come before all that is logged.
         ([(B, 0, COPY, None, 7), (A, 2, U, 7, 7)], A, A),
         ([(A, 1, N, None, 8), (B, 2, N, None, 9)], None, None),
@@ -56,7 +60,7 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
         ([], None, None),
     ],
 )
-def test_it_is_the_last_one_that_has_it_or_gives_it_away(
+def test_it_is_the_last_one_that_still_has_it_or_the_last_that_speaks_of_it(
     changes: list[Change], written: TableName | None, removed: TableName | None
 ) -> None:
     assert owner(refused(7), batches(*changes)) == written

@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pidts.apply import ApplyRules, Committer
@@ -180,6 +180,14 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     crashes=st.lists(st.integers(0, 60), max_size=4),
     seed=st.integers(0, 1 << 32),
 )
+@example(
+    before=[],
+    after=[[("b", 1, 0)], [("a", 1, 7)], [("a", 0, 0)], [("a", 1, 0)], [("a", 1, 0)], [("a", 1, 0)]],
+    workers=1,
+    size=2,
+    crashes=[],
+    seed=0,
+)  # The one that goes on has the refused row's key for a moment, and the other one tries it again.
 def test_the_other_shard_goes_on_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     world.target.store.hook = Crashes(crashes)

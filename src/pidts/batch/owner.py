@@ -1,12 +1,14 @@
 """Which of the source's tables a row comes from that is written to one of the target's.
 
-Where several become one, the last of them that has said something about the row's key: by then it has the row, or has
-given it away. A key may move between them inside a batch, so it is not told by any other.
+Where several become one, the last of them whose changes leave the row there: a key may move between them inside a
+batch, or be there and gone again in one of them while another, which is behind, still has it. A row that is to be
+removed is that of the last one that has said something about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,19 +24,29 @@ def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
     names = {batch.origin for batch in mine}
     if len(names) == 1:
         return names.pop()
-    found = [(place, batch.origin) for batch in mine if (place := _last(row, batch)) is not None]
+    last = {name: max(said for batch in mine if batch.origin == name for said in _said(row, batch)) for name in names}
+    found = [(said, name) for name, said in last.items() if said.place and (said.leaves or not row.written)]
     return max(found, key=lambda one: one[0])[1] if found else None
 
 
-def _last(row: RefusedRow, batch: ChangeBatch) -> bytes | None:
-    """Where the last change of this row is: one that leaves it there, or one that takes it away."""
+class _Said(NamedTuple):
+    """The last that a batch says of a row."""
+
+    place: bytes = b""
+    leaves: bool = False
+    """It is there afterwards."""
+
+
+def _said(row: RefusedRow, batch: ChangeBatch) -> Iterator[_Said]:
     keys = identities(batch)
-    says = pc.and_(_are(row, batch, keys.current), pc.equal(keys.deleted, not row.written))
-    if not row.written:
-        # A row that is to be written may have to be removed first.
-        says = any_of([_are(row, batch, keys.current), pc.and_(keys.moved, _are(row, batch, keys.before))])
-    places = batch.rows.column("lsn").filter(says)
-    return max(places.to_pylist(), default=None)
+    places = batch.rows.column("lsn")
+    is_it = _are(row, batch, keys.current)
+    given_up = pc.and_(keys.moved, _are(row, batch, keys.before))
+    for says, leaves in (
+        (pc.and_(is_it, pc.invert(keys.deleted)), True),
+        (any_of([pc.and_(is_it, keys.deleted), given_up]), False),
+    ):
+        yield _Said(max(places.filter(says).to_pylist(), default=b""), leaves)
 
 
 def _are(row: RefusedRow, batch: ChangeBatch, keys: list[pa.Array]) -> pa.BooleanArray:
