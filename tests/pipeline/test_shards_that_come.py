@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from pidts.apply import SHARED, left_by
-from pidts.model import OrderKind, TableName
+from pidts.model import Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
 from . import shard_world
@@ -125,6 +125,23 @@ def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_ap
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True)
     world.rests()
     come(world)
+    world.rest()
+    assert codes(world) == told
+
+
+@pytest.mark.parametrize(("first", "told"), [(6_000, []), (1, ["shard-keys-meet"])])
+def test_only_rows_that_nothing_tells_apart_are_looked_at(
+    story: Tell, monkeypatch: pytest.MonkeyPatch, first: int, told: list[str]
+) -> None:
+    """Those of another table have higher numbers."""
+    routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
+    rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
+    monkeypatch.setattr(shard_world, "rules_of", lambda *_, **__: rules)
+    world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True)
+    world.rests()
+    shard = world[A]
+    shard.source.commit((shard.name, [(Op.INSERT, None, {**dict.fromkeys(shard.table.arrow.names), "id": 9_000})]))
+    come(world, f"ENGINE=InnoDB AUTO_INCREMENT={first}")
     world.rest()
     assert codes(world) == told
 

@@ -11,6 +11,7 @@ servers have a table of one name, and nothing tells the servers apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
@@ -47,7 +48,9 @@ def demand_apart(
     if counter is None or rules.maps_key(table) or not _meets_others(context, groups, table):
         return
     first = statement.first_number if isinstance(statement, CreateTable) else 1
-    if len(table.identity) == 1 and _has_from(context, rules.landed(table), counter, first):
+    if len(table.identity) == 1 and _has_from(
+        context, rules.landed(table), counter, first, dict(rules.apart(table.name))
+    ):
         raise Halted(
             "shard-keys-meet",
             f"{table.name} counts its rows from {first} on, {target} has rows of other shards with such numbers, and "
@@ -88,11 +91,11 @@ def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
     return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
 
 
-def _has_from(context: JobContext, landed: Table, counter: str, first: int) -> bool:
-    """Whether the target has a row with this number or a higher one."""
+def _has_from(context: JobContext, landed: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
+    """Whether the target has a row with this number or a higher one, of those that nothing else tells apart."""
     key = Key("PRIMARY", (counter,), unique=True, primary=True)
-    narrow = replace(landed, columns=(landed.column(counter),), keys=(key,))
+    narrow = replace(landed, columns=tuple(map(landed.column, (counter, *apart))), keys=(key,))
     with closing(context.target.connect()) as session:
         if session.structure(landed.name) is None:
             return False
-        return bool(session.read_rows(narrow, after=[first - 1], limit=1).num_rows)
+        return bool(session.read_rows(narrow, after=[first - 1], limit=1, only=apart).num_rows)
