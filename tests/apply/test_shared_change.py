@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -33,6 +34,8 @@ KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 ID = Column("id", ColumnType(Kind.INT), nullable=False)
 BEFORE = Table(T, (ID,), KEY)
 AFTER = Table(T, (ID, Column("c", ColumnType(Kind.INT))), KEY)
+K, E = Column("k", ColumnType(Kind.INT)), Column("e", ColumnType(Kind.INT))
+HAD, KEPT, HAS = (replace(BEFORE, columns=(ID, *more)) for more in ((K,), (K, E), (E,)))
 SOURCES = ("a", "b", "c")
 AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1)}
 
@@ -48,13 +51,13 @@ def own(source: str) -> TableName:
 class World:
     """Three sources whose tables are one on the target."""
 
-    def __init__(self, *, transactional: bool) -> None:
+    def __init__(self, *, transactional: bool, table: Table = BEFORE) -> None:
         self.target = ValuesTarget("shared change", transactional_ddl=transactional)
         self.target.forget()
         self.epochs: dict[str, int] = {}
         self.executed: list[str] = []
         with closing(self.target.connect()) as session:
-            for sql in session.create_statements(BEFORE).statements:
+            for sql in session.create_statements(table).statements:
                 session.execute(sql)
         self.claim()
 
@@ -164,6 +167,40 @@ def test_at_each_crash_point_all_are_done_or_all_come_again(world: World, leader
         world = World(transactional=transactional)
         points += 1
     assert world.done() == set(SOURCES)
+    assert points > 8, "there were places to die at"
+
+
+def altered(world: World, text: str, after: Table, *others: str) -> SchemaChange:
+    change = replace(world.change("a", *others), before={T: HAD}, after={T: after})
+    return replace(change, statement=classify(f"ALTER TABLE t {text}", "all"))
+
+
+def dies(world: World, change: SchemaChange, points: int) -> bool:
+    """On the way, or not; then another process goes on."""
+    world.dies_after(points)
+    try:
+        world.runner("a").run(change, AT["a"])
+    except CrashError:
+        return True
+    finally:
+        world.target.store.hook = None
+        world.claim()
+    return False
+
+
+def test_a_column_that_was_kept_goes_with_those_who_come_while_it_is_cut_off(world: World) -> None:
+    transactional = world.target.transactional_ddl
+    points, died = 0, True
+    while died:
+        world = World(transactional=transactional, table=HAD)
+        died = dies(world, altered(world, "ADD e INT", KEPT), points)
+        if not world.done():
+            again = itertools.count()
+            while dies(world, altered(world, "DROP k, ADD e INT", HAS, "b", "c"), next(again)):
+                pass
+            assert (world.done(), world.columns()) == (set(SOURCES), ["id", "e"])
+        world.target.forget()
+        points += 1
     assert points > 8, "there were places to die at"
 
 

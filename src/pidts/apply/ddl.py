@@ -66,8 +66,9 @@ from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.apply.schema_change import SHARED, OrderChanged, PartyLeft, SchemaChange
 from pidts.apply.shared_journal import begun_by, is_emptied, lead, note_refused
-from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, TableName, Transient, Where
-from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike
+from pidts.apply.target_shape import demand_new_columns, drops_that_are_left, fingerprints, misfit, must_fit
+from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, TableName, Transient
+from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
 
@@ -202,7 +203,7 @@ class DdlRunner:
                 statement=change.text,
                 rendered=rendered,
                 step=0,
-                before=_fingerprints(session, tables),
+                before=fingerprints(session, tables),
                 epoch=self._epoch,
             )
             session.begin()
@@ -218,28 +219,30 @@ class DdlRunner:
         guessed = False
         while True:
             while journal.step < len(journal.rendered):
-                if resumed and journal.before != _fingerprints(session, tables):
+                if resumed and journal.before != fingerprints(session, tables):
                     guessed = True
                 else:
                     with self._refusable(session, change, journal), _about(change):
                         _execute(session, change, journal.rendered[journal.step])
                 resumed = False
-                done, before = journal.step + 1, _fingerprints(session, tables)
+                done, before = journal.step + 1, fingerprints(session, tables)
                 journal = replace(journal, step=done, before=before, epoch=self._epoch)
                 if journal.step < len(journal.rendered):
                     self._note(session, journal)
-            if not change.first or journal.rendered != change.first:
-                break
-            # What an order puts in front may decide how the change itself is said.
+            own: Sequence[str] = ()
             with _about(change):
-                own = change.own(lambda: self._render(session, change))
+                if change.first and journal.rendered == change.first:
+                    # What an order puts in front may decide how the change itself is said.
+                    own = change.own(lambda: self._render(session, change))
+                elif guessed and change.is_foreseen:
+                    own = drops_that_are_left(session, change)
             if not own:
                 break
             journal = replace(journal, rendered=(*journal.rendered, *own))
             self._note(session, journal)
         if guessed and change.is_foreseen:
             with _about(change):
-                _must_fit(session, change)
+                must_fit(session, change)
         session.begin()
         self._finish(session, change, journal, lsn)
         return Outcome.APPLIED
@@ -257,7 +260,7 @@ class DdlRunner:
         except Halted:
             if change.shared is not None and journal.step == 0:
                 tables = sorted({*change.before, *change.after})
-                if journal.before == _fingerprints(session, tables):
+                if journal.before == fingerprints(session, tables):
                     session.begin()
                     self._check_epochs(session, change)
                     note_refused(session, change.shared, journal)
@@ -318,10 +321,10 @@ class DdlRunner:
             problems = session.misfits(table) if table is not None else None
             if table is not None and problems is not None:
                 if problems:
-                    raise _shape(table.name, problems)
+                    raise misfit(table.name, problems)
                 return ()
         if isinstance(statement, AlterTable):
-            _demand_new_columns(session, statement, change)
+            demand_new_columns(session, statement, change)
         rendered = session.ddl_statements(statement, change.before, change.after, change.executed_at)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
@@ -353,47 +356,3 @@ def _about(change: SchemaChange) -> Iterator[None]:
             named = change.structures or {**change.before, **change.after}
             error.where = replace(error.where, table=", ".join(map(str, sorted(named))))
         raise
-
-
-def _demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """A column that the target has already is taken as it is, unless rows then have something else in it."""
-    before, there = change.before.get(statement.table), session.structure(statement.table)
-    if before is None or there is None:
-        return
-    present = {column.name for column in there.columns} - {column.name for column in before.columns}
-    added = [action.column for action in statement.actions if isinstance(action, AddColumn)]
-    taken = [column for column in added if column.name in present]
-    if not taken:
-        return
-    problems = session.misfits(replace(before, columns=(*before.columns, *taken))) or []
-    filled = [column.name for column in taken if not column.nullable or column.default is not None]
-    if filled and session.read_rows(before, limit=1).num_rows:
-        problems.append(f"column {', '.join(filled)} is there already, and nobody knows what its rows have in it")
-    if problems:
-        raise _shape(statement.table, problems)
-    names = ", ".join(column.name for column in taken)
-    _log.warning("a column is there already, and stays as it is", table=str(statement.table), columns=names)
-
-
-def _fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:
-    return {str(name): session.fingerprint(name) for name in tables}
-
-
-def _must_fit(session: TargetSession, change: SchemaChange) -> None:
-    for name, table in change.after.items():
-        if table is None:
-            if session.structure(name) is not None:
-                raise _shape(name, ["it is still there"])
-        elif problems := session.misfits(table):
-            raise _shape(name, problems)
-        elif problems is None:
-            raise _shape(name, ["it is not there"])
-
-
-def _shape(name: TableName, problems: Sequence[str]) -> Halted:
-    return Halted(
-        "target-shape",
-        f"the target's table does not fit: {'; '.join(problems)}",
-        where=Where(table=str(name)),
-        todo="Change the target's table to what the source has",
-    )
