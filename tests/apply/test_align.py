@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.align import aligned
 from pidts.apply.complete import told_columns
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
+from pidts.reduce import Counts, NetChange
+from pidts.target import ValuesTarget
 
 from .made import INT, PLAIN, TEXT, batch_of
 from .test_prepare import Landed
@@ -24,25 +28,60 @@ def changes(table: Table, upstream: TableName, *rows: tuple[Op, dict | None, dic
     return replace(batch_of(table, rows, **more), upstream=upstream)
 
 
+def whole_change(table: Table, rows: list[dict]) -> NetChange:
+    upserts = pa.Table.from_pylist(rows, schema=table.arrow)
+    return NetChange(table, upserts.select(list(table.identity)).slice(0, 0), upserts, Counts())
+
+
 def test_a_batch_of_one_structure_stays_as_it_is() -> None:
     batches = [changes(PLAIN, ONE, (Op.INSERT, None, ROW)), changes(PLAIN, TWO, (Op.DELETE, {**ROW, "id": 2}, None))]
     assert all(one is other for one, other in zip(aligned(batches), batches, strict=True))
 
 
-def test_each_row_has_all_columns_in_the_end_with_what_an_alter_would_give_it() -> None:
+def test_each_row_is_written_with_the_columns_that_its_own_table_has() -> None:
     batches = [
         changes(PLAIN, ONE, (Op.INSERT, None, ROW)),
         changes(NEWER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "state": "old"}), start=10),
         changes(LATER, THREE, (Op.UPDATE, {**ROW, "id": 3, "at": 1}, {**ROW, "id": 3, "at": 2}), start=20),
     ]
     whole = replace(PLAIN, columns=(*NEWER.columns, *LATER.columns[2:3]))
-    (change,) = prepared(Landed(whole), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
-    assert not change.deletes.num_rows
-    assert sorted(change.upserts.to_pylist(), key=lambda row: row["id"]) == [
-        {**ROW, "state": "new", "at": None},
-        {**ROW, "id": 2, "state": "old", "at": None},
-        {**ROW, "id": 3, "state": "new", "at": 2},
+    first, *others = prepared(Landed(whole), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    assert first.deletes["id"].to_pylist() == [1, 2], "rows that come get the target's defaults, whatever stands there"
+    assert [one.deletes.num_rows for one in others] == [0, 0]
+    assert [one.counts.total for one in (first, *others)] == [3, 0, 0]
+    for change in (first, *others):
+        assert change.upserts.schema == change.table.arrow
+        assert change.table.identity == ("id",)
+    assert [change.upserts.to_pylist() for change in (first, *others)] == [
+        [ROW],
+        [{**ROW, "id": 2, "state": "old"}],
+        [{**ROW, "id": 3, "at": 2}],
     ]
+
+
+@pytest.mark.parametrize("default", [("7", "8"), ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")])
+def test_what_a_table_lacks_is_left_to_the_target_whatever_others_have(default: tuple[str, str]) -> None:
+    """Two of them do not agree, or their default is a clock."""
+    store = ValuesTarget("what a table lacks")
+    seven, eight = (replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default=text))) for text in default)
+    target = replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default="7")))
+    batches = [
+        changes(seven, ONE, (Op.INSERT, None, {**ROW, "id": 1, "c": 1})),
+        changes(eight, TWO, (Op.INSERT, None, {**ROW, "id": 2, "c": 2}), start=10),
+        changes(PLAIN, THREE, (Op.INSERT, None, {**ROW, "id": 3}), (Op.UPDATE, ROW, {**ROW, "id": 4}), start=20),
+        changes(PLAIN, THREE, (Op.UPDATE, {**ROW, "id": 5}, {**ROW, "id": 5, "a": 9}), start=30),
+    ]
+    with closing(store.connect()) as session:
+        for sql in session.create_statements(target).statements:
+            session.execute(sql)
+        session.begin()
+        session.write(whole_change(target, [{**ROW, "id": 5, "c": 11}, {**ROW, "id": 1, "c": 12}]))
+        for change in prepared(session, batches, ApplyRules(source="s", merged=frozenset({PLAIN.name}))):
+            session.write(change)
+        session.commit()
+    rows = {row["id"]: (row["a"], row["c"]) for row in store.store.content(PLAIN.name).values()}
+    assert rows == {1: (7, 1), 2: (7, 2), 3: (7, 7), 4: (7, 7), 5: (9, 11)}
+    store.forget()
 
 
 def test_the_wider_of_two_types_holds_both() -> None:

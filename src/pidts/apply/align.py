@@ -1,18 +1,20 @@
 """Changes of one target table that were made under several structures, as changes under one that has all columns.
 
 Tables that become one need not have the same columns at every moment: one shard has a new column already, another has
-not. A batch that brings rows of both is reduced as one, so each row gets the columns that its shard lacks, with what
-an ALTER would give it: the column's constant default, else NULL. Where a column has two types, as in the middle of a
-change from INT to BIGINT, the wider one holds both.
+not. A batch that brings rows of both is reduced as one, so each row gets a place for the columns that its shard lacks.
+Where a column has two types, as in the middle of a change from INT to BIGINT, the wider one holds both.
 
-Rows under one structure stay what they are: the target fills its further columns by itself where a row comes to its
-table (see `pidts.apply.wider`), and keeps what is there where a row is changed.
+What stands in such a place is only written of tables without a key: the column's constant default, else NULL. Where
+there is one, each row is written with the columns that its own table has (see `own_columns`): the target fills the
+others by itself where a row comes to its table (see `pidts.apply.wider`), and keeps what is there where a row is
+changed. Two shards may not agree on a default, and then nobody but the target knows which one its rows have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -35,6 +37,21 @@ def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
         if len({tuple(zip(table.arrow.names, table.arrow.types, strict=True)) for table in tables}) > 1
     }
     return [_under(batch, wholes[batch.table.name]) if batch.table.name in wholes else batch for batch in batches]
+
+
+OwnColumns: TypeAlias = dict[TableName, dict[TableName, frozenset[str]]]
+"""Of tables of the target, whose changes come under several structures: the columns of each of the source's tables."""
+
+
+def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
+    """By names in lower case, as they are before the changes are aligned."""
+    found: OwnColumns = {}
+    for batch in batches:
+        if len(batch):
+            names = frozenset(name.lower() for name in batch.table.arrow.names)
+            tables = found.setdefault(batch.table.name, {})
+            tables[batch.origin] = tables.get(batch.origin, frozenset()) | names
+    return {name: tables for name, tables in found.items() if len(set(tables.values())) > 1}
 
 
 def whole_of(tables: Sequence[Table]) -> Table:

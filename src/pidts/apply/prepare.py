@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from pidts.apply.align import aligned
+from pidts.apply.align import aligned, own_columns
 from pidts.apply.complete import Completion, told_columns
 from pidts.apply.guard import Guard, Verdict
 from pidts.apply.kept_away import without_kept_away
@@ -81,6 +81,7 @@ def prepared(
     `copying` has the source's tables whose full copy is not done, `uneven` the target's tables of which one is behind.
     """
     unfinished = copying or {}
+    own = own_columns(batches)
     batches = aligned(batches)
     copies = _landed(unfinished, batches)
     absent, batches = _parted(batches)
@@ -129,8 +130,8 @@ def prepared(
         if len(batch):
             origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
-    wider = wider_tables(session, whole, rules.merged - rules.filters.keyed)
-    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider):
+    wider = wider_tables(session, whole, rules.merged - rules.filters.keyed, own)
+    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own):
         name = change.table.name
         found = verdicts.pop(name, [])
         written = _with_present(change, watched[name], found)

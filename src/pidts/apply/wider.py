@@ -25,23 +25,31 @@ from collections.abc import Collection, Sequence
 
 import pyarrow.compute as pc
 
+from pidts.apply.align import OwnColumns
 from pidts.apply.port import TargetSession
 from pidts.model import ChangeBatch, Table, TableName
 from pidts.reduce.identity import brought, identities
 
 
 def wider_tables(
-    session: TargetSession, batches: Sequence[ChangeBatch], shared: Collection[TableName]
+    session: TargetSession, batches: Sequence[ChangeBatch], shared: Collection[TableName], own: OwnColumns
 ) -> set[TableName]:
     """Those of `shared` to which rows come without a value for each column of the target."""
-    coming = {batch.table.name: batch.table for batch in batches if batch.table.name in shared and _brings(batch)}
-    return {name for name, table in coming.items() if _is_wider(session.structure(name), table)}
+    coming: dict[TableName, set[frozenset[str]]] = {}
+    for batch in batches:
+        if batch.table.name in shared and _brings(batch):
+            names = frozenset(name.lower() for name in batch.table.arrow.names)
+            names = own.get(batch.table.name, {}).get(batch.origin, names)
+            coming.setdefault(batch.table.name, set()).add(names)
+    return {name for name, widths in coming.items() if _is_wider(session.structure(name), widths)}
 
 
 def _brings(batch: ChangeBatch) -> bool:
     return bool(len(batch) and batch.table.identity and pc.any(brought(batch, identities(batch))).as_py())
 
 
-def _is_wider(there: Table | None, table: Table) -> bool:
-    own = {column.name.lower() for column in table.columns}
-    return there is not None and any(not c.generated and c.name.lower() not in own for c in there.columns)
+def _is_wider(there: Table | None, widths: Collection[frozenset[str]]) -> bool:
+    if there is None:
+        return False
+    names = {column.name.lower() for column in there.columns if not column.generated}
+    return any(not names <= width for width in widths)

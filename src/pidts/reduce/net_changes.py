@@ -49,6 +49,7 @@ from pidts.reduce.identity import any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange
 from pidts.reduce.watched import watched_columns
+from pidts.reduce.widths import by_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -63,47 +64,65 @@ def net_changes(
     ahead: Collection[TableName] = (),
     merged: Collection[TableName] = (),
     wider: Collection[TableName] = (),
+    own: Mapping[TableName, Mapping[TableName, Collection[str]]] | None = None,
 ) -> list[NetChange]:
-    """Reduce batches to one `NetChange` per table that has changes.
+    """Reduce batches to one `NetChange` per table that has changes, or to several where `own` tells its columns.
 
     Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
     table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
     tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
     of the source's, which `upstream` tells apart, and `wider` those of them that have columns on the target which these
-    changes do not know of.
+    changes do not know of. `own` names the columns that each of the source's tables really has, in lower case, of
+    tables with a key: its rows are written with these alone. The first one removes, also for the others.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
             by_table.setdefault(batch.table.name, []).append(batch)
     return [
-        _net_change(
-            parts, (watched or {}).get(name, ()), ahead=name in ahead, merged=name in merged, wider=name in wider
-        )
+        change
         for name, parts in by_table.items()
+        for change in _net_change(
+            parts,
+            (watched or {}).get(name, ()),
+            (own or {}).get(name, {}),
+            ahead=name in ahead,
+            merged=name in merged,
+            wider=name in wider,
+        )
     ]
 
 
 def _net_change(
-    parts: list[ChangeBatch], besides: Collection[str], *, ahead: bool, merged: bool, wider: bool
-) -> NetChange:
+    parts: list[ChangeBatch],
+    besides: Collection[str],
+    own: Mapping[TableName, Collection[str]],
+    *,
+    ahead: bool,
+    merged: bool,
+    wider: bool,
+) -> list[NetChange]:
     table = parts[0].table
     for part in parts:
         _check(part, table)
     rows = parts[0].rows if len(parts) == 1 else pa.concat_batches([part.rows for part in parts])
     owner = None
     if merged:
-        upstreams = list(dict.fromkeys(part.upstream for part in parts))
-        numbers = [pa.repeat(pa.scalar(upstreams.index(part.upstream), pa.int32()), len(part)) for part in parts]
+        origins = list(dict.fromkeys(part.origin for part in parts))
+        numbers = [pa.repeat(pa.scalar(origins.index(part.origin), pa.int32()), len(part)) for part in parts]
         order = pc.sort_indices(rows.column("lsn"))
         rows, owner = rows.take(order), pa.concat_arrays(numbers).take(order)
     batch = ChangeBatch(table, rows)
     if not table.identity:
         deletes, times, upserts = multiset_change(batch)
-        return NetChange(table, deletes, upserts, _counts(batch), times)
+        return [NetChange(table, deletes, upserts, _counts(batch), times)]
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
-    return _keyed(batch, owner, [name for name in table.arrow.names if name in names], ahead=ahead, wider=wider)
+    watched = [name for name in table.arrow.names if name in names]
+    change, kept = _keyed(batch, owner, watched, ahead=ahead, wider=wider)
+    if owner is None or not own:
+        return [change]
+    return by_width(change, owner.take(kept), [own.get(origin) for origin in origins])
 
 
 def _check(part: ChangeBatch, table: Table) -> None:
@@ -126,7 +145,8 @@ def _check(part: ChangeBatch, table: Table) -> None:
 
 def _keyed(
     batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool, wider: bool
-) -> NetChange:
+) -> tuple[NetChange, pa.Int64Array]:
+    """And which changes the rows come from that are written."""
     table, size = batch.table, len(batch)
     keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
@@ -149,13 +169,15 @@ def _keyed(
     if owner is not None and wider:
         came = pc.equal(nets.column("came"), nets.column("kept"))
         removed = pc.or_(removed, pc.fill_null(came, fill_value=False))
-    rows = batch.rows.column("after").take(_row(nets.column("kept").filter(written), size))
-    return NetChange(
+    kept = _row(nets.column("kept").filter(written), size)
+    rows = batch.rows.column("after").take(kept)
+    change = NetChange(
         table=table,
         deletes=pa.Table.from_arrays([nets.column(name).filter(removed) for name in by], names=list(table.identity)),
         upserts=pa.Table.from_arrays(rows.flatten(), schema=table.arrow),
         counts=_counts(batch),
     )
+    return change, kept
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
