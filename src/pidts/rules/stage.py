@@ -139,7 +139,8 @@ class Rules:
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.REFUSE)
         if not (unwanted or refused or self.expressions.concerns(table.name)):
             return None
-        return Sieve(self.expressions.columns(table), unwanted, partial(self._dropped, unwanted, refused))
+        asked = self.expressions.ops(table.name) - unwanted
+        return Sieve(self.expressions.columns(table), asked, unwanted, partial(self._dropped, unwanted, refused))
 
     def _verdicts(self, name: TableName) -> dict[Op, Verdict]:
         """What the event filter says to each kind of change."""

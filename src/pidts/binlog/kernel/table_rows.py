@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pidts.binlog import rows
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import arrays, images, second_look
+from pidts.binlog.kernel import arrays, first_look, images, second_look
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
@@ -42,6 +42,7 @@ class CompiledRows:
         self.memory = Memory(table, _others(table, sieve.columns) if sieve is not None and log_stays else ())
         if sieve is not None:
             self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in sieve.unwanted)
+            self.memory.state[at.ASKED // 8] = sum(1 << op for op in sieve.asked)
         self.plain: rows.TableRows | None = None
         self._maps: dict[int, TableMap] = {}
         """By the address of the program that reads all columns."""
@@ -152,7 +153,8 @@ class CompiledBinding:
         bits = address(partial) if partial else 0
         bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
         before, after = (bitmaps[0], bitmaps[-1])
-        while result := images.read_rows.ctypes(
+        read = first_look.skim_rows if into.memory.passed_over else images.read_rows
+        while result := read.ctypes(
             address(into.memory.state),
             address(self.program),
             address(event.images),

@@ -46,6 +46,10 @@ class ExpressionFilter:
                 for text in rule.texts:
                     _condition(rule, text, table, self.time_zone)
 
+    def ops(self, name: TableName) -> frozenset[Op]:
+        """Of which kinds of changes of the table a rule speaks."""
+        return frozenset(_said(rule)[0] for rule in self.rules if rule.concerns(name))
+
     def columns(self, table: Table) -> frozenset[str]:
         """Those of the table that some expression looks at, in lower case."""
         return frozenset(
