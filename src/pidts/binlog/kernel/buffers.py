@@ -16,6 +16,7 @@ from pidts.binlog.jit import address
 from pidts.binlog.kernel import images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.program import cell_size
+from pidts.model.event import Op
 from pidts.model.table import Table
 
 _FIRST_ROWS = 64
@@ -56,10 +57,10 @@ class Side:
             place += size
         self._block = block
 
-    def more_text(self, place: int, needed: int, used: int, ahead: float) -> None:
+    def more_text(self, place: int, needed: int, used: int, expected: int) -> None:
         """Room for more bytes of one column."""
         old = self._texts.get(place)
-        wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), int(used * ahead))
+        wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), expected)
         text = np.empty(min(wanted, _LARGEST_TEXT), np.uint8)
         if old is not None:
             text[:used] = old[:used]
@@ -133,6 +134,10 @@ class Memory:
         """How many there are."""
         return int(self.state[at.ROWS // 8])
 
+    def count(self, op: Op) -> int:
+        """How many of the rows are of an op."""
+        return int(np.count_nonzero(self.ops[: self.rows] == op))
+
     def more_rows(self, ahead: float) -> None:
         """Room for twice as many, or for as many as are to be expected."""
         self.make_room(max(_FIRST_ROWS, 2 * int(self.state[at.CAPACITY // 8]), int(self.rows * ahead)))
@@ -159,11 +164,18 @@ class Memory:
         state[at.CAPACITY // 8] = capacity
         state[at.LSNS // 8], state[at.OPS // 8] = address(lsns), address(ops)
 
-    def more_text(self, column: int, place: int, needed: int, ahead: float) -> None:
-        """Room for a value of the column at this address."""
+    def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
+        """Room for a value of the column at this address, and for those of the rows that are to be expected.
+
+        They will be like those that the side has, as far as these bytes go. A side may have begun long after the other:
+        its images count, not the rows.
+        """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
-        side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), ahead)
+        images_so_far = 1 + self.rows - self.count(Op.INSERT if behind else Op.DELETE)
+        images_more = max(self.rows, 1) * (ahead - 1)
+        expected = needed + int(min(needed / images_so_far * images_more, most))
+        side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), expected)
 
     @property
     def size(self) -> int:

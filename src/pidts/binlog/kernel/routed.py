@@ -133,7 +133,7 @@ class RoutedDecoder(decode.RowDecoder):
                 self._tell(int(state[r.AT]), log_index)
                 continue
             memory = self._tables[state[r.TABLE]].memory
-            if not self._call.help(result, memory, self._ahead(len(view), memory.size)):
+            if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
                 # The decoder meets the same event, and says what is wrong with it.
                 memory.back_to(int(state[r.ROWS_BEFORE]))
                 break

@@ -41,7 +41,7 @@ def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mappi
     bits, first = _bits(kept, len(skimmed))
     told = address(full.state), address(memory.state), address(bits), first, address(call.block)
     while result := images.read_again.ctypes(*told):
-        if not call.help(result, full, count / max(full.rows, 1) * _RESERVE):
+        if not call.help(result, full, count / max(full.rows, 1) * _RESERVE, memory.size):
             raise _explained(skimmed, memory, int(call.block[at.DONE // 8]), maps)
     partial = skimmed.rows.column("partial") if skimmed.is_partial else None
     return arrays.batch(skimmed.table, full, partial if partial is None or kept is None else kept.of(partial))

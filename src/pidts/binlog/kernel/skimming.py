@@ -32,25 +32,25 @@ class Skimming:
     def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
         """Of a program that reads all columns, for all but some."""
         program = full.copy()
-        looking, passing = _steps(full, passed_over), _steps(full, range(len(full)))
+        codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
+        looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))
         steps = np.array([address(looking), address(passing)], np.int64)
         program[0, [at.FULL // 8, at.STEPS // 8]] = address(full), address(steps)
         program[list(passed_over), at.CELL // 8] = at.PASSED_OVER
         return cls(program, steps, looking, passing, full)
 
 
-def _steps(full: Any, passed_over: Collection[int]) -> Any:
-    single = [_step(full, place, passed_over) for place in range(len(full))]
+def _steps(codes: list[tuple[int, int]], passed_over: Collection[int]) -> Any:
+    single = [_step(code, size, place, passed_over) for place, (code, size) in enumerate(codes)]
     joined = _joined(single)
     rows = np.array([*single, *joined], np.int64)
     return np.concatenate([np.array([len(single), len(joined)], np.int64), rows.reshape(-1)])
 
 
-def _step(full: Any, place: int, passed_over: Collection[int]) -> Step:
-    size = int(full[place, at.WIRE // 8])
+def _step(code: int, size: int, place: int, passed_over: Collection[int]) -> Step:
     if place not in passed_over:
         return 0, at.LOOK, size, place
-    if full[place, at.CODE // 8] >= at.FIRST_VARYING:
+    if code >= at.FIRST_VARYING:
         return 0, at.PASS_BEHIND_SIZE, size, place
     return size, at.PASS, 0, place
 
