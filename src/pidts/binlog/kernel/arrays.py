@@ -19,7 +19,7 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
     """All rows of a table, without columns that were passed over; the memory belongs to the batch from now on."""
     rows = memory.rows
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
-    if 0 < inserted < rows or 0 < deleted < rows:
+    if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
         memory.fill()
     ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
     lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])

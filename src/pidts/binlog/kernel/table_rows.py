@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ class CompiledRows:
     def __init__(self, table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> None:
         """Columns that do not tell which rows are wanted are passed over at first, if the log stays until the end."""
         self.table = table
-        self.memory = Memory(table, _others(table, sieve.columns) if sieve is not None and log_stays else ())
+        self.memory = Memory(table, _others(table, sieve) if sieve is not None and log_stays else ())
         if sieve is not None:
             self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in sieve.unwanted)
             self.memory.state[at.ASKED // 8] = sum(1 << op for op in sieve.asked)
@@ -113,8 +112,9 @@ class CompiledRows:
         return pa.array(values, pa.binary())
 
 
-def _others(table: Table, looked_at: Collection[str]) -> list[int]:
+def _others(table: Table, sieve: Sieve) -> list[int]:
     """The places of columns that are not looked at; none where all are not, since then nothing can be told early."""
+    looked_at = sieve.columns if sieve.asked else ()
     found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
     return found if len(found) < len(table.columns) else []
 
