@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pidts.binlog import Format, charsets, jit, json
 from pidts.binlog.kernel import buffers
 from pidts.binlog.kernel.texts import has_ascii
-from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Sieve, Table, TableName
+from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Op, Sieve, Table, TableName
 
 from .scenarios import Recording, kept, load
 from .test_fuzz import unsealed
@@ -380,7 +380,9 @@ def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
     recording = load(name)
 
     def none_of_them(table: Table) -> Sieve:
-        return Sieve(frozenset({"gone"}), frozenset(), lambda batch: pa.repeat(pa.scalar(False), len(batch)))
+        return Sieve(
+            frozenset({"gone"}), frozenset(Op), frozenset(), lambda batch: pa.repeat(pa.scalar(False), len(batch))
+        )
 
     found = decoded("compiled", recording.events, **arguments(recording), sieve_of=none_of_them)
     assert disagreement(found, decoded("python", recording.events, **arguments(recording))) is None

@@ -73,7 +73,9 @@ def sieve(table: Table) -> Sieve:
                 batch.rows[side].field(name).validate(full=True)
         return pa.array([crc32(lsn) % 3 == 0 for lsn in batch.rows["lsn"].to_pylist()], pa.bool_())
 
-    return Sieve(frozenset(looked_at), frozenset({Op.DELETE} if len(table.columns) % 3 == 0 else ()), dropped)
+    width = len(table.columns)
+    asked = frozenset({Op.INSERT, Op.UPDATE} if width % 4 == 0 else Op)
+    return Sieve(frozenset(looked_at), asked, frozenset({Op.DELETE} if width % 3 == 0 else ()), dropped)
 
 
 def _sifted(batches: list[ChangeBatch]) -> list[ChangeBatch]:

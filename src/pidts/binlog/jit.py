@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-import numpy as np
+import pyarrow as pa
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import types
@@ -184,9 +184,24 @@ copy: Any = intrinsic(_copy)
 """`copy(target, source, size)`: bytes from one address to another; the two do not overlap."""
 
 
+def _prefetch(_context: Any, _address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(function, [builder.inttoptr(arguments[0], byte), word(0), word(3), word(1)])
+        return ir.Constant(ir.IntType(8), 0)
+
+    return types.uint8(types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+"""Says that what stands at an address will be read soon; the address may be any."""
+
+
 def address(buffer: Any) -> int:
     """Where a buffer (bytes, memoryview, mmap, array) begins; its owner must live for as long as it is used."""
-    found: int = np.frombuffer(buffer, np.uint8).ctypes.data if len(buffer) else 0
+    found: int = pa.py_buffer(buffer).address if len(buffer) else 0
     return found
 
 

@@ -29,7 +29,7 @@ from pidts.model.moved import Moved
 from pidts.model.position import Position
 from pidts.model.shadow import Shadow, Spoken
 from pidts.model.shard_lock import Arrival, Member, ShardLock
-from pidts.model.sieve import Sieve, SieveOf
+from pidts.model.sieve import Kept, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.tombstone import Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
@@ -56,6 +56,7 @@ __all__ = [
     "GtidSet",
     "Halt",
     "Halted",
+    "Kept",
     "Key",
     "Kind",
     "LogEntry",

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, reduce
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,13 +36,6 @@ class Kept:
         is_one = self.mask.slice(first, self.count).true_count == self.count
         return slice(first, first + self.count) if is_one else None
 
-    @property
-    def places(self) -> Any:
-        """Their numbers."""
-        if self.piece is not None:
-            return np.arange(self.piece.start, self.piece.stop)
-        return np.flatnonzero(self.mask.to_numpy(zero_copy_only=False))
-
     def of(self, values: pa.Array) -> pa.Array:
         """Their values. Arrow takes a struct's rows one by one; its columns it copies in runs, a third faster."""
         if self.piece is not None:
@@ -64,10 +55,13 @@ class Sieve:
 
     columns: frozenset[str]
     """Whose values tell, by their names in lower case."""
+    asked: frozenset[Op]
+    """Kinds of changes of which these columns tell; of others only the kind itself does."""
     unwanted: frozenset[Op]
     """Kinds of changes of which none stays, whatever they hold."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """TRUE for what else does not stay; None where all does. It looks at no other column of the images."""
+    """TRUE for what else does not stay; None where all does. It looks at no other column of the images,
+    and of kinds that are not `asked` at none."""
 
     def kept(self, batch: ChangeBatch) -> Kept | None:
         """What stays; None where all does."""
@@ -75,7 +69,9 @@ class Sieve:
             return None
         dropped = self.dropped(batch)
         if self.unwanted:
-            unwanted = pc.is_in(batch.rows.column("op"), value_set=pa.array(map(int, self.unwanted), pa.int8()))
+            # To compare with each is six times as fast as Arrow's search in a set.
+            ops = batch.rows.column("op")
+            unwanted = reduce(pc.or_, (pc.equal(ops, pa.scalar(op, ops.type)) for op in self.unwanted))
             dropped = unwanted if dropped is None else pc.or_kleene(unwanted, dropped)
         if dropped is None:
             return None

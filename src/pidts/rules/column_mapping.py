@@ -110,8 +110,8 @@ class ColumnMapping:
         """
         if not self.fits(table.name):
             return rows
-        place = table.columns.index(self._column(table))
-        landed = self.mapped_table(table).columns[place]
+        column = self._column(table)
+        place, landed = table.columns.index(column), self.mapped_column(column, table.name)
         fields = [rows.type.field(at) for at in range(rows.type.num_fields)]
         fields[place] = pa.field(landed.name, landed.type.arrow)
         if rows.null_count == len(rows):
@@ -206,10 +206,10 @@ class ColumnMapping:
         if self.expression == SUFFIX:
             return pc.binary_join_element_wise(values, self.arguments[0], "")
         numbers = _digits(values, table, landed) if landed.type.is_text else values
-        wrong = pc.greater_equal(pc.cast(numbers, _wide(numbers.type)), pa.scalar(MOST, _wide(numbers.type)))
-        if not pa.types.is_unsigned_integer(numbers.type):
-            wrong = pc.or_(wrong, pc.less(numbers, 0))
-        if pc.any(wrong).as_py():
+        least, most = (end.as_py() for end in pc.min_max(numbers).values())
+        if least is not None and not 0 <= least <= most < MOST:
+            wide = pc.cast(numbers, _wide(numbers.type))
+            wrong = pc.or_(pc.less(wide, pa.scalar(0, wide.type)), pc.greater_equal(wide, pa.scalar(MOST, wide.type)))
             raise _unfit(values, wrong, table, landed, f"'partition id' takes values from 0 to {MOST - 1}")
         # The parts do not touch, so that adding is the same as setting bits.
         made = pc.add(pc.cast(numbers, pa.int64()), self.base(table.name))

@@ -95,7 +95,8 @@ class Cells:
             self._side.resize(rows, capacity)
             state[kernel.CAPACITY // 8] = capacity
         elif code == kernel.MORE_TEXT and needed <= _LARGEST_TEXT:
-            self._side.more_text(place, max(needed, _FIRST_TEXT), self._side.used(place, rows), _GROWTH)
+            used = self._side.used(place, rows)
+            self._side.more_text(place, max(needed, _FIRST_TEXT), used, int(used * _GROWTH))
         elif code == kernel.BAD_VALUE:
             shown = ctypes.string_at(int(state[kernel.VALUE // 8]), min(needed, _SHOWN))
             raise self._misfit(self._table.columns[place], repr(shown))

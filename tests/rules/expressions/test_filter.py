@@ -1,5 +1,7 @@
 import pickle
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from pidts.model import Column, ColumnType, ConfigError, Halted, Kind, Op, Table, TableName
@@ -62,6 +64,30 @@ def test_ops_besides_each_other():
     mixed = type(changes)(TABLE, ops)
     assert ask(ExpressionFilter((rule(delete="id = 7"),)), mixed) == [False, True, False]
     assert ask(ExpressionFilter((rule(update_new="id = 8"), rule(insert="1"))), mixed) == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = 'ada'",
+        "name LIKE 'B%'",
+        "price > 9",
+        "wide * 2 = 3",
+        "day < '2024-03-01' AND id = 8",
+        "at > '2024-01-01'",
+    ],
+)
+@pytest.mark.parametrize("ops", ["DIID", "IDI", "DIDI", "UII", "IIU"])
+def test_rows_amid_others_are_asked_alike(text, ops):
+    alone = iter(ask(ExpressionFilter((rule(insert=text),)), batch(Op.INSERT, [None] * 2, [ROW, OTHER])))
+    rows = iter([ROW, OTHER])
+    kinds = [{"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE}[op] for op in ops]
+    befores = [None if kind is Op.INSERT else ROW for kind in kinds]
+    afters = [next(rows) if kind is Op.INSERT else OTHER if kind is Op.UPDATE else None for kind in kinds]
+    of_one = batch(Op.INSERT, befores, afters)
+    changes = replace(of_one, rows=of_one.rows.set_column(1, "op", pa.array(map(int, kinds), pa.int8())))
+    expected = [next(alone) if kind is Op.INSERT else False for kind in kinds]
+    assert ask(ExpressionFilter((rule(insert=text),)), changes) == expected
 
 
 def test_rows_of_a_copy_are_never_dropped():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,9 +18,8 @@ from pidts.model.types import Kind
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
     """All rows of a table, without columns that were passed over; the memory belongs to the batch from now on."""
     rows = memory.rows
-    kinds = np.bincount(memory.ops[:rows], minlength=len(Op) + 1)
-    inserted, deleted = int(kinds[Op.INSERT]), int(kinds[Op.DELETE])
-    if 0 < inserted < rows or 0 < deleted < rows:
+    inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
+    if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
         memory.fill()
     ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
     lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])
@@ -39,11 +37,12 @@ def _struct(
     """The images of one side; null for rows of the op that has none."""
     rows = len(ops)
     places = [place for place in range(len(table.columns)) if place not in passed_over]
-    fields = [table.arrow.field(place) for place in places]
+    schema = table.arrow
+    fields = [schema.field(place) for place in places]
     if missing == rows:
         return pa.nulls(rows, pa.struct(fields))
     arrays = [_column(table.name, table.columns[place], rows, side.buffers(place, rows)) for place in places]
-    mask = pc.equal(ops, int(without)) if missing else None
+    mask = pc.equal(ops, pa.scalar(without, ops.type)) if missing else None
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 

@@ -16,6 +16,7 @@ from pidts.binlog.jit import address
 from pidts.binlog.kernel import images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.program import cell_size
+from pidts.model.event import Op
 from pidts.model.table import Table
 
 _FIRST_ROWS = 64
@@ -56,10 +57,10 @@ class Side:
             place += size
         self._block = block
 
-    def more_text(self, place: int, needed: int, used: int, ahead: float) -> None:
+    def more_text(self, place: int, needed: int, used: int, expected: int) -> None:
         """Room for more bytes of one column."""
         old = self._texts.get(place)
-        wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), int(used * ahead))
+        wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), expected)
         text = np.empty(min(wanted, _LARGEST_TEXT), np.uint8)
         if old is not None:
             text[:used] = old[:used]
@@ -97,22 +98,23 @@ class Memory:
         "_layout",
         "after",
         "before",
+        "ends",
+        "events",
         "logs",
         "lsns",
         "ops",
         "passed_over",
-        "stands",
         "state",
         "width",
     )
 
     def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
-        """Nothing is written of the columns at some places, but where each row stands in the log."""
+        """Nothing is written of the columns at some places, but where each row ends in the log."""
         cells = [cell_size(column.type) for column in table.columns]
         for place in passed_over:
             cells[place] = at.PASSED_OVER
         self.passed_over = frozenset(passed_over)
-        self.stands = _NOTHING
+        self.ends = self.events = _NOTHING
         self.logs: list[Any] = []
         """What rows that were not read whole stand in: it has to stay."""
         self.width = len(cells)
@@ -132,27 +134,48 @@ class Memory:
         """How many there are."""
         return int(self.state[at.ROWS // 8])
 
+    def count(self, op: Op) -> int:
+        """How many of the rows are of an op."""
+        return int(np.count_nonzero(self.ops[: self.rows] == op))
+
     def more_rows(self, ahead: float) -> None:
         """Room for twice as many, or for as many as are to be expected."""
         self.make_room(max(_FIRST_ROWS, 2 * int(self.state[at.CAPACITY // 8]), int(self.rows * ahead)))
 
     def make_room(self, capacity: int) -> None:
         """Room for so many rows."""
+        state, rows = self.state, self.rows
+        lsns, ops = _grown(self.lsns, at.LSN, rows, capacity), _grown(self.ops, 1, rows, capacity)
+        self._place(lsns, ops, capacity)
+        if self.passed_over:
+            self.ends = _grown(self.ends, at.END, rows, capacity)
+            self.events = _grown(self.events, at.EVENT, int(state[at.EVENT_COUNT // 8]), capacity)
+            state[at.ENDS // 8], state[at.EVENTS // 8] = address(self.ends), address(self.events)
+
+    def take_places(self, other: Memory, capacity: int) -> None:
+        """Room for rows of another memory, whose Lsns and ops stay where they are."""
+        self._place(other.lsns, other.ops, capacity)
+
+    def _place(self, lsns: Any, ops: Any, capacity: int) -> None:
         state = self.state
         self.before.resize(int(state[at.BEFORE_FILLED // 8]), capacity)
         self.after.resize(int(state[at.AFTER_FILLED // 8]), capacity)
-        self.lsns, self.ops = _grown(self.lsns, at.LSN * capacity), _grown(self.ops, capacity)
+        self.lsns, self.ops = lsns, ops
         state[at.CAPACITY // 8] = capacity
-        state[at.LSNS // 8], state[at.OPS // 8] = address(self.lsns), address(self.ops)
-        if self.passed_over:
-            self.stands = _grown(self.stands, at.STAND * capacity)
-            state[at.STANDS // 8] = address(self.stands)
+        state[at.LSNS // 8], state[at.OPS // 8] = address(lsns), address(ops)
 
-    def more_text(self, column: int, place: int, needed: int, ahead: float) -> None:
-        """Room for a value of the column at this address."""
+    def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
+        """Room for a value of the column at this address, and for those of the rows that are to be expected.
+
+        They will be like those that the side has, as far as these bytes go. A side may have begun long after the other:
+        its images count, not the rows.
+        """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
-        side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), ahead)
+        images_so_far = 1 + self.rows - self.count(Op.INSERT if behind else Op.DELETE)
+        images_more = max(self.rows, 1) * (ahead - 1)
+        expected = needed + int(min(needed / images_so_far * images_more, most))
+        side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), expected)
 
     @property
     def size(self) -> int:
@@ -167,9 +190,9 @@ class Memory:
         """Begins anew; what was written belongs to a batch now."""
         self.before.clear()
         self.after.clear()
-        self.lsns = self.ops = self.stands = _NOTHING
+        self.lsns = self.ops = self.ends = self.events = _NOTHING
         self.logs = []
-        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE):
+        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.EVENT_COUNT):
             self.state[field // 8] = 0
 
     def fill(self) -> None:
@@ -184,6 +207,13 @@ class Memory:
                 images.set_valid(address(side.columns), self.width, rows, written)
                 self.state[filled] = rows
         self.state[at.ROWS // 8] = rows
+        self.state[at.EVENT_COUNT // 8] = np.searchsorted(self.first_rows, rows)
+
+    @property
+    def first_rows(self) -> Any:
+        """The number of the first row of each event."""
+        events = self.events.view(np.int64).reshape(-1, at.EVENT // 8)
+        return events[: self.state[at.EVENT_COUNT // 8], at.FIRST // 8]
 
 
 _NOTHING = np.zeros(0, np.uint8)
@@ -202,9 +232,10 @@ def _bytes(cell: int, rows: int) -> int:
     return cell * rows if cell else _END * (rows + 1)
 
 
-def _grown(old: Any, size: int) -> Any:
-    new = np.zeros(size, np.uint8)
-    new[: len(old)] = old
+def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
+    """Room for more items of a size; those in use move."""
+    new = np.empty(size * capacity, np.uint8)
+    new[: size * used] = old[: size * used]
     return new
 
 

@@ -26,18 +26,18 @@ class Call:
         self._answers: list[bytes] = []
         self._entries = np.zeros((0, 3), np.int64)
 
-    def help(self, result: int, memory: Memory, ahead: float = 1.0) -> bool:
+    def help(self, result: int, memory: Memory, ahead: float = 1.0, most: int = 0) -> bool:
         """Gives what the loop stopped for; False where that cannot be helped.
 
-        In the end there may be this many times the rows that there are now. Memory that nobody touches costs nothing,
-        and what is large enough at once need not be moved.
+        In the end there may be this many times the rows that there are now, in so many bytes. Memory that nobody
+        touches costs nothing, and what is large enough at once need not be moved.
         """
         block = self.block
         if result == at.MORE_ROWS:
             memory.more_rows(ahead)
         elif result == at.MORE_TEXT:
             column, place, needed = block[at.SIDE // 8 : at.NEEDED // 8 + 1].tolist()
-            memory.more_text(column, place, needed, ahead)
+            memory.more_text(column, place, needed, ahead, most)
         elif result == at.WANTS_HELP:
             self._answer(int(block[at.SIDE // 8]), int(block[at.NEEDED // 8]))
         else:

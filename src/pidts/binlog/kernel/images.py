@@ -8,17 +8,21 @@ row does not fit, the loop stops at its first byte and says what it needs.
 from __future__ import annotations
 
 from pidts.binlog.jit import copy as copy_bytes
-from pidts.binlog.jit import entry, inline, jit, load8, load32, load64, store8, store32, store64
+from pidts.binlog.jit import entry, inline, jit, load8, load32, load64, prefetch, store8, store32, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.cells import put_null, read_value, set_null
-from pidts.binlog.kernel.numbers import little
 from pidts.model.event import Op
 
 _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
+_EVENTS_AHEAD = 6
+_EARLY_BYTES, _LINE = 256, 64
+"""What is fetched early of an event, and in which pieces."""
+
 
 @inline
-def _has_bit(bits: int, number: int) -> int:
+def has_bit(bits: int, number: int) -> int:
+    """One of many bits, the lowest of the first byte first."""
     found: int = load8(bits + (number >> 3)) >> (number & 7) & 1
     return found
 
@@ -92,8 +96,8 @@ def _read_image(
     for number in range(width):
         column = columns + number * at.COLUMN
         null = 1
-        if present == 0 or _has_bit(present, number):
-            null = _has_bit(nulls, bit)
+        if present == 0 or has_bit(present, number):
+            null = has_bit(nulls, bit)
             bit += 1
         if null:
             put_null(program, column, row)
@@ -106,107 +110,23 @@ def _read_image(
 
 
 @inline
-def _has_nulls(nulls: int, width: int) -> bool:
-    """Whether one of so many bits is set."""
-    for number in range(width >> 3):
-        if load8(nulls + number):
-            return True
-    rest = width & 7
-    return rest != 0 and load8(nulls + (width >> 3)) & ((1 << rest) - 1) != 0
-
-
-@jit
-def _skim_image(
-    data: int,
-    begin: int,
-    end: int,
-    width: int,
-    present: int,
-    bitmap: int,
-    program: int,
-    columns: int,
-    row: int,
-    table: int,
-    call: int,
-) -> int:
-    """As `_read_image`, of an image of which most is passed over."""
-    nulls = data + begin
-    place = begin + bitmap
-    if place > end:
-        return at.TORN
-    step = load64(program + at.STEPS)
-    count, fewer = load64(step), load64(step + 8)
-    step += 16
-    is_full = present == 0 and not _has_nulls(nulls, width)
-    if is_full:
-        step += at.STEP * count
-        count = fewer
-    bit = 0
-    for number in range(count):
-        kind, size = load64(step + at.STEP_KIND), load64(step + at.STEP_SIZE)
-        null = 0
-        if not is_full:
-            null = 1
-            if present == 0 or _has_bit(present, number):
-                null = _has_bit(nulls, bit)
-                bit += 1
-        if kind == at.LOOK:
-            place_of = load64(step + at.STEP_COLUMN)
-            own, column = program + place_of * at.PROGRAM, columns + place_of * at.COLUMN
-            if null:
-                put_null(own, column, row)
-            else:
-                place = read_value(data, place, end, own, column, place_of, row, table, call)
-                if place < 0:
-                    return place
-        elif null == 0:
-            if end - place < size:
-                return at.TORN
-            if kind == at.PASS_BEHIND_SIZE:
-                length = load8(data + place) if size == 1 else little(data + place, size)
-                if end - place - size < length:
-                    return at.TORN
-                place += length
-            place += size
-        step += at.STEP
-    return place
-
-
-@inline
-def _put_lsn(table: int, row: int, prefix: int, ordinal: int) -> None:
-    lsn = load64(table + at.LSNS) + at.LSN * row
+def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
+    """The Lsn of a row of an event."""
     store64(lsn, load64(prefix))
     store64(lsn + 8, load64(prefix + 8))
-    for place in range(4):
-        store8(lsn + 16 + place, ordinal >> (24 - 8 * place))
+    swapped = (ordinal & 0xFF) << 24 | (ordinal & 0xFF00) << 8 | ordinal >> 8 & 0xFF00 | ordinal >> 24 & 0xFF
+    store32(lsn + 16, swapped)
 
 
 @inline
-def _make_ready(table: int, program: int, side: int, filled: int, row: int) -> None:
-    """This side has an image again."""
-    if load64(table + filled) < row:
-        _nulls(program, load64(table + side), load64(table + at.WIDTH), load64(table + filled), row)
-        store64(table + filled, row)
-
-
-@inline
-def _take_image(
-    data: int,
-    begin: int,
-    end: int,
-    width: int,
-    present: int,
-    bitmap: int,
-    program: int,
-    columns: int,
-    row: int,
-    table: int,
-    call: int,
-) -> int:
-    """As the program wants it: all of it, or some of its columns."""
-    if load64(program + at.FULL):
-        return _skim_image(data, begin, end, width, present, bitmap, program, columns, row, table, call)
-    return _read_image(data, begin, end, width, present, bitmap, program, columns, row, table, call)
+def make_ready(table: int, program: int, op: int, row: int) -> None:
+    """The sides that the op has have an image again."""
+    if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
+        _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
+        store64(table + at.BEFORE_FILLED, row)
+    if op != _DELETE and load64(table + at.AFTER_FILLED) < row:
+        _nulls(program, load64(table + at.AFTER), load64(table + at.WIDTH), load64(table + at.AFTER_FILLED), row)
+        store64(table + at.AFTER_FILLED, row)
 
 
 @inline
@@ -215,41 +135,45 @@ def _read_row(
 ) -> int:
     """The images of one row; the place behind them, or what went wrong."""
     width = load64(table + at.WIDTH)
+    make_ready(table, program, op, row)
     behind = begin
     if op != _INSERT:
         before = load64(table + at.BEFORE)
-        _make_ready(table, program, at.BEFORE, at.BEFORE_FILLED, row)
-        behind = _take_image(data, behind, end, width, present, bitmaps >> 16, program, before, row, table, call)
+        behind = _read_image(data, behind, end, width, present, bitmaps >> 16, program, before, row, table, call)
         if behind < 0:
             return behind
     if op != _DELETE:
         after = load64(table + at.AFTER)
         if present and op == _UPDATE:
             present += (width + 7) >> 3
-        _make_ready(table, program, at.AFTER, at.AFTER_FILLED, row)
-        behind = _take_image(data, behind, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
+        behind = _read_image(data, behind, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
     return behind
 
 
 @inline
-def _add_row(table: int, row: int, op: int) -> None:
-    """It is all there."""
-    store8(load64(table + at.OPS) + row, op)
+def take_back(table: int, op: int, row: int) -> None:
+    """What has been read is not wanted: the next row comes to the same place."""
+    width = load64(table + at.WIDTH)
+    if op != _INSERT:
+        set_valid(load64(table + at.BEFORE), width, row, row + 1)
+    if op != _DELETE:
+        set_valid(load64(table + at.AFTER), width, row, row + 1)
+
+
+@inline
+def add_images(table: int, op: int, row: int) -> None:
+    """They are all there."""
     if op != _INSERT:
         store64(table + at.BEFORE_FILLED, row + 1)
     if op != _DELETE:
         store64(table + at.AFTER_FILLED, row + 1)
-    store64(table + at.ROWS, row + 1)
 
 
 @inline
-def _note_stand(table: int, row: int, start: int, size: int, present: int, bitmaps: int, program: int) -> None:
-    stand = load64(table + at.STANDS) + at.STAND * row
-    store64(stand + at.START, start)
-    store64(stand + at.LENGTH, size)
-    store64(stand + at.PRESENT, present)
-    store64(stand + at.BITMAPS, bitmaps)
-    store64(stand + at.READ_BY, load64(program + at.FULL))
+def add_row(table: int, op: int, row: int) -> None:
+    """It has its images and its Lsn."""
+    store8(load64(table + at.OPS) + row, op)
+    store64(table + at.ROWS, row + 1)
 
 
 @entry
@@ -261,7 +185,6 @@ def read_rows(
     `present` is where the event tells which columns its images have, or 0; `bitmaps` are the bytes that NULLs take in a
     before image, times 65,536, and in an after image.
     """
-    width = load64(table + at.WIDTH)
     capacity = load64(table + at.CAPACITY)
     begin, done = load64(call + at.AT), load64(call + at.DONE)
     row = load64(table + at.ROWS)
@@ -274,16 +197,11 @@ def read_rows(
         if behind == begin:
             return at.TORN
         if done < skip:
-            # The next row comes to the same place.
-            if op != _INSERT:
-                set_valid(load64(table + at.BEFORE), width, row, row + 1)
-            if op != _DELETE:
-                set_valid(load64(table + at.AFTER), width, row, row + 1)
+            take_back(table, op, row)
         else:
-            _put_lsn(table, row, call + at.PREFIX, first + done)
-            if load64(program + at.FULL):
-                _note_stand(table, row, data + begin, behind - begin, present, bitmaps, program)
-            _add_row(table, row, op)
+            put_lsn(load64(table + at.LSNS) + at.LSN * row, call + at.PREFIX, first + done)
+            add_images(table, op, row)
+            add_row(table, op, row)
             row += 1
         done += 1
         begin = behind
@@ -293,25 +211,48 @@ def read_rows(
     return at.FINE
 
 
+@inline
+def _is_kept(mask: int, row: int) -> bool:
+    kept: int = load8(mask + (row >> 3)) >> (row & 7) & 1
+    return kept != 0
+
+
+@inline
+def _look_ahead(event: int, mask: int, first_bit: int) -> None:
+    """The processor does not guess where a small event stands; by the time that it is read, it has been fetched."""
+    if _is_kept(mask, first_bit + load64(event + at.FIRST)):
+        for line in range(0, _EARLY_BYTES, _LINE):
+            prefetch(load64(event + at.DATA) + line)
+
+
 @entry
-def read_again(table: int, skimmed: int, rows: int, count: int, call: int) -> int:
-    """All columns of rows of which some were passed over: `rows` are their numbers in that table's memory."""
-    done = load64(call + at.DONE)
-    while done < count:
-        row = load64(table + at.ROWS)
-        if row >= load64(table + at.CAPACITY):
-            return at.MORE_ROWS
-        number = load64(rows + 8 * done)
-        stand = load64(skimmed + at.STANDS) + at.STAND * number
-        data, end = load64(stand + at.START), load64(stand + at.LENGTH)
-        op = load8(load64(skimmed + at.OPS) + number)
-        present, bitmaps, program = load64(stand + at.PRESENT), load64(stand + at.BITMAPS), load64(stand + at.READ_BY)
-        behind = _read_row(table, program, data, 0, end, op, present, bitmaps, row, call)
-        if behind < 0:
-            return behind
-        copy_bytes(load64(table + at.LSNS) + at.LSN * row, load64(skimmed + at.LSNS) + at.LSN * number, at.LSN)
-        _add_row(table, row, op)
-        done += 1
-        store64(call + at.DONE, done)
-        store64(call + at.HELPS, 0)
+def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
+    """All columns of the rows of a skimmed table whose bits are set; their Lsns and ops move up in its memory."""
+    ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
+    events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
+    number = load64(call + at.DONE)
+    for place in range(load64(call + at.AT), events):
+        event = load64(skimmed + at.EVENTS) + place * at.EVENT
+        first = load64(event + at.FIRST)
+        behind = load64(event + at.EVENT + at.FIRST) if place + 1 < events else rows
+        if place + _EVENTS_AHEAD < events:
+            _look_ahead(event + _EVENTS_AHEAD * at.EVENT, mask, first_bit)
+        data, op, program = load64(event + at.DATA), load64(event + at.OP), load64(event + at.READ_BY)
+        present, bitmaps = load64(event + at.PRESENT), load64(event + at.BITMAPS)
+        while number < behind:
+            if _is_kept(mask, first_bit + number):
+                begin = load32(ends + at.END * (number - 1)) if number > first else load64(event + at.BEGIN)
+                row = load64(table + at.ROWS)
+                end = load32(ends + at.END * number)
+                result = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
+                if result < 0:
+                    store64(call + at.AT, place)
+                    store64(call + at.DONE, number)
+                    return result
+                if row < number:
+                    copy_bytes(lsns + at.LSN * row, lsns + at.LSN * number, at.LSN)
+                add_images(table, op, row)
+                add_row(table, op, row)
+                store64(call + at.HELPS, 0)
+            number += 1
     return at.FINE

@@ -15,14 +15,16 @@ A, B, C = 24, 32, 40
 PASSED_OVER = -1
 """The cell of a column that nothing is written to."""
 
-# A program that passes over columns is followed by where it stands to another, which reads all, and by its steps: how
-# many there are for an image with NULLs (one a column) and without (neighbours in one), then one after the other.
+# A program that passes over columns knows another, which reads all, and its steps: how many there are for an image with
+# NULLs (one a column) and without (neighbours in one), then one after the other.
 FULL = 48
 """In the program's first row: address of the other program; 0 where this one reads all itself."""
 STEPS = 56
-"""In the first row: address of the two counts and the steps."""
-STEP_KIND, STEP_SIZE, STEP_COLUMN = 0, 8, 16
-STEP = 24
+"""In the first row: address of two addresses, of the steps that look at some columns and of those that look at none."""
+LOOKING, PASSING = 0, 8
+LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
+"""A step passes over so many bytes, and then does what its kind says."""
+STEP = 32
 LOOK, PASS, PASS_BEHIND_SIZE = range(3)
 
 BYTES1, BYTES2, BYTES4, BYTES8, INT24, UINT24, YEAR, BITS, WORD4, WORD8, DECIMAL18, DECIMAL = range(1, 13)
@@ -64,19 +66,26 @@ NUMBER = 96
 TOUCHED = 104
 """The number of the last transaction that has rows of the table, and how many rows there were before it."""
 MARK = 112
-STANDS = 120
-"""Address of where each row stands in the log, for tables whose columns are not all read at once."""
-UNWANTED = 128
+UNWANTED = 120
 """A bit for each op whose rows are not even read."""
-TABLE = 136
+# Of tables whose columns are not all read at once:
+ASKED = 128
+"""A bit for each op of which some columns are read at first."""
+ENDS = 136
+"""Address of where each row ends in the images of its event (32 bits each)."""
+EVENTS = 144
+"""Address of the row events that the rows come from, and how many they are."""
+EVENT_COUNT = 152
+TABLE = 160
 
-# Where a row stands: its first byte, its size, its op's bitmaps as `read_rows` is told them, and what reads it.
-START, LENGTH, PRESENT, BITMAPS, READ_BY = 0, 8, 16, 24, 32
-STAND = 40
+# A row event whose rows are not read whole: its images, where in them the first row begins, that row's number, what
+# `read_rows` was told of the images, and the program that reads them whole.
+DATA, BEGIN, FIRST, OP, PRESENT, BITMAPS, READ_BY = range(0, 56, 8)
+EVENT = 56
 
 # What a call was asked, how far it came, and what it needs.
 AT = 0
-"""The byte of the images at which the next row begins."""
+"""The byte of the images at which the next row begins; of rows read again, their event."""
 DONE = 8
 """Rows read, those passed over included."""
 SIDE = 16
@@ -98,6 +107,7 @@ TORN, BAD_VALUE, TOO_MUCH = -1, -2, -3
 MORE_ROWS, MORE_TEXT, WANTS_HELP = -10, -11, -12
 
 LSN = 20
+END = 4
 FRAME = 48
 DEPTH = 100
 """How deep JSON may be nested."""

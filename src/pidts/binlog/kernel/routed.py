@@ -14,7 +14,7 @@ import numpy as np
 from pidts.binlog import compressed, decode, ordinary, refusals
 from pidts.binlog.events import Event, EventType
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import images
+from pidts.binlog.kernel import first_look, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
@@ -47,7 +47,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._pieces: list[memoryview] = []
         """Of unpacked transactions, in which rows stand that were not read whole."""
         self._state[r.CHARSETS] = address(self._charsets)
-        self._state[r.READ_ROWS] = images.read_rows.address
+        self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
         self._place_arrays()
 
@@ -133,7 +133,7 @@ class RoutedDecoder(decode.RowDecoder):
                 self._tell(int(state[r.AT]), log_index)
                 continue
             memory = self._tables[state[r.TABLE]].memory
-            if not self._call.help(result, memory, self._ahead(len(view), memory.size)):
+            if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
                 # The decoder meets the same event, and says what is wrong with it.
                 memory.back_to(int(state[r.ROWS_BEFORE]))
                 break

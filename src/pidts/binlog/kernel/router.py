@@ -26,8 +26,8 @@ _GO_ON = 3
 # The state's places.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
-(CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, BASE) = range(16, 23)
-STATE_SIZE = 23
+(CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
+STATE_SIZE = 24
 
 # A table map that was met: the id and the bytes of its body, the table and the program (0: not wanted, not compiled),
 # the serial number of the transaction in which it last came, and its number.
@@ -188,7 +188,8 @@ def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, c
     bitmap = (width + 7) >> 3
     bitmaps = bitmap << 16 | bitmap
     size, op = end - images, np.int64(_OPS[kind])
-    result: int = invoke(state[READ_ROWS], table, program, images, size, op, 0, bitmaps, first, 0, call)
+    read = state[SKIM_ROWS] if load64(program + at.FULL) else state[READ_ROWS]
+    result: int = invoke(read, table, program, images, size, op, 0, bitmaps, first, 0, call)
     if result != at.FINE:
         return result
     store64(table + at.SIZE, load64(table + at.SIZE) + end - images)

@@ -24,7 +24,7 @@ from pidts.model.batch import ChangeBatch
 from pidts.model.errors import Halted, PidtsError, Where
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve
+from pidts.model.sieve import Kept, Sieve
 from pidts.model.table import TableName
 
 _RESERVE = 1.1
@@ -33,18 +33,25 @@ _RESERVE = 1.1
 def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mapping[int, TableMap]) -> ChangeBatch:
     """What the sieve keeps of rows that were skimmed into this memory. `maps`: by which program a row is to be read."""
     kept = None if sieve is None else sieve.kept(skimmed)
-    wanted = np.arange(len(skimmed)) if kept is None else kept.places
-    if not len(wanted):
+    count = len(skimmed) if kept is None else kept.count
+    if not count:
         return ChangeBatch(skimmed.table, skimmed.rows.slice(0, 0))
     full, call = Memory(skimmed.table), Call()
-    full.make_room(len(wanted))
-    told = address(full.state), address(memory.state), address(wanted), len(wanted), address(call.block)
+    full.take_places(memory, count)
+    bits, first = _bits(kept, len(skimmed))
+    told = address(full.state), address(memory.state), address(bits), first, address(call.block)
     while result := images.read_again.ctypes(*told):
-        done = int(call.block[at.DONE // 8])
-        if not call.help(result, full, len(wanted) / max(done, 1) * _RESERVE):
-            raise _explained(skimmed, memory, int(wanted[done]), maps)
+        if not call.help(result, full, count / max(full.rows, 1) * _RESERVE, memory.size):
+            raise _explained(skimmed, memory, int(call.block[at.DONE // 8]), maps)
     partial = skimmed.rows.column("partial") if skimmed.is_partial else None
     return arrays.batch(skimmed.table, full, partial if partial is None or kept is None else kept.of(partial))
+
+
+def _bits(kept: Kept | None, rows: int) -> tuple[Any, int]:
+    """A bit for each row that is wanted, and where the bits begin."""
+    if kept is None:
+        return np.full((rows + 7) // 8, 0xFF, np.uint8), 0
+    return kept.mask.buffers()[1], kept.mask.offset
 
 
 def rows_too_large(name: TableName) -> Halted:
@@ -59,9 +66,12 @@ def rows_too_large(name: TableName) -> Halted:
 
 def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int, TableMap]) -> PidtsError:
     """Plain code finds the words for what is wrong with a row."""
-    stand: Any = memory.stands[at.STAND * row : at.STAND * (row + 1)].view(np.int64)
-    start, size, present, _, program = stand.tolist()
-    width, op = len(skimmed.table.columns), Op(int(memory.ops[row]))
+    place = int(np.searchsorted(memory.first_rows, row, "right")) - 1
+    event: Any = memory.events[at.EVENT * place : at.EVENT * (place + 1)].view(np.int64)
+    data, begin, first, _, present, _, program = event.tolist()
+    ends: Any = memory.ends.view(np.uint32)
+    begin, end = int(ends[row - 1]) if row > first else begin, int(ends[row])
+    width, op = len(skimmed.table.columns), Op(int(event[at.OP // 8]))
     held = [all_columns(width)] * (2 if op is Op.UPDATE else 1)
     if present:
         step = (width + 7) // 8
@@ -69,7 +79,7 @@ def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int
         held = [int.from_bytes(bits[place : place + step], "little") for place in range(0, len(bits), step)]
     lsn = Lsn.from_bytes(skimmed.rows.column("lsn")[row].as_py())
     scratch = rows.TableRows(skimmed.table)
-    event = RowsEvent(maps[program].table_id, op, width, tuple(held), ctypes.string_at(start, size))
+    event = RowsEvent(maps[program].table_id, op, width, tuple(held), ctypes.string_at(data + begin, end - begin))
     try:
         scratch.bind(maps[program]).decode(event, lsn, 0)
         scratch.take()

@@ -1,6 +1,6 @@
 """Reading some columns of an image and passing over the others: the program that does it, and its steps.
 
-Where an image has no NULLs, neighbours of fixed size are passed over in one step.
+Where an image has no NULLs, neighbours of fixed size are passed over in one step, together with what comes behind them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import layout as at
 
-Step = tuple[int, int, int]
-"""Its kind, bytes of the value or of its size, the column's place."""
+Step = tuple[int, int, int, int]
+"""Bytes that are passed over, the kind, bytes of the size of a value, the column's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,32 +24,40 @@ class Skimming:
 
     program: Any
     steps: Any
+    looking: Any
+    passing: Any
     full: Any
 
     @classmethod
     def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
         """Of a program that reads all columns, for all but some."""
         program = full.copy()
-        single = [_step(full, place, passed_over) for place in range(len(full))]
-        joined = _joined(single)
-        rows = np.array([*single, *joined], np.int64)
-        steps = np.concatenate([np.array([len(single), len(joined)], np.int64), rows.reshape(-1)])
+        codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
+        looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))
+        steps = np.array([address(looking), address(passing)], np.int64)
         program[0, [at.FULL // 8, at.STEPS // 8]] = address(full), address(steps)
         program[list(passed_over), at.CELL // 8] = at.PASSED_OVER
-        return cls(program, steps, full)
+        return cls(program, steps, looking, passing, full)
 
 
-def _step(full: Any, place: int, passed_over: Collection[int]) -> Step:
-    size = int(full[place, at.WIRE // 8])
+def _steps(codes: list[tuple[int, int]], passed_over: Collection[int]) -> Any:
+    single = [_step(code, size, place, passed_over) for place, (code, size) in enumerate(codes)]
+    joined = _joined(single)
+    rows = np.array([*single, *joined], np.int64)
+    return np.concatenate([np.array([len(single), len(joined)], np.int64), rows.reshape(-1)])
+
+
+def _step(code: int, size: int, place: int, passed_over: Collection[int]) -> Step:
     if place not in passed_over:
-        return at.LOOK, size, place
-    varies = full[place, at.CODE // 8] >= at.FIRST_VARYING
-    return at.PASS_BEHIND_SIZE if varies else at.PASS, size, place
+        return 0, at.LOOK, size, place
+    if code >= at.FIRST_VARYING:
+        return 0, at.PASS_BEHIND_SIZE, size, place
+    return size, at.PASS, 0, place
 
 
 def _joined(single: list[Step]) -> list[Step]:
     joined: list[Step] = []
-    for kind, size, place in single:
-        before = joined.pop()[1] if kind == at.PASS and joined and joined[-1][0] == at.PASS else 0
-        joined.append((kind, before + size, place))
+    for lead, kind, size, place in single:
+        before = joined.pop()[0] if joined and joined[-1][1] == at.PASS else 0
+        joined.append((before + lead, kind, size, place))
     return joined

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from pidts.binlog import rows
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import arrays, images, second_look
+from pidts.binlog.kernel import arrays, first_look, images, second_look
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
@@ -39,9 +38,10 @@ class CompiledRows:
     def __init__(self, table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> None:
         """Columns that do not tell which rows are wanted are passed over at first, if the log stays until the end."""
         self.table = table
-        self.memory = Memory(table, _others(table, sieve.columns) if sieve is not None and log_stays else ())
+        self.memory = Memory(table, _others(table, sieve) if sieve is not None and log_stays else ())
         if sieve is not None:
             self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in sieve.unwanted)
+            self.memory.state[at.ASKED // 8] = sum(1 << op for op in sieve.asked)
         self.plain: rows.TableRows | None = None
         self._maps: dict[int, TableMap] = {}
         """By the address of the program that reads all columns."""
@@ -112,8 +112,9 @@ class CompiledRows:
         return pa.array(values, pa.binary())
 
 
-def _others(table: Table, looked_at: Collection[str]) -> list[int]:
+def _others(table: Table, sieve: Sieve) -> list[int]:
     """The places of columns that are not looked at; none where all are not, since then nothing can be told early."""
+    looked_at = sieve.columns if sieve.asked else ()
     found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
     return found if len(found) < len(table.columns) else []
 
@@ -152,7 +153,8 @@ class CompiledBinding:
         bits = address(partial) if partial else 0
         bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
         before, after = (bitmaps[0], bitmaps[-1])
-        while result := images.read_rows.ctypes(
+        read = first_look.skim_rows if into.memory.passed_over else images.read_rows
+        while result := read.ctypes(
             address(into.memory.state),
             address(self.program),
             address(event.images),

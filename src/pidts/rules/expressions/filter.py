@@ -14,7 +14,7 @@ from functools import lru_cache, reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, Op, Table, TableName
+from pidts.model import ChangeBatch, Column, Kept, Op, Table, TableName
 from pidts.rules.expressions.images import columns_of_images
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import ColumnRef, NotSupportedError
@@ -46,6 +46,10 @@ class ExpressionFilter:
                 for text in rule.texts:
                     _condition(rule, text, table, self.time_zone)
 
+    def ops(self, name: TableName) -> frozenset[Op]:
+        """Of which kinds of changes of the table a rule speaks."""
+        return frozenset(_said(rule)[0] for rule in self.rules if rule.concerns(name))
+
     def columns(self, table: Table) -> frozenset[str]:
         """Those of the table that some expression looks at, in lower case."""
         return frozenset(
@@ -70,11 +74,11 @@ class ExpressionFilter:
 
     def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch) -> pa.BooleanArray | None:
         op, texts = _said(rule)
-        mine = pc.equal(batch.rows.column("op"), int(op))
-        chosen = pc.indices_nonzero(mine)
-        if not len(chosen):
+        mine = pc.equal(batch.rows.column("op"), pa.scalar(op, pa.int8()))
+        chosen = Kept(mine)
+        if not chosen.count:
             return None
-        of = None if len(chosen) == len(batch) else chosen
+        of = None if chosen.count == len(batch) else chosen
         truths = [_true(_condition(rule, text, batch.table, self.time_zone), side, batch, of) for side, text in texts]
         both = reduce(pc.and_, truths)
         return both if of is None else pc.replace_with_mask(mine, mine, both)
@@ -119,8 +123,8 @@ def _condition(rule: ExpressionRule, text: str, table: Table, zone: str) -> _Con
     return _Condition(expr, tuple(by_name[name] for name in dict.fromkeys(names)))
 
 
-def _true(condition: _Condition | None, side: str, batch: ChangeBatch, of: pa.Array | None) -> pa.BooleanArray:
-    count = len(batch) if of is None else len(of)
+def _true(condition: _Condition | None, side: str, batch: ChangeBatch, of: Kept | None) -> pa.BooleanArray:
+    count = len(batch) if of is None else of.count
     if condition is None:
         return pa.repeat(pa.scalar(False), count)  # noqa: FBT003 - the value
     found = is_true(truth(condition.expr)(columns_of_images(batch, side, condition.columns, of)))

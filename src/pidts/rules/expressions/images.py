@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, Halted, Lsn, Table, Where
+from pidts.model import ChangeBatch, Column, Halted, Kept, Lsn, Table, Where
 from pidts.rules.expressions.values import Rows
 
 SIZE = ""
 """A column of this name stands among the others for expressions without any column: it has as many values."""
 
 
-def columns_of_images(batch: ChangeBatch, side: str, columns: Sequence[Column], of: pa.Array | None = None) -> Rows:
+def columns_of_images(batch: ChangeBatch, side: str, columns: Sequence[Column], of: Kept | None = None) -> Rows:
     """By name, of the images `before` or `after` of these changes (None: of all), which all have them."""
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -36,10 +36,10 @@ class _Images:
     """Of some changes of a batch: no column is copied that nobody asks for."""
 
     batch: ChangeBatch
-    of: pa.Array | None
+    of: Kept | None
 
     def taken(self, values: pa.Array) -> pa.Array:
-        return values if self.of is None else values.take(self.of)
+        return values if self.of is None else self.of.of(values)
 
     def values(self, side: str, column: Column) -> pa.Array:
         images = self.batch.rows.column(side)
