@@ -10,7 +10,7 @@ import pytest
 from pidts.model import OrderKind, TableName
 
 from .any_history import EXAMPLES
-from .shard_story import GONE, C, D, Story, Tell, stories
+from .shard_story import GONE, C, D, Story, T, Tell, stories
 from .shard_unlocks import check_unlocked
 
 A, B, OTHER = "one: shard_1.t_1", "two: shard_1.t_1", "one: shard_2.t_1"
@@ -58,6 +58,38 @@ def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: Te
     comes(world, OTHER)
     assert (world.waiting(), world.columns()[3:]) == ([], ["c", "d"])
     world.rests()
+
+
+def said(world: Story, name: str, what: str) -> None:
+    shard = world[name]
+    shard.source.say(f"ALTER TABLE {shard.name} {what}")
+    world.rest()
+
+
+def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: Tell) -> None:
+    """Not what shares a batch with a row decides what it has in a column that its table lacks."""
+    world = story(THREE)
+    world.rests()
+    said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
+    said(world, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
+    assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
+    unlocked(world, A)
+    assert world.waiting() == [B]
+    (halt,) = world.halts("two")
+    assert halt.code == "shards-disagree", "nobody who comes could help"
+    assert "DEFAULT 7" in halt.what
+    assert "--resync two:shard_1.t_1" in halt.todo
+    unlocked(world, B)
+    assert world.waiting() == [B], "the target's rows have other values than this one's"
+    world.order(B, OrderKind.SKIP)
+    world.rest()
+    for _ in range(5):
+        world.write()
+        world.rest()
+    assert world.waiting() == []
+    (target,) = (name for name in world.target.store.tables if name == T)
+    rows = {row["id"]: row["c"] for row in world.target.store.content(target).values()}
+    assert {rows[row["id"]] for row in world[OTHER].rows} == {7}
 
 
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])

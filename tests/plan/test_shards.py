@@ -152,6 +152,26 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
     assert isinstance(said(one, 1), Pass if passes else Wait)
 
 
+def test_an_unlock_is_no_way_round_values_that_the_target_has() -> None:
+    """Nobody is waited for who could come; and passing would leave the others' values in this one's rows."""
+    own = arrival(0, V0, table("a b=8"), OrderKind.UNLOCK)
+    assert said(group(table("a b=7"), [V0, table("a b=7")], own), 0) == Wait((member(1),), met=("b",))
+
+
+def test_a_late_shard_with_another_default_is_not_run_along() -> None:
+    """One has a wider column than the others, which are behind it for good: they were made unlike."""
+    first, second, wide = (table(f"a:{kind} {c}".strip()) for kind, c in (("int", ""), ("int", "c=8"), ("bigint", "")))
+    agreed, goal = wide, table("a:bigint c=7")
+    mine, late = arrival(0, wide, goal), arrival(1, first, second)
+    one = group(agreed, [wide, first, first], mine, late)
+    assert said(one, 0) == Run(mine, (mine,), goal), "not for that one"
+    assert said(group(goal, [goal, first, first], late), 1) == Wait((member(0),), met=("c",))
+    alike = arrival(1, first, table("a:int c=7"))
+    run = said(group(agreed, [wide, first, first], mine, alike), 0)
+    assert isinstance(run, Run)
+    assert run.arrivals == (mine, alike)
+
+
 def test_the_leaders_statement_begins_where_the_target_is() -> None:
     """The first by name was skipped once: its second statement only makes sense where its first one was run."""
     late, other = arrival(0, V1, table("a b c")), arrival(1, V0, table("a b c"))

@@ -217,7 +217,7 @@ class DdlLane:
                 self._pause(_LOOK_SECONDS)  # it may be another shard's, which reads it by itself
             except ShardWaits as told:
                 arrived = arrived or told.arrival is not None
-                halt = partial(change.waiting_halt, self._meaning, relay, entry, told)
+                halt = partial(change.waiting_halt, self._meaning, relay, entry)
                 self._wait_for_shards(change, relay, told, halt, partial(orders.is_newer, order))
             except PartyLeft as left:
                 arrived = True
@@ -225,10 +225,8 @@ class DdlLane:
                 self._shards.forget(left.source)
             except JournalOpen as begun:
                 arrived = True
-                wait = Wait(begun=(begun.source, begun.lsn))
-                self._tell_waiting(
-                    change, change.waiting_halt(self._meaning, relay, entry, ShardWaits(wait), wait), None
-                )
+                waits = ShardWaits(Wait(begun=(begun.source, begun.lsn)))
+                self._tell_waiting(change, change.waiting_halt(self._meaning, relay, entry, waits), None)
                 self._pause(_ORDER_SECONDS)
             except Halted as error:
                 if isinstance(error, DecodeError | Discontinuity) or not self._halts_alone(error):
@@ -247,7 +245,7 @@ class DdlLane:
         change: DueChange,
         relay: RelayReader,
         waits: ShardWaits,
-        halt: Callable[[Wait], Halt],
+        halt: Callable[[ShardWaits], Halt],
         is_decided: Callable[[], bool],
     ) -> None:
         """Until the group lets it go on, or there is another order; returns at once where something has moved since."""
@@ -256,13 +254,13 @@ class DdlLane:
         began = looked = time.monotonic()
         while True:
             seen = shards.moves
-            wait = self._stands(shards, waits)
-            if wait is None:
+            still = self._stands(shards, waits)
+            if still is None:
                 break
             now = time.monotonic()
             # The leader needs no longer than a change that runs; all wait for it as they do for one.
-            if wait.leader is None or now >= began + _LEADER_SECONDS or lsn in self._halts:
-                told = halt(wait) if waits.arrival is None else shards.outlook(halt(wait), waits.arrival)
+            if still.wait.leader is None or now >= began + _LEADER_SECONDS or lsn in self._halts:
+                told = halt(still) if waits.arrival is None else shards.outlook(halt(still), waits.arrival)
                 self._tell_waiting(change, told, waits.arrival)
             if now >= looked + _ORDER_SECONDS:
                 looked = now
@@ -274,11 +272,14 @@ class DdlLane:
         with self._moved:
             self._moving.add(lsn)
 
-    def _stands(self, shards: ShardGroups, waits: ShardWaits) -> Wait | None:
-        if waits.arrival is not None:
-            return shards.stands(waits.arrival)
+    def _stands(self, shards: ShardGroups, waits: ShardWaits) -> ShardWaits | None:
+        """What it waits for now; meanwhile others may have come further, and the target with them."""
+        arrival = waits.arrival
+        if arrival is not None:
+            wait = shards.stands(arrival)
+            return None if wait is None else ShardWaits(wait, arrival, shards.agreed(arrival.after.name))
         absent = tuple(source for source in waits.wait.absent if source in shards.absent)
-        return Wait(absent=absent) if absent else None
+        return ShardWaits(Wait(absent=absent)) if absent else None
 
     def _tell_waiting(self, change: DueChange, halt: Halt, arrival: Arrival | None) -> None:
         """Again only where it is another one, and not for each of many shards that come one after the other."""

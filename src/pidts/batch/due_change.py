@@ -12,7 +12,6 @@ from pidts.batch.meaning import Meaning
 from pidts.batch.shard_telling import waiting_halt
 from pidts.batch.shard_turn import ShardWaits
 from pidts.model import DecodeError, Halt, Halted, LogEntry, Lsn, TableName
-from pidts.plan.shards import Wait
 from pidts.relay import RelayReader
 
 
@@ -25,14 +24,12 @@ class DueChange:
     concerns: Concerns
     filling: Collection[TableName]
 
-    def waiting_halt(
-        self, meaning: Meaning, relay: RelayReader, entry: LogEntry, waits: ShardWaits, wait: Wait
-    ) -> Halt:
+    def waiting_halt(self, meaning: Meaning, relay: RelayReader, entry: LogEntry, waits: ShardWaits) -> Halt:
         """It waits for other shards."""
         arrival = waits.arrival
         tables = [arrival.member.table] if arrival is not None else meaning(entry).tables or ()
         return waiting_halt(
-            wait,
+            waits.wait,
             lsn=self.lsn,
             tables=tuple(sorted(filter(self.concerns, tables))),
             position=str(relay.position(self.lsn) or ""),

@@ -73,12 +73,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
     if wait.met:
-        what = (
-            f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows; "
-            f"these shards have it: {_names(wait.awaited)}"
-        )
-        todo = "It goes on when they have dropped it; or say pidts ddl skip, and have this shard's rows copied again"
-        return Halted("shard-awaits", what, todo=f"{todo}: pidts run TASK --resync")
+        return _met(wait, arrival, agreed)
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
         columns = [f"column {name}" for name in away]
@@ -95,6 +90,24 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     what = f"other shards of the same table have not come to this change: {_names(wait.awaited)}"
     todo = "Make the change on these, too; or do without them: pidts ddl unlock"
     return Halted("shard-awaits", what, todo=todo)
+
+
+def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
+    """Columns that the target has already. By another default the shards disagree, and no shard that comes helps."""
+    columns = [f"column {name}" for name in wait.met]
+    unlike = unlike_words(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
+    again = "pidts ddl skip, and have this shard's rows copied again: pidts run TASK --resync"
+    if arrival is not None:
+        again += f" {arrival.member.source}:{arrival.member.table}"
+    if unlike != ", ".join(columns):
+        what = f"the target has another {unlike}, and its values in rows that this shard has"
+        todo = f"Say {again}"
+        return Halted("shards-disagree", what, todo=todo)
+    what = (
+        f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows; "
+        f"these shards have it: {_names(wait.awaited)}"
+    )
+    return Halted("shard-awaits", what, todo=f"It goes on when they have dropped it; or say {again}")
 
 
 _WAYS_OUT = (

@@ -171,7 +171,7 @@ def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Dec
             return Run(mine, (mine,), passing.agreed)
         return _together(group, mine)
     met = _met(group, mine)
-    if met and mine.order is None and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
+    if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
         awaited = tuple(sorted(member for member, one in group.members.items() if _has(one, met)))
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
@@ -314,7 +314,8 @@ def _goal(group: Group, mine: Arrival) -> Table:
 def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
     if same_version(arrival.after, goal):
         return True
-    return arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
+    has_place = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
+    return has_place and not _filled_otherwise(arrival, goal)
 
 
 def _passes_whole(group: Group, mine: Arrival) -> Pass | None:
@@ -362,21 +363,26 @@ def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
 
 
 def _met(group: Group, mine: Arrival) -> frozenset[str]:
-    """New columns of the member in which rows that are there have other values on the target than on its source."""
-    if not mine.runs:
-        return frozenset()  # it has no rows yet
-    had = names_of(mine.before)
-    there = {column.name.lower(): column for column in group.agreed.columns}
+    """New columns of the member in which rows that are there have other values on the target than on its source.
+
+    An operator who says that it is to go on may mean values of before, or a clock's; no order makes two defaults one.
+    """
+    if not mine.runs or not (mine.order is None or mine.unlocked):
+        return frozenset()  # it has no rows yet, or somebody has looked after them
+    if mine.unlocked:
+        return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}
     # What all members do together gives their rows what the leader's statement gives them, also a clock's time.
-    constant = group.mode == "optimistic"
-    added = [column for column in mine.after.columns if column.name.lower() not in had]
-    met = [(column, there[column.name.lower()]) for column in added if column.name.lower() in there]
-    return frozenset(
-        one.name.lower()
-        for one, other in met
-        if one.name.lower() in gone or not fills_alike(one, other, constant=constant)
-    )
+    unlike = _filled_otherwise(mine, group.agreed, constant=group.mode == "optimistic")
+    return unlike | (gone & names_of(mine.after) & names_of(group.agreed) - names_of(mine.before))
+
+
+def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
+    """Columns that come to it, of which its rows have another value than there."""
+    others = {column.name.lower(): column for column in there.columns}
+    added = names_of(one.after) & others.keys() - names_of(one.before)
+    mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)
+    return frozenset(name for name, column in mine if not fills_alike(column, others[name], constant=constant))
 
 
 def _has(table: Table, names: Collection[str]) -> bool:
