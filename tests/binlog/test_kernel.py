@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -373,6 +375,20 @@ def test_machine_code_lies_beside_the_source_or_where_one_may_write(monkeypatch,
     assert jit._writable(beside) == tmp_path / "cache" / "pidts"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert jit._writable(beside) == tmp_path
+
+
+@pytest.mark.parametrize("file", ["kernel/images.py", "kernel/layout.py", "events.py", "../model/event.py"])
+def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file):
+    """Also where only a constant is another one that the code was compiled with."""
+    package = Path(jit.__file__).parent.parent
+    for part in ("binlog", "model"):
+        shutil.copytree(package / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "binlog" / "jit.py"))
+    before = jit.cache_folder.__wrapped__().name
+    assert before == jit.cache_folder.__wrapped__().name
+    path = tmp_path / "binlog" / file
+    path.write_text(path.read_text() + "\n")
+    assert jit.cache_folder.__wrapped__().name != before
 
 
 @pytest.mark.parametrize("name", CASES[:3])

@@ -75,15 +75,14 @@ def _folder() -> Iterator[None]:
 def cache_folder() -> Path:
     """Where machine code is kept: beside the source, or where NUMBA_CACHE_DIR or the user's cache is.
 
-    Numba notices that a function's own file has changed, but not the files of the functions that it calls. So all files
-    with compiled code have a part in the folder's name.
+    Numba notices that a function's own file has changed, but not the files of the functions that it calls, nor where
+    its constants come from: code with another layout of memory in it would write anywhere. So all files here have a
+    part in the folder's name, and those of the numbers that stand for ops and column types.
     """
     home = Path(__file__).parent
     digest = hashlib.sha256()
-    for file in sorted(home.rglob("*.py")):
-        source = file.read_bytes()
-        if b"binlog.jit import" in source or file == Path(__file__):
-            digest.update(source)
+    for file in (*sorted(home.rglob("*.py")), *sorted((home.parent / "model").glob("*.py"))):
+        digest.update(file.read_bytes())
     return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
 
 

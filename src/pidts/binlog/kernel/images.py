@@ -46,7 +46,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
         while row < end:
             set_null(valid, row)
             row += 1
-        if cell == 0:
+        if cell == 0 and first < end:  # without rows there may be no memory yet
             cells = load64(column + at.CELLS)
             behind = load32(cells + 4 * first)
             for place in range(first, end):
