@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pidts.cli.errors import show_error
 from pidts.cli.lock_view import others_go, show_lock
 from pidts.cli.waiting_words import behind, first_of, kept_log, moment, named, plural, position_of, shard_name, since
-from pidts.model import Halt, Halted, OrderKind, Where
+from pidts.model import Halt, Halted, OrderKind, TableName, Where
 from pidts.task.lock_sides import sides
 from pidts.task.orders import is_of_shards
 
@@ -36,7 +36,7 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 
 def _ways(halt: Halt, task: str, source: str) -> str:
     at = f"--source {source} --at {halt.lsn}" if source else f"--at {halt.lsn}"
-    resync = f"stop the task, pidts run {task} --resync {','.join(map(str, halt.tables))}"
+    resync = f"stop the task, pidts run {task} --resync {_of_source(halt.tables, source)}"
     if is_of_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _REREAD:
@@ -48,6 +48,11 @@ def _ways(halt: Halt, task: str, source: str) -> str:
         again = f"Then: pidts ddl retry {task} --table {halt.tables[0]}" + (f" --source {source}" if source else "")
         return f"{again}. A row that can never fit: mend it on the source, {resync}"
     return f"Then run the task again: pidts run {task}"
+
+
+def _of_source(tables: Iterable[TableName], source: str) -> str:
+    """As `--resync` takes them: other sources may have tables of these names."""
+    return ",".join(f"{source}:{name}" if source else str(name) for name in tables)
 
 
 def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
@@ -157,9 +162,9 @@ def show_order(
     if left:
         print(f"  … and what waits behind {left:,} more shards")
     if kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables:
-        tables = ",".join(map(str, at.tables))
+        of = at.source if at.halt is not None and is_of_shards(at.halt) else ""
         print("  Rows that are on the target stay as they are. If the change gave them other values on the source:")
-        print(f"    pidts run TASK --resync {tables}")
+        print(f"    pidts run TASK --resync {_of_source(at.tables, of)}")
     _show_given(given=given)
 
 
