@@ -21,7 +21,7 @@ import pyarrow as pa
 from pidts.apply.defaults import default_value
 from pidts.apply.unlike import unlike_words
 from pidts.model import ChangeBatch, Column, Halted, Key, Table, TableName, Where
-from pidts.plan.shard_versions import joined
+from pidts.plan.shard_versions import joined, names_of
 
 
 def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
@@ -48,9 +48,8 @@ def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
     found: OwnColumns = {}
     for batch in batches:
         if len(batch):
-            names = frozenset(name.lower() for name in batch.table.arrow.names)
             tables = found.setdefault(batch.table.name, {})
-            tables[batch.origin] = tables.get(batch.origin, frozenset()) | names
+            tables[batch.origin] = tables.get(batch.origin, frozenset()) | names_of(batch.table)
     return {name: tables for name, tables in found.items() if len(set(tables.values())) > 1}
 
 

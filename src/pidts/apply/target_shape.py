@@ -10,6 +10,7 @@ import structlog
 from pidts.apply.port import TargetSession
 from pidts.apply.schema_change import SchemaChange
 from pidts.model import Halted, TableName, Where
+from pidts.plan.shard_versions import names_of
 from pidts.schema import AddColumn, AlterTable, DropColumn
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequenc
     if there is None or after is None:
         return ()
     names = {action.name.lower() for action in statement.actions if isinstance(action, DropColumn)}
-    names -= {column.name.lower() for column in after.columns}
+    names -= names_of(after)
     drops = tuple(DropColumn(column.name) for column in there.columns if column.name.lower() in names)
     if not drops:
         return ()

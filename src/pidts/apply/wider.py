@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from pidts.apply.align import OwnColumns
 from pidts.apply.port import TargetSession
 from pidts.model import ChangeBatch, Table, TableName
+from pidts.plan.shard_versions import names_of
 from pidts.reduce.identity import brought, identities
 
 
@@ -38,9 +39,8 @@ def wider_tables(
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:
         if batch.table.name in shared and _brings(batch):
-            names = frozenset(name.lower() for name in batch.table.arrow.names)
-            names = own.get(batch.table.name, {}).get(batch.origin, names)
-            coming.setdefault(batch.table.name, set()).add(names)
+            names = own.get(batch.table.name, {}).get(batch.origin)
+            coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
     return {name for name, widths in coming.items() if _is_wider(session.structure(name), widths)}
 
 
