@@ -18,11 +18,12 @@ from pidts.apply.residents import RULES
 from pidts.batch import loading
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import absent
+from pidts.batch.finishing import Finishing
 from pidts.batch.loading import Fetched, Piece, carry_out
 from pidts.batch.requests import Cutter
 from pidts.batch.staging import staged_chunk, staged_rows
 from pidts.login import Mode, Tls
-from pidts.model import Checkpoint, Lsn, Position, Table, TableName
+from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
 from pidts.plan import ChunkRequest, CopyState, Phase, Way
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import Extract, RouteRule, Routes, Rules
@@ -47,14 +48,16 @@ class Place:
         for statement in statements:
             self.run_sql(self.source, statement, database=self.context.task)
 
-    def know(self) -> None:
+    def know(self, *, before_copy: bool = False) -> None:
         """Made on the target, with the checkpoint of a task that has asked for their rows."""
         context = self.context
         with closing(connect(context.source)) as source, closing(context.target.connect()) as target:
             structures = read_structures(source, self.ours)
             for table in structures.values():
-                for statement in target.create_statements(table).statements:
+                for statement in target.create_statements(table, before_copy=before_copy).statements:
                     target.execute(statement)
+                if before_copy:
+                    target.leave_unfinished(table.name)
             here = Lsn.at(log_end(source))
             start = Checkpoint(task=context.task, source="s", worker=0, lsn=here)
             (claimed,) = target.claim(context.task, "s", 1, start)
@@ -116,14 +119,14 @@ def test_a_table_without_a_key_is_read_in_one_go_and_once(place: Place) -> None:
     place.know()
     place.context = replace(place.context, copy_rate=10)
     began = time.monotonic()
-    first = carry_out(place.context, place.piece("bag", whole=True))
+    first = next(carry_out(place.context, [place.piece("bag", whole=True)]))
     assert time.monotonic() - began < 3
     assert (first.rows, len(place.rows("bag"))) == (40, 40)
     place.sql("INSERT INTO bag VALUES (0)")
-    again = carry_out(place.context, place.piece("bag", whole=True))
+    again = next(carry_out(place.context, [place.piece("bag", whole=True)]))
     assert replace(again, seconds=0) == replace(first, seconds=0), "another attempt at the same request"
     assert len(place.rows("bag")) == 40
-    later = carry_out(place.context, replace(place.piece("bag", whole=True), batch=1))
+    later = next(carry_out(place.context, [replace(place.piece("bag", whole=True), batch=1)]))
     assert (later.rows, later.low > first.low, len(place.rows("bag"))) == (41, True, 41)
 
 
@@ -141,7 +144,7 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
         cutter = Cutter()
         (cut,) = cutter.cut(place.context, [request], 0, None)
         cutter.close()
-        cut.settled(place.context, [carry_out(place.context, piece) for piece in cut.pieces])
+        cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
         told = staged_chunk(place.context.staging, request)
         assert told is not None
         found += [key for part in staged_rows(place.context.staging, request) for key in part["k"].to_pylist()]
@@ -194,7 +197,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
             cutter = Cutter()
             (cut,) = cutter.cut(place.context, [request], 0, None)
             cutter.close()
-            cut.settled(place.context, [carry_out(place.context, piece) for piece in cut.pieces])
+            cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
             told = staged_chunk(place.context.staging, request)
             assert told is not None
             found += [row for part in staged_rows(place.context.staging, request) for row in part.to_pylist()]
@@ -246,9 +249,51 @@ def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
     cutter = Cutter()
     request = ChunkRequest(place.name("t"), 0, None, None, 10, parts=3)
     (cut,) = cutter.cut(place.context, [request], 0, None)
-    first: list[Fetched] = [carry_out(place.context, piece) for piece in cut.pieces]
-    again = [carry_out(place.context, piece) for piece in cut.pieces[:1]]
+    first: list[Fetched] = list(carry_out(place.context, cut.pieces))
+    again = list(carry_out(place.context, cut.pieces[:1]))
     cutter.close()
     assert [(one.rows, one.waiting) for one in first] == [(10, 0)] * 3
     assert [(one.rows, one.waiting) for one in again] == [(10, 10)]
     assert len(place.rows("t")) == 30
+
+
+def test_what_came_before_a_piece_that_fails_is_told(place: Place) -> None:
+    place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
+    place.know()
+    cutter = Cutter()
+    request = ChunkRequest(place.name("t"), 0, None, None, 10, parts=3)
+    (cut,) = cutter.cut(place.context, [request], 0, None)
+    cutter.close()
+    told = []
+    with pytest.raises(Transient, match="has been settled without them"):
+        told += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])
+    assert [one.rows for one in told] == [10]
+    assert [row["id"] for row in place.rows("t")] == list(range(1, 11))
+
+
+def test_tables_get_their_keys_side_by_side(place: Place) -> None:
+    names = [f"t{number}" for number in range(5)]
+    place.sql(*(f"CREATE TABLE {name} (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))" for name in names))
+    place.know(before_copy=True)
+    tables = [place.context.structures[place.name(name)] for name in names]
+
+    def keys(table: Table) -> int:
+        with closing(place.context.target.connect()) as target:
+            found = target.structure(table.name)
+            return len(found.keys) if found else 0
+
+    Finishing(place.context, ()).wait(1)
+    finishing = Finishing(place.context, tables)
+    began = time.monotonic()
+    while not finishing.wait(0.1):
+        assert time.monotonic() - began < 30
+    assert [keys(table) for table in tables] == [2] * 5
+
+
+def test_a_run_that_was_taken_over_is_told_so_by_the_end_of_a_table(place: Place) -> None:
+    place.sql("CREATE TABLE t (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))")
+    place.know()
+    place.context = replace(place.context, epoch=place.context.epoch - 1)
+    finishing = Finishing(place.context, place.context.structures.values())
+    with pytest.raises(Fenced):
+        finishing.wait(30)

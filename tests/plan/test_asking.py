@@ -24,8 +24,9 @@ def asked(tables: dict[str, CopyState], limits: Limits = LIMITS) -> dict[str, tu
 
 def test_one_large_table_has_the_whole_job():
     begun = CopyState(limit=1000, estimate=10**6)
-    assert asked({"a": begun}) == {"a": (1000, 24)}
-    assert asked({"a": begun}, Limits(threads=2)) == {"a": (1000, 12)}
+    assert asked({"a": begun}) == {"a": (1000, 32)}
+    assert asked({"a": begun}, Limits(threads=2)) == {"a": (1000, 16)}
+    assert asked({"a": begun}, Limits(threads=2, follows=False)) == {"a": (1000, 48)}, "nobody waits for the log"
 
 
 def test_large_tables_share_a_job_by_what_is_left_of_them_and_only_a_few_are_open():
@@ -34,7 +35,7 @@ def test_large_tables_share_a_job_by_what_is_left_of_them_and_only_a_few_are_ope
     shares = asked(large)
     assert list(shares) == list("abcd")
     assert shares["b"][1] < shares["a"][1]
-    assert sum(parts for _, parts in shares.values()) <= 24
+    assert sum(parts for _, parts in shares.values()) <= 32
 
 
 def test_many_small_tables_share_a_job():

@@ -162,7 +162,7 @@ def test_where_a_window_was_too_long_for_rows_that_wait_less_is_read():
         (request,) = state.reading
         asked.append((request.limit, request.parts))
         state = replace(plan(state, log("rrr"), staged(state, high=3), limits=limits), lsn=START)
-    assert asked[0] == (4000, 24)
+    assert asked[0] == (4000, 32)
     assert asked[1:] == [(2000, 1), (1000, 1), (500, 1), (500, 1)]
 
 

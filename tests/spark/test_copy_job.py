@@ -17,7 +17,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.plan import ChunkRequest
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.spark.copy_job import CopyLane
+from pidts.spark.copy_job import CopyLane, bundles
 from pidts.spark.session import build_session, forget_session
 from pidts.target.values import ValuesTarget
 
@@ -25,6 +25,21 @@ NAME = TableName("shop", "cart")
 CART = Table(
     NAME, (Column("id", ColumnType(Kind.INT), nullable=False),), (Key("PRIMARY", ("id",), unique=True, primary=True),)
 )
+
+
+@pytest.mark.parametrize("takes_next", [True, False])
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_few_tasks_do_all_pieces_in_their_order(slots, takes_next):
+    for pieces in range(1, 60):
+        tasks = bundles(pieces, min(slots, pieces), takes_next=takes_next)
+        assert [number for task in tasks for number in task] == list(range(pieces))
+        sizes = [len(task) for task in tasks]
+        assert sizes == sorted(sizes, reverse=True)
+        assert min(slots, pieces) <= len(tasks)
+        if takes_next:
+            assert sum(sizes[:slots]) <= 0.75 * pieces + slots, "what the last one does is short"
+        else:
+            assert len(tasks) == min(slots, pieces), "more would run side by side"
 
 
 @pytest.fixture

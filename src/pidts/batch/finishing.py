@@ -19,8 +19,10 @@ change's own lock, under which it looks whether that is done: a run that was tak
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from queue import Empty, SimpleQueue
 
 import structlog
 
@@ -37,6 +39,42 @@ def finish(context: JobContext, table: Table) -> None:
     """Returns when the target has it all, for as long as that may take."""
     table = context.rules.landed(table)
     _run(context, f"finish {table.name}", lambda session: [session.finish_statements(table)])
+
+
+class Finishing:
+    """The ends of several tables, as many side by side as may be read.
+
+    In threads that nobody waits for who need not: making a key may take hours, and a run that is to end leaves it to
+    itself.
+    """
+
+    def __init__(self, context: JobContext, tables: Iterable[Table]) -> None:
+        self._context = context
+        self._waiting: SimpleQueue[Table] = SimpleQueue()
+        for table in tables:
+            self._waiting.put(table)
+        self._failures: list[BaseException] = []
+        count = min(self._waiting.qsize(), context.copy_threads)
+        self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all are done; raises what one of them failed by."""
+        for thread in self._threads:
+            thread.join(seconds / len(self._threads))
+        if self._failures:
+            raise self._failures[0]
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        while not self._failures:
+            try:
+                finish(self._context, self._waiting.get_nowait())
+            except Empty:
+                return
+            except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
+                self._failures.append(error)
 
 
 def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:

@@ -1,7 +1,7 @@
-"""One chunk of a full copy, from the source to the target: what a task of the copy's Spark job does.
+"""Chunks of a full copy, from the source to the target: what a task of the copy's Spark job does.
 
-A chunk is loaded by whoever has read it, in a transaction of its own, see `pidts.apply.load`. What holds when it breaks
-off:
+A chunk is loaded by whoever has read it, in a transaction of its own, see `pidts.apply.load`; while one is loaded the
+next is read. What holds when it breaks off:
 
 1. While it is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request is given
    up with the run, and its rows are read again.
@@ -34,6 +34,7 @@ from typing import TypeVar
 import pyarrow as pa
 import structlog
 
+from pidts.ahead import ahead
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.prepare import is_guarded
@@ -42,9 +43,9 @@ from pidts.batch.context import JobContext
 from pidts.batch.extras import read_extras
 from pidts.batch.staging import keep
 from pidts.binlog.choice import compiled
-from pidts.copy import Range, read_range, read_snapshot
+from pidts.copy import Chunk, Range, read_range, read_snapshot
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
-from pidts.plan import ChunkRequest, Phase, Way
+from pidts.plan import ChunkRequest, Way
 from pidts.relay import RelayReader
 from pidts.rules import merged
 from pidts.source.text_cells import Cells
@@ -101,16 +102,34 @@ class Fetched:
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
 
-def carry_out(context: JobContext, piece: Piece) -> Fetched:
-    """Read it and load it; where that may not be, keep its rows for the batch that settles the request."""
+def carry_out(context: JobContext, pieces: Iterable[Piece]) -> Iterator[Fetched]:
+    """Read and load each; where that may not be, keep its rows for the batch that settles the request."""
     warm()
-    table = context.structures[piece.request.table]
-    if not piece.request.whole and piece.request.phase is not Phase.EXTRAS:
-        return _chunk(context, piece, table)
+    for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
+        table = context.structures[piece.request.table]
+        if chunk is not None:
+            yield _chunk(context, piece, table, chunk)
+            continue
+        began = time.monotonic()
+        work = _whole if piece.request.whole else _extras
+        fetched = _again(lambda: work(context, piece, table))  # noqa: B023 - called before the next one comes
+        yield replace(fetched, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    chunk: Chunk
+    seconds: float
+
+
+def _read(context: JobContext, piece: Piece) -> _Read | None:
+    """None where all of it is done in one transaction of the target."""
+    part = piece.range
+    if part is None:
+        return None
     began = time.monotonic()
-    work = _whole if piece.request.whole else _extras
-    fetched = _again(lambda: work(context, piece, table))
-    return replace(fetched, seconds=time.monotonic() - began)
+    chunk = _again(lambda: read_range(context.source, context.structures[piece.request.table], part))
+    return _Read(chunk, time.monotonic() - began)
 
 
 @cache
@@ -133,12 +152,8 @@ def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
     return [Lsn.at(place, context.change_no) for place in places]
 
 
-def _chunk(context: JobContext, piece: Piece, table: Table) -> Fetched:
-    request, part = piece.request, piece.range
-    assert part is not None, "a chunk by keys has a range"  # noqa: S101
-    began = time.monotonic()
-    chunk = _again(lambda: read_range(context.source, table, part))
-    reading = time.monotonic() - began
+def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetched:
+    request, chunk, reading = piece.request, read.chunk, read.seconds
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
     fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)

@@ -1,8 +1,8 @@
 """Which tables are read next, and how much of each.
 
 A chunk is to take half a second and no more memory than it has to, whatever its rows are like, so each one tells how
-large the next shall be. One job reads for about three seconds: the log waits for it, and a shorter one would pay more
-for its beginning than for its rows. It has six chunks for each slot that it runs on. Many small tables share one job;
+large the next shall be. One job reads for some seconds: the log waits for it, and a shorter one would pay more for its
+beginning than for its rows. Where nobody waits for the log it is a longer one. Many small tables share one job;
 of large ones only a few are open at a time, so that what was begun comes to its end.
 
 Large tables without a key come last: all others would wait for the one task that reads them.
@@ -24,7 +24,8 @@ _ENOUGH_ROWS = 10_000
 """Fewer rows than these do not make a slow chunk faster: what it takes then is the way there."""
 _UNKNOWN_ROWS = 2_000
 """Of a first chunk, where nobody knows how long rows are."""
-_CHUNKS_PER_SLOT = 6
+_CHUNKS_PER_SLOT = 8
+_CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16
 """What a table costs that has next to no rows, in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
@@ -72,7 +73,7 @@ def ask(
 ) -> dict[TableName, CopyState]:
     """The tables with what is to be read of them next."""
     copy = dict(copy)
-    slots = _CHUNKS_PER_SLOT * limits.threads
+    slots = (_CHUNKS_PER_SLOT if limits.follows else _CHUNKS_ALONE) * limits.threads
     for share, parts in _parts(_chosen(copy, limits, held, lsn, slots), slots, limits):
         state = copy[share.name]
         copy[share.name] = replace(state, reads=state.reads + 1, reading=_request(share.name, state, parts, limits))

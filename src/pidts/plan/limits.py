@@ -26,6 +26,8 @@ class Limits:
     """Large tables that are copied at a time."""
     threads: int = 4
     """Chunks that are read side by side."""
+    follows: bool = True
+    """Whether anybody waits for what the log brings while a copy goes on."""
     rate: int | None = None
     """Rows that may be read in a second, of all tables together."""
     idle_entries: int = 10_000

@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from uuid import uuid4
 
 import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
+from pidts.apply import Target
 from pidts.batch.context import JobContext
-from pidts.batch.finishing import finish
+from pidts.batch.finishing import Finishing
 from pidts.batch.loading import Fetched, Piece, carry_out, warm
 from pidts.batch.requests import Cut, Cutter, Pace
 from pidts.batch.staging import stage
@@ -32,6 +34,8 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
+_SHARE = 0.75
+"""Of what is left, the slots' next tasks together."""
 _MOST_PAUSE = 2.5
 """So long the log waits for a copy that is to go slowly, and no longer than it would for one that is not."""
 
@@ -55,20 +59,24 @@ class CopyLane:
         """
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
-        for request in ending:
-            if not self._finished(context, request):
-                return
-            stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
+        # A table that the source has no more is passed over until the log drops it.
+        known = [context.structures[request.table] for request in ending if request.table in context.structures]
+        finishing = Finishing(context, known)
         if reading:
             self._read(spark, context, reading, batch)
+        while not finishing.wait(_LOOK_SECONDS):
+            if self._stop():
+                return
+        for request in ending:
+            stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, spark: SparkSession, target: Target) -> None:
         """In a thread, while the first batch is planned: Spark's processes begin, and load what they will need."""
 
         def work() -> None:
             slots = spark.sparkContext.defaultParallelism
             with suppress(Exception):  # whoever needs them will meet it again, and tell
-                spark.range(0, slots, 1, slots).mapInArrow(_warming, _RESULTS).collect()
+                spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
         threading.Thread(target=work, name="prepare", daemon=True).start()
 
@@ -116,17 +124,17 @@ class CopyLane:
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
         tables = {piece.request.table for piece in pieces}
         known = {name: table for name, table in context.structures.items() if name in tables}
-        slots = min(len(pieces), context.copy_threads)
-        # Where Spark has no more slots than may be used, each chunk is a task: whoever is done takes the next.
-        parts = len(pieces) if spark.sparkContext.defaultParallelism <= context.copy_threads else slots
+        # Where Spark has no more slots than may be used, whoever is done takes the next task.
+        takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
+        tasks = bundles(len(pieces), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
         spark.sparkContext.addJobTag(tag)
         self._running = spark, tag
         try:
             if self._stop():
                 raise _StoppedError
-            numbers = spark.range(0, len(pieces), 1, parts)
-            work = _carrying(replace(context, structures=known, watched={}), pieces)
+            numbers = spark.range(0, len(tasks), 1, len(tasks))
+            work = _carrying(replace(context, structures=known, watched={}), pieces, tasks)
             rows = numbers.mapInArrow(work, _RESULTS).collect()
         finally:
             self._running = None
@@ -137,29 +145,6 @@ class CopyLane:
             raise min(failed, key=lambda error: isinstance(error, Transient))
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
-    def _finished(self, context: JobContext, request: ChunkRequest) -> bool:
-        """In a thread, since making a key may take hours: a run that is to end leaves it to itself."""
-        table = context.structures.get(request.table)
-        if table is None:  # the source has it no more: its rows are passed over until the log drops it
-            return True
-        failure: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                finish(context, table)
-            except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
-                failure.append(error)
-
-        thread = threading.Thread(target=work, name=f"finish {request.table}", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            if self._stop():
-                return False
-            thread.join(_LOOK_SECONDS)
-        if failure:
-            raise failure[0]
-        return True
-
 
 def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) -> None:
     results = iter(fetched)
@@ -167,27 +152,58 @@ def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) 
         cut.settled(context, [next(results) for _ in cut.pieces])
 
 
-def _warming(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    warm()
-    keep_what_is_loaded()
-    for _ in batches:
-        time.sleep(_LOOK_SECONDS)  # else one process would do for all
-    yield from ()
+def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with suppress(Exception):  # as above
+            target.connect().close()
+        warm()
+        keep_what_is_loaded()
+        for _ in batches:
+            time.sleep(_LOOK_SECONDS)  # else one process would do for all
+        yield from ()
+
+    return task
+
+
+def bundles(pieces: int, slots: int, *, takes_next: bool) -> list[range]:
+    """What each task does, one piece after the other.
+
+    A task of its own costs a piece as much as some ten thousand rows, and nothing is read while it begins. So there are
+    few, and where they are taken one after the other, the last ones are short: the slots are done at the same time.
+    """
+    found: list[range] = []
+    begin = 0
+    while begin < pieces:
+        left, free = pieces - begin, slots - len(found)
+        size = ceil(left * _SHARE / slots if takes_next else left / free)
+        found.append(range(begin, begin + size))
+        begin += size
+    return found
 
 
 def _carrying(
-    context: JobContext, pieces: Sequence[Piece]
+    context: JobContext, pieces: Sequence[Piece], tasks: Sequence[range]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                fetched, error = "", ""
-                try:
-                    fetched = carry_out(context, pieces[number]).to_json()
-                except PidtsError as failure:
-                    error = as_text(failure)
-                arrays = [pa.array([number], pa.int32()), pa.array([fetched]), pa.array([error])]
-                yield pa.RecordBatch.from_arrays(arrays, ["number", "fetched", "error"])
+                yield from _results(context, pieces, tasks[number])
 
     return task
+
+
+def _results(context: JobContext, pieces: Sequence[Piece], numbers: range) -> Iterator[pa.RecordBatch]:
+    """Up to the first piece that fails: the whole job has then."""
+    number = numbers.start
+    try:
+        for fetched in carry_out(context, [pieces[each] for each in numbers]):
+            yield _result(number, fetched=fetched.to_json())
+            number += 1
+    except PidtsError as failure:
+        yield _result(number, error=as_text(failure))
+
+
+def _result(number: int, *, fetched: str = "", error: str = "") -> pa.RecordBatch:
+    arrays = [pa.array([number], pa.int32()), pa.array([fetched]), pa.array([error])]
+    return pa.RecordBatch.from_arrays(arrays, ["number", "fetched", "error"])

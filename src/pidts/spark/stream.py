@@ -164,7 +164,7 @@ class TaskStream:
         options.save(path)
         self._spark.dataSource.register(SliceSource)
         if self._state.copying:
-            self._copying.prepare(self._spark)
+            self._copying.prepare(self._spark, self._context.target)
         stream = self._spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
         self._query = (
             stream.writeStream.queryName(f"pidts-{self._context.source.source_id}-{self._context.epoch}")

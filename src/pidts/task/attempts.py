@@ -206,6 +206,7 @@ class Attempts:
                         bytes=config.batch_bytes,
                         chunk_rows=config.chunk_rows,
                         threads=config.copy_threads,
+                        follows=config.mode != "full",
                         rate=config.copy_rate or None,
                     ),
                     direct_rows=config.direct_rows,

@@ -26,9 +26,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pidts.ahead import ahead
 from pidts.model import Halted, Kind, Table, Where
 from pidts.reduce import NetChange
-from pidts.target.ahead import ahead
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import Limits, joined, literals, statements, tuples, wrapped

@@ -11,8 +11,8 @@ from itertools import chain
 
 import pyarrow as pa
 
+from pidts.ahead import ahead
 from pidts.model import Table
-from pidts.target.ahead import ahead
 from pidts.target.postgres.binary import HEADER, TRAILER, Wire, block, wire
 from pidts.target.postgres.encode import UnrealDates
 from pidts.target.postgres.errors import Refused

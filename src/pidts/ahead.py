@@ -1,4 +1,4 @@
-"""While the server works on one statement, the text of the next is made: both are bound by their processor."""
+"""While one thing is worked on, the next is made: a server and we are each bound by a processor of our own."""
 
 from __future__ import annotations
 
