@@ -75,6 +75,21 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
     assert not halting.is_lifted(server)
 
 
+def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def since(at: float, table: str = "shop.a") -> float:
+        monkeypatch.setattr(halting_module.time, "time", lambda: at)
+        another = begun(Halting("t", "s"), target)
+        assert another.takes(refused(table))
+        another.begins(target, LANDS, STATE, [A, B, C])
+        return another.rows[0].since
+
+    assert [since(5.0), since(7.0), since(8.0, "shop.c")] == [5.0, 5.0, 8.0]
+    monkeypatch.setattr("tests.task.test_halting.STATE", PlanState(Lsn(0, 1, 900)))
+    assert since(9.0) == 9.0, "it has gone on in between"
+
+
 def test_all_tables_that_land_in_one_are_halted_together(halting: Halting) -> None:
     assert halting.takes(refused("crm.all"))
     (halt,) = halting.rows

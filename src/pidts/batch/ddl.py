@@ -72,6 +72,7 @@ def run_ddl(
     order: DdlOrder | None = None,
     groups: ShardGroups | None = None,
     arrived: bool = False,
+    since: float = 0.0,
 ) -> Changed:
     """Returns when the target has the change, for as long as that may take; `sleep` may raise to break it off.
 
@@ -80,8 +81,8 @@ def run_ddl(
     what an operator wants to be done about it.
 
     Where others land in the same table, their `groups` decide; `ShardWaits` is raised for as long as they do not let it
-    go on. In the run in which a change has `arrived` there, "done" in the journal may have been said by another member,
-    behind the structures that are known here.
+    go on, and says `since` when. In the run in which a change has `arrived` there, "done" in the journal may have been
+    said by another member, behind the structures that are known here.
 
     The rows of a CREATE TABLE ... SELECT stand in the same entry. They are rows like others and come with a batch.
     """
@@ -133,6 +134,7 @@ def run_ddl(
             table=found.table,
             change=found.change,
             dialect=dialect,
+            since=since,
         )
         now = turn(groups, coming)
     change = now.change

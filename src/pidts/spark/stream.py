@@ -92,6 +92,7 @@ class TaskStream:
         scratch: Path,
         on_batch: Callable[[BatchDone], None],
         halted: Sequence[Halt] = (),
+        told: Sequence[Halt] = (),
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
     ) -> None:
@@ -107,7 +108,7 @@ class TaskStream:
         self._shards.holds.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlLane(meaning, halts_alone, self._shards)
+        self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None

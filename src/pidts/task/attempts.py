@@ -213,6 +213,7 @@ class Attempts:
                     scratch=scratch,
                     on_batch=self._committed,
                     halted=self._halting.rows,
+                    told=self._halting.told,
                     halts_alone=self._is_final,
                     shards=self._shared.shards,
                 )

@@ -19,7 +19,7 @@ Schema changes halt in their own lane, see `pidts.batch.ddl_lane`.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -67,6 +67,11 @@ class Halting:
         """Tables of which rows were refused."""
         return tuple(dict.fromkeys(self._halted.values()))
 
+    @property
+    def told(self) -> Sequence[Halt]:
+        """What was on record when the attempt began."""
+        return self._recall.told
+
     def begins(self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName]) -> None:
         """Another attempt, which has claimed the task, with these; what halted in an earlier one may do so again."""
         self._stream = None
@@ -97,7 +102,8 @@ class Halting:
         at = min(map(stream.state.at, names))
         place = self._relay.position(at) if self._relay is not None else None
         position = error.where.position or str(place or "")
-        halt = Halt.of(error, names, at, position=position, since=time.time())
+        since = self._recall.since(names[0], at) or time.time()
+        halt = Halt.of(error, names, at, position=position, since=since)
         if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
             halt = replace(halt, todo=_BESIDE_OTHERS)
         self._halted |= dict.fromkeys(names, halt)
