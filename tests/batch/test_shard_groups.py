@@ -326,3 +326,14 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
         with pytest.raises(MemoryError):
             turn(groups, coming)
     assert isinstance(arrive(groups, came("a")), Run)
+
+
+def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
+    roster = begun("a", "b").roster
+    sources, behind = roster.sources, roster.behind
+    roster.owes({Member("a", NAME): (V1,)})
+    owed = roster.behind
+    roster.owes({Member("a", NAME): ()})
+    roster.begins("c", {}, ["c", "d"])
+    assert (sources, behind, owed) == ({"a", "b"}, {}, {Member("a", NAME): (V1,)})
+    assert (roster.sources, roster.behind) == ({"a", "b", "c", "d"}, {})

@@ -166,10 +166,11 @@ def run_ddl(
 
 def _renamed(groups: ShardGroups | None, now: Turn, change: SchemaChange, source: str) -> tuple[Owed, SchemaChange]:
     """What shards owe that get another name; they go on owing it."""
-    owed = owed_under(source, change.renamed, {**groups.roster.behind, **now.behind}) if groups is not None else {}
-    if groups is None or not owed:
+    behind: Owed = groups.roster.behind if groups is not None else {}
+    owed = owed_under(source, change.renamed, {**behind, **now.behind})
+    if not owed:
         return {}, change
-    records = owed_records({**now.behind, **owed}, groups.roster.behind)
+    records = owed_records({**now.behind, **owed}, behind)
     return owed, replace(change, records={**change.records, **records})
 
 
