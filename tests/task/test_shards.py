@@ -333,3 +333,29 @@ def came(task: Task, source_id: str) -> None:
 def test_a_table_without_a_key_becomes_one_with_no_other(task: Task) -> None:
     task.sql("CREATE TABLE $_a1.cart_2 (id INT, a INT)")
     assert any("has no key by which" in message for message in task.failed("target_tables"))
+
+
+def test_shards_that_differ_where_none_goes_ahead_any_more_are_told_with_what_it_means(
+    task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told() -> list[str]:
+        show_findings(
+            "t", [one for one in check_parts(task.parts) if one.item == "schema_of_shard_tables"], as_json=False
+        )
+        return capsys.readouterr().out.splitlines()
+
+    optimistic = task.parts = tuple(replace(part, shard_mode="optimistic") for part in task.parts)
+    task.sql("ALTER TABLE $_b1.cart_1 ADD b INT")
+    task.start("a")
+    task.start("b")
+    task.parts = tuple(replace(part, shard_mode="pessimistic") for part in optimistic)
+    hint, fix, _ = told()
+    assert hint.startswith("hint ")
+    assert f"a: {task.schema}_a1.cart_1 in column b (nothing here, int there); a: {task.schema}_a2.cart_1 in" in hint
+    assert f"b: {task.schema}_b1.cart_1 in the order of columns. In pessimistic mode" in hint
+    assert "do not wait for these while their rows have a place" in hint
+    assert "shard-mode: optimistic" in fix
+    task.sql("ALTER TABLE $_a1.cart_1 ADD b INT", "ALTER TABLE $_a2.cart_1 ADD b INT")
+    assert told()[0].endswith("are alike"), "it is on its way"
+    task.parts = optimistic
+    assert told()[0].startswith("ok ")
