@@ -15,7 +15,7 @@ import pytest
 
 from pidts.apply import SHARED, left_by
 from pidts.cli.findings import show_findings
-from pidts.model import Halted, PrecheckFailed, TableName
+from pidts.model import Halt, Halted, PrecheckFailed, TableName
 from pidts.plan import PlanState, Way
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
@@ -158,6 +158,21 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
     assert task.ways("a")["_a1.cart_1"] is Way.ADD
     assert any("are not removed" in note for note in begun.notes)
+
+
+def test_what_stays_of_a_shard_that_begins_anew_is_told_at_once(task: Task) -> None:
+    task.start("a")
+    task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
+    task.start("b")
+    name = TableName(f"{task.schema}_a1", "cart_1")
+    with closing(target_of(task.parts[0]).connect()) as target:
+        (stored,) = target.checkpoints(task.parts[0].name, "a")
+        halt = Halt(tables=(name,), lsn=stored.lsn, code="target-refused", what="no")
+        target.halts.tell(task.parts[0].name, "a", halt)
+    begun = task.start("a", resync=[str(name)])
+    assert begun.joined == (name,)
+    (told,) = (note for note in begun.notes if "are not removed" in note)
+    assert f"{task.schema}.cart, since others have rows there" in told
 
 
 def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
