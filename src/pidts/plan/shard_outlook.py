@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pidts.model import Arrival, Member, OrderKind
-from pidts.plan.shard_versions import fits, misfitting
+from pidts.plan.shard_versions import misfitting
 from pidts.plan.shards import Group, Run, decide
+from pidts.plan.value_room import takes
 
 
 def unfit_if_unlocked(group: Group, mine: Arrival) -> tuple[Member, ...]:
@@ -16,9 +17,9 @@ def unfit_if_unlocked(group: Group, mine: Arrival) -> tuple[Member, ...]:
     if not isinstance(decision, Run):
         return ()
     writing = (member for member in decision.left if member not in group.arrivals)
-    return tuple(member for member in writing if not fits(group.members[member], decision.agreed))
+    return tuple(member for member in writing if misfitting(group.members[member], decision.agreed, takes))
 
 
 def lacking_if_skipped(group: Group, mine: Arrival) -> tuple[str, ...]:
     """What keeps its own rows behind the change from fitting."""
-    return tuple(misfitting(mine.after, group.agreed))
+    return tuple(misfitting(mine.after, group.agreed, takes))
