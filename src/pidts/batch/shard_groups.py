@@ -18,7 +18,7 @@ from pidts.batch.shard_desk import Desk, Entry, Ran
 from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
-from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, ShardMode, Wait, behind_after, decide, same_version
 from pidts.rules import Rules
 
@@ -166,8 +166,8 @@ class ShardGroups:
         with self._moved:
             target, desk = arrival.after.name, self._desk(arrival.after.name)
             group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
-            unfit = tuple(map(str, unfit_if_unlocked(group, arrival)))
-            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival))
+            unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
+            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: Run) -> tuple[Party, ...]:
         """For whom it is run besides the leader."""
