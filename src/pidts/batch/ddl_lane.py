@@ -41,6 +41,7 @@ from dataclasses import replace
 from functools import partial
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from pidts.apply import JournalOpen, OrderChanged, PartyLeft
 from pidts.batch.context import JobContext
@@ -175,6 +176,11 @@ class DdlLane:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
     def _run(self, change: DueChange) -> None:
+        """Whatever is logged on the way says of which source."""
+        with bound_contextvars(source=change.context.source.source_id):
+            self._carry_out(change)
+
+    def _carry_out(self, change: DueChange) -> None:
         context, lsn = change.context, change.lsn
         try:
             with closing(RelayReader(context.relay, context.source.source_id)) as relay:
