@@ -122,6 +122,26 @@ def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
     assert world.text() == "t: has not begun on this target\n"
 
 
+def test_a_task_that_does_not_run_is_told_so(world: World) -> None:
+    def heard(source: str, ago: float) -> None:
+        folder = world.path.parent / "relay" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "status.json").write_text(json.dumps({"time": time.time() - ago}))
+
+    world.is_at("s1", PlanState(at(9)))
+    world.is_at("s2", PlanState(at(9)))
+    assert [one["silent_since"] for one in world.status()["sources"]] == [None, None], "its relay is elsewhere"
+    heard("s1", 3720)
+    heard("s2", 5)
+    assert "nobody receives its log here since" in world.text()
+    assert "does not run" not in world.text()
+    heard("s2", 60)
+    silent = [one["silent_since"] for one in world.status()["sources"]]
+    assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
+    assert "(1 h 2 min)" in world.text()
+    assert "t: it does not run, as far as this machine can tell; nothing waits for an operator\n" in world.text()
+
+
 def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     copy = {A: CopyState(rows=500, estimate=2000), B: CopyState(phase=Phase.FINISH, rows=7)}
     world.is_at("s1", PlanState(at(9), copy), PlanState(at(5), copy))
@@ -129,7 +149,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     world.has("s2", T_1)
     said = world.status(command="query-status")
     (one, other) = said["sources"]
-    assert list(one) == ["source", "applied", "moved_at", "copy", "held", "halted"]
+    assert list(one) == ["source", "applied", "moved_at", "silent_since", "copy", "held", "halted"]
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
     assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [

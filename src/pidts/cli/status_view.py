@@ -54,6 +54,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "source": source.source,
         "applied": applied_json(source.applied_lsn, source.gtid, source.position),
         "moved_at": source.moved_at or None,
+        "silent_since": source.silent_since or None,
         "copy": {
             "done": source.tables - len(source.copying),
             "of": source.tables,
@@ -83,7 +84,8 @@ def _show(found: TaskStatus, task: Path) -> None:
             if not one.is_shard:
                 show_waiting(one, task, several=several)
     kept = f"; {in_units(found.held_bytes)} of log is held back" if found.held_bytes else ""
-    print(f"{found.task}: {_in_short(found)}{kept}")
+    silent = "it does not run, as far as this machine can tell; " if found.is_silent else ""
+    print(f"{found.task}: {silent}{_in_short(found)}{kept}")
 
 
 def _in_short(found: TaskStatus) -> str:
@@ -100,6 +102,8 @@ def _show_source(source: SourceStatus) -> None:
     print(f"{source.source}: applied up to {_place(source, source.applied_lsn)}{gtid}")
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
+    if source.silent_since:
+        print(f"  silent     nobody receives its log here since {moment(source.silent_since)}")
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
     _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_begins)])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Position, TableName
+from pidts.replicate import silent_since
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig
 from pidts.task.locks import OpenLock, open_locks
@@ -32,6 +33,8 @@ class SourceStatus:
     position: Position | None = None
     moved_at: float = 0.0
     """When its checkpoint was stored last, in seconds since 1970."""
+    silent_since: float = 0.0
+    """Since when nobody receives its log here; 0 where somebody does, or the relay is on another machine."""
     tables: int = 0
     """Those that are copied, or were."""
     copying: tuple[TableProgress, ...] = ()
@@ -52,6 +55,12 @@ class TaskStatus:
     def has_begun(self) -> bool:
         """With one of its sources, at least."""
         return any(source.applied_lsn is not None for source in self.sources)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not run, as far as this machine can tell."""
+        begun = [source for source in self.sources if source.applied_lsn is not None]
+        return bool(begun) and all(source.silent_since for source in begun)
 
     @property
     def needs_operator(self) -> bool:
@@ -105,6 +114,7 @@ def _source(
         gtid=gtid,
         position=Position.parse(position) if position else None,
         moved_at=max(row.saved_at for row in rows),
+        silent_since=silent_since(config.relay, source),
         tables=len(tables) if config.mode != "incremental" else 0,
         copying=tuple(
             TableProgress(name=str(table), copied=one.rows, estimate=one.estimate, phase=one.phase)
