@@ -19,6 +19,7 @@ from pidts.task.config import TaskConfig
 from pidts.task.locks import OpenLock, open_locks
 from pidts.task.orders import OrderDesk, Standing, has_failed
 from pidts.task.progress import TableProgress
+from pidts.task.uneven_shards import UnevenColumn, uneven_columns
 from pidts.task.waiting import Held
 
 
@@ -50,6 +51,8 @@ class TaskStatus:
     task: str
     sources: tuple[SourceStatus, ...]
     locks: tuple[OpenLock, ...] = ()
+    uneven: tuple[UnevenColumn, ...] = ()
+    """What not all shards of a table have."""
 
     @property
     def has_begun(self) -> bool:
@@ -91,7 +94,7 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     standing = [one for one in desk.counted(desk.standing()) if one.waits]
     known = [(source, table) for task, source, table in target.known() if task == name]
     found = [_source(target, part, held, known, standing) for part, held in zip(parts, desk.held(), strict=True)]
-    return TaskStatus(name, tuple(found), tuple(open_locks(desk, standing)))
+    return TaskStatus(name, tuple(found), tuple(open_locks(desk, standing)), uneven_columns(target, parts))
 
 
 def _source(
