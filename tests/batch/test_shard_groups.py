@@ -167,16 +167,6 @@ def test_a_member_that_goes_is_not_waited_for() -> None:
     assert groups.is_shared(T, Member("a", NAME)), "others had rows there"
 
 
-def test_since_when_it_waits_does_not_begin_anew() -> None:
-    groups = begun("a", "b")
-    arrive(groups, came("a"))
-    since = groups.since(Member("a", NAME), Lsn(0, 1, 9))
-    assert since > 0
-    groups.forget("a")
-    arrive(groups, came("a"))
-    assert groups.since(Member("a", NAME), Lsn(0, 1, 9)) == since
-
-
 def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
     """One was let go ahead, by which a column went: the others' rows would have a place in either."""
     groups = ShardGroups("", ["a", "b"])
@@ -209,8 +199,8 @@ def test_what_was_read_last_is_what_the_target_has() -> None:
 
 def test_the_list_shows_who_came_and_who_did_not() -> None:
     groups = begun("a", "b", "c")
-    arrive(groups, came("b", after=V2))
-    arrive(groups, came("a"))
+    arrive(groups, replace(came("b", after=V2), since=1.0))
+    arrive(groups, replace(came("a"), since=2.0))
     (lock,) = groups.locks()
     assert (lock.target, lock.owner, lock.awaited) == (T, Member("b", NAME), (Member("c", NAME),))
     assert [one.member.source for one in lock.arrived] == ["b", "a"]
@@ -324,7 +314,9 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     change = SchemaChange(
         statement=classify("ALTER TABLE t ADD c INT", "all"), text="ALTER", before={T: V0}, after={T: V1}
     )
-    coming = Coming(source="a", epoch=7, lsn=Lsn(0, 1, 9), where=Where(), table=NAME, change=change, dialect=Dialect())
+    coming = Coming(
+        source="a", epoch=7, lsn=Lsn(0, 1, 9), where=Where(), table=NAME, change=change, dialect=Dialect(), since=1.0
+    )
 
     def fails(*_: object) -> None:
         raise MemoryError
@@ -334,3 +326,14 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
         with pytest.raises(MemoryError):
             turn(groups, coming)
     assert isinstance(arrive(groups, came("a")), Run)
+
+
+def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
+    roster = begun("a", "b").roster
+    sources, behind = roster.sources, roster.behind
+    roster.owes({Member("a", NAME): (V1,)})
+    owed = roster.behind
+    roster.owes({Member("a", NAME): ()})
+    roster.begins("c", {}, ["c", "d"])
+    assert (sources, behind, owed) == ({"a", "b"}, {}, {Member("a", NAME): (V1,)})
+    assert (roster.sources, roster.behind) == ({"a", "b", "c", "d"}, {})

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from pidts.apply import Party, PartyLeft
 from pidts.batch import ddl_lane
@@ -196,6 +198,21 @@ def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[...
     assert len(one.runs) == 1
     assert first.told() == second.told() == []
     assert (first.lane.halts, first.lane.resting) == ({}, frozenset())
+
+
+def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World]) -> None:
+    one = world("a", "b")
+    one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
+    with capture_logs([merge_contextvars]) as lines:
+        parts = [one.begin(source) for source in "ab"]
+        until(lambda: bool(parts[0].told()))
+        parts[0].give(OrderKind.SKIP)
+        until(lambda: all(part.marks == (False, True) for part in parts))
+    assert {line["event"] for line in lines} >= {
+        "a schema change fails, its tables wait for an operator",
+        "an operator has decided about a schema change",
+    }
+    assert all(line["source"] in "ab" for line in lines)
 
 
 def test_an_order_lets_it_go_without_the_others(world: Callable[..., World]) -> None:

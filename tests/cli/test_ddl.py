@@ -164,10 +164,17 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
         f"pidts ddl unlock {TASK} --table shop.orders\n",
     ):
         assert words in text
+    assert "cannot come" not in text
     assert "halted" not in text
     assert text.count("ADD c INT") == text.count("because") == 1
     show_standing("t", TASK, APART.arrived, [APART], [], as_json=False)
     assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.owner.lsn}" in said(capsys)
+
+
+def test_an_awaited_shard_that_cannot_come_is_told_so(capsys: Output) -> None:
+    lock = replace(LOCK, refused={"s2: shop.t_9": "target-shape"})
+    show_standing("t", TASK, lock.arrived, [lock], [], as_json=False)
+    assert "; it cannot come, its rows are refused: [target-shape]" in said(capsys)
 
 
 def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:

@@ -120,3 +120,18 @@ def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.Cap
     assert "will not fit until their own change, and halt before it: s2: shop2.t_1" in capsys.readouterr().out
     assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
     assert "do not fit there, and halt: column x is missing" in capsys.readouterr().out
+
+
+def test_a_preview_does_not_promise_that_the_target_runs_what_goes_on_waiting(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stays = ("column x is on the target already, with other values in its rows",)
+    world.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
+    assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
+    shown = capsys.readouterr().out
+    assert f"it goes on waiting all the same: {stays[0]}\n" in shown
+    assert "pidts ddl skip, then pidts run TASK --resync s1:shop.t_1\n" in shown
+    assert "the target runs it" not in shown
+    assert world.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
+    assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
+    assert "it goes on waiting" not in capsys.readouterr().out

@@ -78,13 +78,13 @@ class World:
 
         self.tell(step)
 
-    def has(self, source: str, *tables: TableName) -> None:
+    def has(self, source: str, *tables: TableName, columns: tuple[str, ...] = ("id",)) -> None:
         """Their structures are on record."""
-        column = Column("id", ColumnType(Kind.INT))
+        all_of = tuple(Column(name, ColumnType(Kind.INT)) for name in columns)
 
         def step(session: TargetSession) -> None:
             session.begin()
-            session.save_structures("t", source, at(0), {name: Table(name, (column,)) for name in tables})
+            session.save_structures("t", source, at(0), {name: Table(name, all_of) for name in tables})
             session.commit()
 
         self.tell(step)
@@ -116,10 +116,53 @@ def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
     said = world.status()
-    assert list(said) == ["task", "begun", "needs_operator", "sources", "locks", "held_bytes"]
+    assert list(said) == ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes"]
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
     assert world.text() == "t: has not begun on this target\n"
+
+
+def test_a_task_that_does_not_run_is_told_so(world: World) -> None:
+    def heard(source: str, ago: float) -> None:
+        folder = world.path.parent / "relay" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "status.json").write_text(json.dumps({"time": time.time() - ago}))
+
+    world.is_at("s1", PlanState(at(9)))
+    world.is_at("s2", PlanState(at(9)))
+    assert [one["silent_since"] for one in world.status()["sources"]] == [None, None], "its relay is elsewhere"
+    heard("s1", 3720)
+    heard("s2", 5)
+    assert "nobody receives its log here since" in world.text()
+    assert "does not run" not in world.text()
+    heard("s2", 60)
+    silent = [one["silent_since"] for one in world.status()["sources"]]
+    assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
+    assert "(1 h 2 min)" in world.text()
+    assert "t: it does not run, as far as this machine can tell; nothing waits for an operator\n" in world.text()
+
+
+def test_shards_that_lack_a_column_of_others_are_told(world: World) -> None:
+    world.is_at("s1", PlanState(at(9)))
+    world.is_at("s2", PlanState(at(9)))
+    world.has("s1", T_1, A)
+    world.has("s2", T_1, T_2)
+    world.has("s2", A, columns=("id",))
+    assert world.status()["uneven"] == []
+    world.has("s1", T_1, columns=("ID", "note"))
+    assert world.status()["uneven"] == [
+        {
+            "target": "shop.orders",
+            "column": "note",
+            "having": ["s1: shop.t_1"],
+            "lacking": ["s2: shop.t_1", "s2: shop.t_2"],
+        }
+    ]
+    shown = world.text()
+    assert "shop.orders: its shards have not all the same columns\n" in shown
+    assert "  column     note: 1 of 3 shards have it, only s1: shop.t_1\n" in shown
+    world.has("s2", T_1, columns=("note", "id"))
+    assert "note: 2 of 3 shards have it, not s2: shop.t_2\n" in world.text()
 
 
 def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
@@ -129,7 +172,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     world.has("s2", T_1)
     said = world.status(command="query-status")
     (one, other) = said["sources"]
-    assert list(one) == ["source", "applied", "moved_at", "copy", "held", "halted"]
+    assert list(one) == ["source", "applied", "moved_at", "silent_since", "copy", "held", "halted"]
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
     assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [

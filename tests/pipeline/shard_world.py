@@ -302,6 +302,7 @@ class World:
             structures = session.load_structures("t", source)
             assert keyed_landings(session, rules, structures.values()) == rules.keyed, "the key tells"
             watched = watched_by(session, map(rules.landed, structures.values()), settings.workers)
+            told = session.halts.halts("t", source)
         epoch = claimed[0].epoch
         context = JobContext(
             task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,
@@ -313,7 +314,7 @@ class World:
         return TaskStream(
             spark=None, context=context, checkpoints=claimed, meaning=Meaning(rules.allow, Dialect()),
             limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
-            on_batch=lambda _: None, shards=self.groups,
+            on_batch=lambda _: None, shards=self.groups, told=told,
         )  # fmt: skip
 
     def _keyed(self, rules: Rules) -> Rules:

@@ -233,6 +233,24 @@ def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: Tell)
     assert "c" in world.columns()
 
 
+def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: Tell) -> None:
+    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
+    world.plan(C)
+    world.write("one: alone.x", times=9)
+    world.alter(A)
+    world.rests()
+    world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
+    world.looks = False
+    world.rest()
+    before = {halt.code: halt.since for halt in world.halts("one")}
+    assert before.keys() == {"shard-awaits", "ddl-awaits-tables"}
+    for begin_anew in (world.start, lambda: world.begin_anew("one")):
+        begin_anew()
+        world.rest()
+        assert {halt.code: halt.since for halt in world.halts("one")} == before
+        assert [lock.since for lock in world.locks()] == [before["shard-awaits"]]
+
+
 def test_shards_that_wait_for_each_other_before_one_statement_are_told(story: Tell) -> None:
     """The one's change comes behind a statement of both, so nobody gets there by himself."""
     other = "one: shard_2.t_1"

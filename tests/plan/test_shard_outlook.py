@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 
 from .test_shards import V0, V1, arrival, group, member, table
 
@@ -16,6 +16,16 @@ from .test_shards import V0, V1, arrival, group, member, table
 def test_rows_of_those_without_whom_it_is_run(before: str, after: str, *, unfit: bool) -> None:
     old, own = table(before), arrival(0, table(before), table(after))
     assert unfit_if_unlocked(group(old, [old, old], own), own) == ((member(1),) if unfit else ())
+
+
+@pytest.mark.parametrize(
+    ("agreed", "after", "stays"),
+    [("a b=7", "a b=7", False), ("a b=7", "a b=8", True), ("a b", "a b=8", True), ("a", "a b=8", False)],
+)
+def test_what_goes_on_waiting_if_it_is_unlocked(agreed: str, after: str, *, stays: bool) -> None:
+    there, own = table(agreed), arrival(0, V0, table(after))
+    found = staying_if_unlocked(group(there, [V0, there], own), own)
+    assert found == (("column b is on the target already, with other values in its rows",) if stays else ())
 
 
 def test_rows_that_wait_do_not_halt() -> None:

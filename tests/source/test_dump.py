@@ -159,6 +159,39 @@ def test_a_second_replica_with_our_id_ends_the_first(mysql_like, config_of, open
         assert ended.value.code in expected
 
 
+def test_where_the_one_that_is_ended_is_not_told_why_nobody_ends_another_process(
+    mysql56, config_of, open_session, monkeypatch
+):
+    start, ours = log_end(open_session(mysql56)), replace(config_of(mysql56), server_id=4713)
+    with BinlogStream(ours, start, heartbeat=0.2) as first:
+        first.read_burst()
+        monkeypatch.setattr("pidts.source.replica._PROCESS", "another")
+        with BinlogStream(ours, start, heartbeat=0.2) as second:
+            second.read_burst()
+            read_on(first, 3)
+            read_on(second, 1)
+
+
+def test_nobody_is_registered_where_that_may_outlive_the_connection(mysql56, config_of, open_session):
+    """Whoever asks an old server for its replicas makes it read what is freed where one registered and then left."""
+    session = open_session(mysql56)
+    with pytest.raises(Halted):
+        BinlogStream(config_of(mysql56), parse_gtid_set("0-1-2"))
+    with BinlogStream(config_of(mysql56), log_end(session)) as stream:
+        stream.read_burst()
+        assert query(session, "SHOW SLAVE HOSTS") == []
+
+
+def test_two_streams_of_one_name_get_on_with_each_other(mysql_like, config_of, open_session):
+    start = log_end(open_session(mysql_like))
+    with (
+        BinlogStream(config_of(mysql_like), start, heartbeat=0.2) as first,
+        BinlogStream(config_of(mysql_like), start, heartbeat=0.2) as second,
+    ):
+        assert first.server_id != second.server_id
+        read_on(first, 2)
+
+
 def test_a_killed_connection_is_worth_another_try(mysql_like, config_of, open_session):
     session = open_session(mysql_like)
     with BinlogStream(config_of(mysql_like), log_end(session), heartbeat=0.2) as stream:

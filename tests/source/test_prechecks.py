@@ -181,7 +181,10 @@ def test_a_server_id_that_is_taken_is_found(mysql_like, config_of, open_session)
     assert "server_id" not in failed(check_source(session, ours, []))
     with BinlogStream(ours, log_end(session)) as stream:
         stream.read_burst()
-        assert "4712" in failed(check_source(session, ours, []))["server_id"].message
+        found = failed(check_source(session, ours, []))
+        # MySQL 5.6 is not asked who is there, and nobody loses his dump there by a server id.
+        assert ("server_id" in found) == (mysql_like.kind != "mysql56")
+        assert mysql_like.kind == "mysql56" or "4712" in found["server_id"].message
 
 
 def account(server: Server, session: Session, name: str, *grants: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pidts.apply import TargetSession
-from pidts.model import DecodeError, Halted, Lsn, TableName, Where
+from pidts.batch.shard_groups import ShardGroups
+from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Lsn, Table, TableName, Where
 from pidts.plan import Held, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.target import ValuesTarget
@@ -35,11 +36,18 @@ def halting(target: TargetSession) -> Halting:
     return begun(Halting("t", "s"), target)
 
 
-def begun(halting: Halting, target: TargetSession, *, rows_failed: bool = True, lands: Rules = LANDS) -> Halting:
+def begun(
+    halting: Halting,
+    target: TargetSession,
+    *,
+    rows_failed: bool = True,
+    lands: Rules = LANDS,
+    shards: ShardGroups | None = None,
+) -> Halting:
     stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
     halting.begins(target, lands, STATE, [A, B, C])
     relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
-    halting.runs(stream, relay)
+    halting.runs(stream, relay, shards or ShardGroups())
     return halting
 
 
@@ -73,6 +81,43 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
     assert halting.is_lifted(server)
     assert [halt.tables for halt in halting.rows] == [(A,)]
     assert not halting.is_lifted(server)
+
+
+def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def since(at: float, table: str = "shop.a") -> float:
+        monkeypatch.setattr(halting_module.time, "time", lambda: at)
+        another = begun(Halting("t", "s"), target)
+        assert another.takes(refused(table))
+        another.begins(target, LANDS, STATE, [A, B, C])
+        return another.rows[0].since
+
+    assert [since(5.0), since(7.0), since(8.0, "shop.c")] == [5.0, 5.0, 8.0]
+    monkeypatch.setattr("tests.task.test_halting.STATE", PlanState(Lsn(0, 1, 900)))
+    assert since(9.0) == 9.0, "it has gone on in between"
+
+
+def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was told to skip its change, has rows of the new structure, and the others come to that change later."""
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    shards, server = ShardGroups(), ValuesTarget("halting")
+    old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))
+    shards.register("other", {A: old})
+    halting = begun(Halting("t", "s"), target, shards=shards)
+    assert halting.takes(refused("shop.b", "target-shape"))
+    assert halting.takes(refused("shop.c"))
+    begun(halting, target, shards=shards)
+    assert not halting.is_lifted(server)
+    shards.changed("other", {A: new})
+    assert halting.is_lifted(server)
+    assert [halt.tables for halt in halting.rows] == [(C,)], "that one was refused for something else"
+    begun(halting, target, shards=shards)
+    assert halting.takes(refused("shop.b", "target-shape"))
+    begun(halting, target, shards=shards)
+    assert not halting.is_lifted(server), "it does not fit this way either"
 
 
 def test_all_tables_that_land_in_one_are_halted_together(halting: Halting) -> None:

@@ -155,6 +155,14 @@ def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -
     assert world.session.halts.orders("t", "s1") == []
 
 
+def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_told(world: World) -> None:
+    refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
+    world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
+    (lock,) = open_locks(world.desk, world.desk.standing())
+    assert lock.refused == {"s1: shop.t_2": "target-shape"}
+    assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
+
+
 def test_shards_that_wait_are_one_lock(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
     world.tell("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))

@@ -15,7 +15,7 @@ import pytest
 
 from pidts.apply import SHARED, left_by
 from pidts.cli.findings import show_findings
-from pidts.model import Halted, PrecheckFailed, TableName
+from pidts.model import Halt, Halted, PrecheckFailed, TableName
 from pidts.plan import PlanState, Way
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
@@ -158,6 +158,21 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
     assert task.ways("a")["_a1.cart_1"] is Way.ADD
     assert any("are not removed" in note for note in begun.notes)
+
+
+def test_what_stays_of_a_shard_that_begins_anew_is_told_at_once(task: Task) -> None:
+    task.start("a")
+    task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
+    task.start("b")
+    name = TableName(f"{task.schema}_a1", "cart_1")
+    with closing(target_of(task.parts[0]).connect()) as target:
+        (stored,) = target.checkpoints(task.parts[0].name, "a")
+        halt = Halt(tables=(name,), lsn=stored.lsn, code="target-refused", what="no")
+        target.halts.tell(task.parts[0].name, "a", halt)
+    begun = task.start("a", resync=[str(name)])
+    assert begun.joined == (name,)
+    (told,) = (note for note in begun.notes if "are not removed" in note)
+    assert f"{task.schema}.cart, since others have rows there" in told
 
 
 def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
@@ -333,3 +348,29 @@ def came(task: Task, source_id: str) -> None:
 def test_a_table_without_a_key_becomes_one_with_no_other(task: Task) -> None:
     task.sql("CREATE TABLE $_a1.cart_2 (id INT, a INT)")
     assert any("has no key by which" in message for message in task.failed("target_tables"))
+
+
+def test_shards_that_differ_where_none_goes_ahead_any_more_are_told_with_what_it_means(
+    task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told() -> list[str]:
+        show_findings(
+            "t", [one for one in check_parts(task.parts) if one.item == "schema_of_shard_tables"], as_json=False
+        )
+        return capsys.readouterr().out.splitlines()
+
+    optimistic = task.parts = tuple(replace(part, shard_mode="optimistic") for part in task.parts)
+    task.sql("ALTER TABLE $_b1.cart_1 ADD b INT")
+    task.start("a")
+    task.start("b")
+    task.parts = tuple(replace(part, shard_mode="pessimistic") for part in optimistic)
+    hint, fix, _ = told()
+    assert hint.startswith("hint ")
+    assert f"a: {task.schema}_a1.cart_1 in column b (nothing here, int there); a: {task.schema}_a2.cart_1 in" in hint
+    assert f"b: {task.schema}_b1.cart_1 in the order of columns. In pessimistic mode" in hint
+    assert "do not wait for these while their rows have a place" in hint
+    assert "shard-mode: optimistic" in fix
+    task.sql("ALTER TABLE $_a1.cart_1 ADD b INT", "ALTER TABLE $_a2.cart_1 ADD b INT")
+    assert told()[0].endswith("are alike"), "it is on its way"
+    task.parts = optimistic
+    assert told()[0].startswith("ok ")

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from pidts.cli.app import run_command
 from pidts.model import ConfigError, Halt, Halted, Lsn, Member, Position, ShardLock, TableName, Transient
@@ -397,3 +400,12 @@ def test_an_error_stays_of_its_kind_beside_another_source() -> None:
     with pytest.raises(Transient) as caught:
         side_by_side({"north": waits, "south": fails}, threading.Event())
     assert caught.value.where.source == "south"
+
+
+@pytest.mark.parametrize("sources", [("north",), ("north", "south")])
+def test_what_is_logged_of_a_source_says_so(sources: tuple[str, ...]) -> None:
+    with capture_logs([merge_contextvars]) as lines:
+        side_by_side(
+            {source: lambda _: structlog.get_logger().info("gone on") for source in sources}, threading.Event()
+        )
+    assert sorted(line["source"] for line in lines) == [*sources]

@@ -72,6 +72,7 @@ def run_ddl(
     order: DdlOrder | None = None,
     groups: ShardGroups | None = None,
     arrived: bool = False,
+    since: float = 0.0,
 ) -> Changed:
     """Returns when the target has the change, for as long as that may take; `sleep` may raise to break it off.
 
@@ -80,8 +81,8 @@ def run_ddl(
     what an operator wants to be done about it.
 
     Where others land in the same table, their `groups` decide; `ShardWaits` is raised for as long as they do not let it
-    go on. In the run in which a change has `arrived` there, "done" in the journal may have been said by another member,
-    behind the structures that are known here.
+    go on, and says `since` when. In the run in which a change has `arrived` there, "done" in the journal may have been
+    said by another member, behind the structures that are known here.
 
     The rows of a CREATE TABLE ... SELECT stand in the same entry. They are rows like others and come with a batch.
     """
@@ -133,6 +134,7 @@ def run_ddl(
             table=found.table,
             change=found.change,
             dialect=dialect,
+            since=since,
         )
         now = turn(groups, coming)
     change = now.change
@@ -164,10 +166,11 @@ def run_ddl(
 
 def _renamed(groups: ShardGroups | None, now: Turn, change: SchemaChange, source: str) -> tuple[Owed, SchemaChange]:
     """What shards owe that get another name; they go on owing it."""
-    owed = owed_under(source, change.renamed, {**groups.roster.behind, **now.behind}) if groups is not None else {}
-    if groups is None or not owed:
+    behind: Owed = groups.roster.behind if groups is not None else {}
+    owed = owed_under(source, change.renamed, {**behind, **now.behind})
+    if not owed:
         return {}, change
-    records = owed_records({**now.behind, **owed}, groups.roster.behind)
+    records = owed_records({**now.behind, **owed}, behind)
     return owed, replace(change, records={**change.records, **records})
 
 

@@ -35,12 +35,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from pidts.apply import JournalOpen, OrderChanged, PartyLeft
 from pidts.batch.context import JobContext
@@ -82,8 +83,11 @@ class DdlLane:
         meaning: Meaning,
         halts: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
+        told: Sequence[Halt] = (),
     ) -> None:
+        """`told`: what was on record of earlier attempts; who stands there still has done so since then."""
         self._meaning, self._halts_alone, self._shards = meaning, halts, shards
+        self._since = {halt.lsn: halt.since for halt in told if halt.statement}
         self._halts: dict[Lsn, Halt] = {}
         self._arrivals: dict[Lsn, Arrival] = {}
         """Of halts, those that wait for other shards."""
@@ -172,6 +176,11 @@ class DdlLane:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
     def _run(self, change: DueChange) -> None:
+        """Whatever is logged on the way says of which source."""
+        with bound_contextvars(source=change.context.source.source_id):
+            self._carry_out(change)
+
+    def _carry_out(self, change: DueChange) -> None:
         context, lsn = change.context, change.lsn
         try:
             with closing(RelayReader(context.relay, context.source.source_id)) as relay:
@@ -196,7 +205,7 @@ class DdlLane:
 
     def _made(self, change: DueChange, relay: RelayReader, entry: LogEntry) -> Changed:
         """However long that takes, and whatever other shards and an operator have to say about it."""
-        arrived = False
+        arrived, came = False, self._stands_since(change.lsn)
         orders = Orders(change.context, change.lsn, self._pause, _ORDER_SECONDS)
         while True:
             order = orders.read()
@@ -212,6 +221,7 @@ class DdlLane:
                     order=order,
                     groups=self._shards,
                     arrived=arrived,
+                    since=came,
                 )
             except OrderChanged:
                 self._pause(_LOOK_SECONDS)  # it may be another shard's, which reads it by itself
@@ -232,8 +242,7 @@ class DdlLane:
                 if isinstance(error, DecodeError | Discontinuity) or not self._halts_alone(error):
                     raise
                 arrived = arrived or self._shards is not None
-                known = self._halts.get(change.lsn)
-                since = known.since if known is not None else 0.0
+                since = self._stands_since(change.lsn)
                 self._tell(change, change.halt(self._meaning, relay, entry, error, since), error)
                 self._wait_for_order(change, relay, partial(orders.is_newer, order))
             else:
@@ -286,8 +295,7 @@ class DdlLane:
         context, lsn, now = change.context, change.lsn, time.monotonic()
         with self._moved:
             known, told = self._halts.get(lsn), self._told.get(lsn, -_TELL_SECONDS)
-            if not halt.since:
-                halt = replace(halt, since=(known.since if known is not None else 0.0) or time.time())
+            halt = replace(halt, since=halt.since or self._stands_since(lsn))
             if known == halt or (known is not None and known.code == halt.code and now < told + _TELL_SECONDS):
                 self._moving.discard(lsn)
                 return
@@ -348,7 +356,7 @@ class DdlLane:
             before = dict(self._standing)
             now = {
                 one.lsn: before.get(one.lsn)
-                or standing_halt(one, source, str(relay.position(one.lsn) or ""), time.time())
+                or standing_halt(one, source, str(relay.position(one.lsn) or ""), self._stands_since(one.lsn))
                 for one in there
                 if one.tables and one.lsn not in self._begun
             }
@@ -370,6 +378,11 @@ class DdlLane:
         if halt is not None:
             with suppress(Transient), closing(change.context.target.connect()) as session:
                 session.halts.resolve(change.context.task, change.context.source.source_id, [halt.place])
+
+    def _stands_since(self, lsn: Lsn) -> float:
+        """When its tables came to stand before it, if only now."""
+        known = self._halts.get(lsn)
+        return (known.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):

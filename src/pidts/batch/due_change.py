@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -38,8 +37,8 @@ class DueChange:
             agreed=waits.agreed,
         )
 
-    def halt(self, meaning: Meaning, relay: RelayReader, entry: LogEntry, error: Halted, since: float = 0.0) -> Halt:
-        """It fails, `since` then if it did before.
+    def halt(self, meaning: Meaning, relay: RelayReader, entry: LogEntry, error: Halted, since: float) -> Halt:
+        """It fails, and has done so `since`.
 
         Of all tables, where nobody knows of which; what names none was not refused for the statement's sake.
         """
@@ -50,7 +49,7 @@ class DueChange:
             self.lsn,
             position=str(relay.position(self.lsn) or ""),
             statement=entry.transaction.ddl or "",
-            since=since or time.time(),
+            since=since,
         )
 
 

@@ -10,7 +10,6 @@ that with `ran` or `failed`, also where its attempt has ended meanwhile: what it
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from pidts.batch.shard_desk import Desk, Entry, Ran
 from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
-from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, ShardMode, Wait, behind_after, decide, same_version
 from pidts.rules import Rules
 
@@ -49,8 +48,6 @@ class ShardGroups:
         self.holds = ShardHolds()
         self._epochs: dict[str, int] = {}
         """Of each part's attempt."""
-        self._since: dict[tuple[Member, Lsn], float] = {}
-        """When each came first, over all attempts of its part."""
         self._moved = threading.Condition()
         self._moves = 0
 
@@ -144,8 +141,6 @@ class ShardGroups:
             entry = desk.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
                 return Ran()
-            place = (arrival.member, arrival.lsn)
-            arrival = replace(arrival, since=self._since.setdefault(place, arrival.since or time.time()))
             known = entry.arrival if entry is not None else None
             desk.entries[arrival.member] = entry = Entry(arrival, party, effect)
             decision = self._decision(desk, arrival)
@@ -155,11 +150,6 @@ class ShardGroups:
             if known != arrival:
                 self._tell()
             return decision
-
-    def since(self, member: Member, lsn: Lsn) -> float:
-        """When it came there."""
-        with self._moved:
-            return self._since.get((member, lsn), 0.0)
 
     def stands(self, arrival: Arrival) -> Wait | None:
         """What one who has arrived waits for; None where it goes on, if it asks."""
@@ -176,8 +166,8 @@ class ShardGroups:
         with self._moved:
             target, desk = arrival.after.name, self._desk(arrival.after.name)
             group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
-            unfit = tuple(map(str, unfit_if_unlocked(group, arrival)))
-            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival))
+            unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
+            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: Run) -> tuple[Party, ...]:
         """For whom it is run besides the leader."""
@@ -270,7 +260,6 @@ class ShardGroups:
             is_rename = len({table is None for table in structures.values()}) > 1
             for name, table in structures.items():
                 member = Member(source, name)
-                self._since = {place: at for place, at in self._since.items() if place[0] != member}
                 for desk in self._desks.values():
                     desk.entries.pop(member, None)
                 if table is not None:

@@ -1,6 +1,7 @@
 """Who is a member of which group: what parts have told, and what the target's record says of those that have not.
 
-Nothing in here locks: `ShardGroups` does, and asks.
+Nothing in here locks: `ShardGroups` does, and asks. What others look at without its lock, `sources` and `behind`, is
+replaced as a whole and never changed, so that whoever reads it has what was true at one moment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ class Roster:
 
     def __init__(self, mode: ShardMode, expected: Collection[str]) -> None:
         self._mode = mode
-        self._expected, self._known = set(expected), set[str]()
+        self.sources = frozenset(expected)
+        """Of all parts."""
+        self._known = set[str]()
         self._presumed, self._aside = set[str](), set[str]()
         self._leaving: dict[str, frozenset[TableName]] = {}
         self._looks, self._looked = 0, dict[TableName, int]()
@@ -30,18 +33,13 @@ class Roster:
         """What was run without members, by an operator's order; also without some that are gone."""
 
     @property
-    def sources(self) -> frozenset[str]:
-        """Of all parts."""
-        return frozenset(self._expected)
-
-    @property
-    def unknown(self) -> set[str]:
+    def unknown(self) -> frozenset[str]:
         """Sources of which is not known what they have."""
-        return self._expected - self._known - self._aside
+        return self.sources - self._known - self._aside
 
     def begins(self, source: str, landed: Mapping[TableName, Table], expected: Collection[str]) -> bool:
         """These are a source's members now; whether they were only presumed before."""
-        self._expected.update(expected)
+        self.sources |= set(expected)
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}

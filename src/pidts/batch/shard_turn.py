@@ -45,6 +45,8 @@ class Coming:
     """By its source's name; None where the statement is about none, or about several."""
     change: SchemaChange
     dialect: Dialect
+    since: float
+    """When it came here first, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def turn(groups: ShardGroups, coming: Coming) -> Turn:
         text=change.text,
         before=before or after,
         after=after,
+        since=coming.since,
         position=coming.where.position,
         order=change.order.kind if change.order is not None else None,
         runs=not makes or not groups.is_shared(target, member),
@@ -130,8 +133,7 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     change, member, target = coming.change, arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # while one runs something, nobody else changes it
     if isinstance(decision, Wait):
-        since = groups.since(member, coming.lsn)
-        raise ShardWaits(decision, replace(arrival, since=since), agreed)
+        raise ShardWaits(decision, arrival, agreed)
     if isinstance(decision, Ran):
         return Turn(change, is_made=True)
     if not groups.is_shared(target, member):

@@ -139,6 +139,7 @@ def show_order(
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
+        more |= {"stays": list(at.halt.stays) if at.halt is not None and kind is OrderKind.UNLOCK else []}
         more |= {"counts_for": [shard_name(one) for one in _follow(at, kind, lock)] if at.tables else []}
         print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None}, ensure_ascii=False))
         return
@@ -148,6 +149,12 @@ def show_order(
     journal = at.journal
     if journal is not None and journal.step:
         print(f"  of it the target has: {'; '.join(journal.rendered[: journal.step])}")
+    stays = at.halt.stays if at.halt is not None and kind is OrderKind.UNLOCK else ()
+    if stays:
+        print(f"  it goes on waiting all the same: {'; '.join(stays)}")
+        print(f"  to have it go on: pidts ddl skip, then pidts run TASK --resync {_of_source(at.tables, at.source)}")
+        _show_given(given=given)
+        return
     print(f"  {_says(kind, lock)}{':' if statements else ''}")
     for sql in statements:
         print(f"    {sql}")

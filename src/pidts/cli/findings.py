@@ -39,9 +39,10 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
-        state = Text("ok    ", "green") if finding.ok else Text("failed", "bold red")
+        said = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
+        state = Text(*said) if finding.ok else Text("failed", "bold red")
         console.print(Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", finding.message))
-        if finding.fix and not finding.ok:
+        if finding.fix:
             console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), finding.fix))
     failed = sum(not finding.ok for finding in findings)
     console.print(Text(f"{task}: {failed} of {len(findings)} checks failed" if failed else f"{task}: ready to run"))

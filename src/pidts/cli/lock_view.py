@@ -39,7 +39,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
         print(f"             … and {plural('other statement', others)}: {all_of_it}")
     awaited, more = first_of(list(lock.awaited_since.items()), whole=whole)
     for name, seconds in awaited:
-        print(f"  awaited    {name}{since(seconds)}")
+        print(f"  awaited    {name}{since(seconds)}{_cannot_come(lock, name)}")
     if more:
         print(f"             … and {more:,} more: {all_of_it}")
     for halt in _reasons(lock):
@@ -61,6 +61,12 @@ def others_go(lock: OpenLock, at: Standing) -> list[str]:
     if apart:
         lines.append("where their rows have no place in the table then, they go on waiting, for an order about theirs")
     return lines
+
+
+def _cannot_come(lock: OpenLock, name: str) -> str:
+    if name not in lock.refused:
+        return ""
+    return f"; it cannot come, its rows are refused: [{lock.refused[name]}], which is told by itself"
 
 
 def _count(lock: OpenLock) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from pidts.cli.ddl_view import advice, halted_json, show_waiting
 from pidts.cli.lock_view import show_lock
 from pidts.cli.relay_view import in_units
 from pidts.cli.view import PHASES
-from pidts.cli.waiting_words import kept_log, moment, plural
+from pidts.cli.waiting_words import kept_log, moment, named, plural
 from pidts.model import Halted, Lsn
 from pidts.plan import Phase
 from pidts.task.orders import has_failed
@@ -20,6 +21,7 @@ from pidts.task.progress import applied_json
 if TYPE_CHECKING:
     from pidts.task.progress import TableProgress
     from pidts.task.status import SourceStatus, TaskStatus
+    from pidts.task.uneven_shards import UnevenColumn
 
 _SHOWN = 12
 
@@ -44,6 +46,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "needs_operator": found.needs_operator,
         "sources": [_source_json(source, task, several=several) for source in found.sources],
         "locks": [lock.to_json() for lock in found.locks],
+        "uneven": [one.to_json() for one in found.uneven],
         "held_bytes": found.held_bytes,
     }
 
@@ -54,6 +57,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "source": source.source,
         "applied": applied_json(source.applied_lsn, source.gtid, source.position),
         "moved_at": source.moved_at or None,
+        "silent_since": source.silent_since or None,
         "copy": {
             "done": source.tables - len(source.copying),
             "of": source.tables,
@@ -78,12 +82,23 @@ def _show(found: TaskStatus, task: Path) -> None:
         _show_source(source)
     for lock in found.locks:
         show_lock(lock, task)
+    for target, columns in groupby(found.uneven, key=lambda one: one.target):
+        print(f"{target}: its shards have not all the same columns")
+        _list("column", list(map(_uneven, columns)))
     for source in found.sources:
         for one in source.halted:
             if not one.is_shard:
                 show_waiting(one, task, several=several)
     kept = f"; {in_units(found.held_bytes)} of log is held back" if found.held_bytes else ""
-    print(f"{found.task}: {_in_short(found)}{kept}")
+    silent = "it does not run, as far as this machine can tell; " if found.is_silent else ""
+    print(f"{found.task}: {silent}{_in_short(found)}{kept}")
+
+
+def _uneven(one: UnevenColumn) -> str:
+    count = len(one.having) + len(one.lacking)
+    few = len(one.having) < len(one.lacking)
+    who = f"only {named(map(str, one.having))}" if few else f"not {named(map(str, one.lacking))}"
+    return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {who}"
 
 
 def _in_short(found: TaskStatus) -> str:
@@ -100,6 +115,8 @@ def _show_source(source: SourceStatus) -> None:
     print(f"{source.source}: applied up to {_place(source, source.applied_lsn)}{gtid}")
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
+    if source.silent_since:
+        print(f"  silent     nobody receives its log here since {moment(source.silent_since)}")
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
     _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_begins)])

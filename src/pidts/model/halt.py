@@ -40,6 +40,8 @@ class Halt:
     """Of those whose rows would not fit behind it before their own change, if it were run without them."""
     lacks: tuple[str, ...] = ()
     """What keeps its own rows from fitting, if it were not run."""
+    stays: tuple[str, ...] = ()
+    """What would keep it waiting if it were run without the others."""
 
     @property
     def place(self) -> str:
@@ -66,6 +68,7 @@ class Halt:
             "since": self.since,
             "unfit": list(self.unfit),
             "lacks": list(self.lacks),
+            "stays": list(self.stays),
         }
 
     def dumps(self) -> str:
@@ -77,9 +80,8 @@ class Halt:
         """The inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
-        awaits, unfit, lacks = (tuple(data.pop(name, ())) for name in ("awaits", "unfit", "lacks"))
-        lsn = Lsn.parse(data.pop("lsn"))
-        return cls(tables=names, lsn=lsn, awaits=awaits, unfit=unfit, lacks=lacks, **data)
+        lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays")}
+        return cls(**{**data, **lists, "tables": names, "lsn": Lsn.parse(data["lsn"])})
 
     @classmethod
     def of(

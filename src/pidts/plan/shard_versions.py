@@ -7,7 +7,7 @@ them down (the width of integers, a flavor's own default collation, brackets beh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -68,8 +68,13 @@ def fits(table: Table, into: Table) -> bool:
     return not misfitting(table, into)
 
 
-def misfitting(table: Table, into: Table) -> list[str]:
-    """What keeps rows of the one structure from being written to a table of the other."""
+def misfitting(
+    table: Table, into: Table, takes: Callable[[ColumnType, ColumnType], bool] = lambda _there, _here: False
+) -> list[str]:
+    """What keeps rows of the one structure from being written to a table of the other.
+
+    A type takes all values of a smaller one of its family; `takes` knows more that do.
+    """
     there = {column.name.lower(): column for column in into.columns}
     found: list[str] = []
     for column in table.columns:
@@ -78,7 +83,8 @@ def misfitting(table: Table, into: Table) -> list[str]:
             found.append(f"column {column.name} is missing")
             continue
         wider = _wider(other.type, column.type)
-        if wider is None or _plain(wider) != _plain(other.type):
+        is_wider = wider is not None and _plain(wider) == _plain(other.type)
+        if not is_wider and not takes(other.type, column.type):
             found.append(f"column {column.name} does not take all values")
         elif column.nullable and not other.nullable:
             found.append(f"column {column.name} takes no NULL")
@@ -222,12 +228,12 @@ def _plain(kind: ColumnType) -> ColumnType:
     if kind.kind is Kind.JSON:
         return ColumnType(Kind.JSON)
     if kind.charset is not None:
-        kind = replace(kind, charset=_named(kind.charset), collation=_order(kind.collation))
+        kind = replace(kind, charset=_named(kind.charset), collation=order_of(kind.collation))
     return replace(kind, precision=kind.precision or 10, scale=kind.scale or 0) if kind.kind is Kind.DECIMAL else kind
 
 
 def _charset(table: Table) -> tuple[str, str]:
-    return (_named(table.charset), _order(table.collation)) if table.charset else ("", "")
+    return (_named(table.charset), order_of(table.collation)) if table.charset else ("", "")
 
 
 def _named(charset: str) -> str:
@@ -237,6 +243,6 @@ def _named(charset: str) -> str:
 _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "cs"}
 
 
-def _order(collation: str | None) -> str:
+def order_of(collation: str | None) -> str:
     """Which letters a collation holds apart, as far as its name tells; each flavor calls its default one otherwise."""
     return _ORDERS.get((collation or "").lower().rpartition("_")[2], "ci")

@@ -16,9 +16,6 @@ from pidts.relay.folder import Folder, segments
 from pidts.relay.index import Header, decode_entry, entry_gtid, entry_key, payloads, position_of
 from pidts.relay.reader import RelayReader
 
-_LOG_HEAD = 4
-"""Bytes before the first event of a log file."""
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentSurvey:
@@ -57,7 +54,11 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 
 
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
-    """How much log is behind a place, of the relay as it is now; a segment is a stretch of one file of that log."""
+    """How much log is behind a place, of the relay as it is now; a segment is a stretch of one file of that log.
+
+    It is counted from a segment's end: who resumes by GTID has a gap in the file before the place, and a segment that
+    is smaller than what the server's file has up to there.
+    """
     found = segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
@@ -68,11 +69,8 @@ def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
         for segment, end in zip_longest(found, ends):
             if end is None or end <= lsn:
                 continue
-            passed = 0
-            if segment.start < lsn:
-                same_file = segment.start.log_index == lsn.log_index
-                passed = lsn.offset - (segment.start.offset if same_file else _LOG_HEAD)
-            count += max(0, segment.log_bytes - passed)
+            is_within = segment.start < lsn and (end.change_no, end.log_index) == (lsn.change_no, lsn.log_index)
+            count += min(segment.log_bytes, end.offset - lsn.offset) if is_within else segment.log_bytes
         return count
 
     return behind

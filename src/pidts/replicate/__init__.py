@@ -3,6 +3,6 @@
 from pidts.replicate.process import run_process
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
-from pidts.replicate.status import ReplicatorState, read_status
+from pidts.replicate.status import ReplicatorState, read_status, silent_since
 
-__all__ = ["Applied", "Replicator", "ReplicatorConfig", "ReplicatorState", "read_status", "run_process"]
+__all__ = ["Applied", "Replicator", "ReplicatorConfig", "ReplicatorState", "read_status", "run_process", "silent_since"]

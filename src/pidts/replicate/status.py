@@ -13,6 +13,8 @@ from typing import Any
 from pidts.model import Lsn, PidtsError
 
 _INTERVAL = 1.0
+_SIGN_OF_LIFE_SECONDS = 30.0
+"""It says something each second, and pauses for less than this between two tries to connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,13 @@ def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return status
+
+
+def silent_since(relay: Path | str, source_id: str) -> float:
+    """When a source's replicator was heard of last, where it is silent; 0 where it is not, or nobody here knows."""
+    try:
+        status = read_status(relay, source_id)
+    except (OSError, ValueError):
+        return 0.0
+    at = float(status["time"]) if status is not None else 0.0
+    return at if abs(time() - at) >= _SIGN_OF_LIFE_SECONDS else 0.0

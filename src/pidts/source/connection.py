@@ -188,8 +188,7 @@ def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         names = [str(column[0]).lower() for column in cursor.description or ()]
-        # MySQL 5.6 leaves out the last column of SHOW SLAVE HOSTS for a replica that is just going.
-        return [dict(zip(names, row, strict=False)) for row in cursor.fetchall()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def hang_up(connection: Session) -> None:

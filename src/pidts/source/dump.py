@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import struct
 import time
-import uuid
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,7 +23,7 @@ from pidts.source.connection import SourceConfig, connect, hang_up, query, serve
 from pidts.source.failures import explain, explained
 from pidts.source.gtid_wire import encode_gtid_set
 from pidts.source.packets import PacketReader
-from pidts.source.replica import replica_id
+from pidts.source.replica import lists_replicas, replica_id, replica_uuid
 
 if TYPE_CHECKING:
     from pidts.source.blocks import BlockReader
@@ -72,7 +71,8 @@ class BinlogStream:
                 server_id or config.server_id or replica_id(self._connection, config.source_id, self.server)
             )
             self._introduce(heartbeat)
-            self._register()
+            if lists_replicas(self.server):
+                self._register()
             self._ask(annotate=annotate)
         except BaseException:
             self.close()
@@ -147,8 +147,7 @@ class BinlogStream:
     def _introduce(self, heartbeat: float) -> None:
         """What a replica tells its source before it asks for the log."""
         nanoseconds = int(heartbeat * 1_000_000_000)
-        # The same id means the same uuid: a source ends the dump that a crashed run of ours left behind.
-        name = uuid.uuid5(uuid.NAMESPACE_URL, f"pidts:{self.server_id}")
+        name = replica_uuid(self.server_id, self._config.source_id, self.server)
         query(
             self._connection,
             "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32', "

@@ -140,7 +140,7 @@ def _server_id(asked: _Asked) -> Iterator[Finding]:
         yield Finding(
             "server_id", ok=False, message=f"server-id {own} is the source's own", fix="Give this task another one"
         )
-    elif own is not None and own in replica_ids(asked.connection):
+    elif own is not None and own in replica_ids(asked.connection, asked.server):
         what = f"a replica with server-id {own} is connected already (this task, if it runs)"
         yield Finding("server_id", ok=False, message=what, fix="Give this task another `server-id`, or none")
     else:

@@ -23,12 +23,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
@@ -92,6 +94,7 @@ class TaskStream:
         scratch: Path,
         on_batch: Callable[[BatchDone], None],
         halted: Sequence[Halt] = (),
+        told: Sequence[Halt] = (),
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
     ) -> None:
@@ -107,7 +110,7 @@ class TaskStream:
         self._shards.holds.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlLane(meaning, halts_alone, self._shards)
+        self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
@@ -220,7 +223,8 @@ class TaskStream:
         if not self._begins():
             return
         try:
-            self._run(slices, *self._planned_end(batch_id))
+            with bound_contextvars(source=self._context.source.source_id):
+                self._run(slices, *self._planned_end(batch_id))
         except Exception as error:
             self._failure = error
             raise
@@ -333,7 +337,8 @@ def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             found[place] = error
 
-    threads = [threading.Thread(target=do, args=(place,), daemon=True) for place in range(len(work))]
+    # What is logged there says of which source, as what is logged here.
+    threads = [threading.Thread(target=copy_context().run, args=(do, place), daemon=True) for place in range(len(work))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -214,10 +214,11 @@ class Attempts:
                     scratch=scratch,
                     on_batch=self._committed,
                     halted=self._halting.rows,
+                    told=self._halting.told,
                     halts_alone=self._is_final,
                     shards=self._shared.shards,
                 )
-                self._halting.runs(stream, relay)
+                self._halting.runs(stream, relay, self._shared.shards)
                 with self._shared.spark.losing_is_transient(spark), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)

@@ -251,4 +251,4 @@ def passed_over(finding: Finding, ignored: tuple[str, ...]) -> Finding:
     """The same as passed, where the task wants it so."""
     if finding.ok or not {finding.item, "all"} & set(ignored) or finding.item.endswith("_connection"):
         return finding
-    return replace(finding, ok=True, message=f"ignored: {finding.message}")
+    return replace(finding, ok=True, message=f"ignored: {finding.message}", fix="")

@@ -113,6 +113,22 @@ def own_rows(
     return found
 
 
+def notes_of_rows(fits: Sequence[Fit]) -> list[str]:
+    """What becomes of rows that are on the target, and not on the source, when these tables are copied once more."""
+    notes = [
+        f"of {fit.landed.name}, rows that {fit.name} has not are removed where the extracted columns are its own"
+        for fit in fits
+        if fit.way is Way.OWN
+    ]
+    added = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.ADD})
+    if added:
+        why = "since others have rows there, filters may have kept them, or a mapping has changed their keys"
+        notes.append(
+            f"rows that the source has not are not removed from {', '.join(added)}, {why}; pidts verify tells which"
+        )
+    return notes
+
+
 def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
     if strangers and fit.has_rows and fit.problem:
         fix = f"{fit.fix}. Or name the sources of both tasks in one"

@@ -7,12 +7,12 @@ came first holds it, and it opens when the others have come or an operator says 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pidts.model import ConfigError, Lsn, TableName
-from pidts.task.orders import OrderDesk, Standing
+from pidts.task.orders import OrderDesk, Standing, is_of_rows
 
 _SHOWN = 120
 _LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
@@ -28,6 +28,8 @@ class OpenLock:
     """All that wait, who came first before the others."""
     awaited: tuple[str, ...]
     """`source: schema.table` of those that have not come."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Of these, those that cannot come, since rows of theirs are refused, and the code that says why."""
 
     @property
     def owner(self) -> Standing:
@@ -71,17 +73,21 @@ class OpenLock:
             ],
             "awaited": list(self.awaited),
             "awaited_since": {name: since or None for name, since in self.awaited_since.items()},
+            "refused": dict(self.refused),
         }
 
 
 def open_locks(desk: OrderDesk, standing: Iterable[Standing]) -> list[OpenLock]:
     """All of them, by the target's names."""
     waiting: dict[TableName, list[Standing]] = {}
+    standing = list(standing)
+    rows = [(one.source, one.halt) for one in standing if one.halt is not None and is_of_rows(one.halt)]
+    refused = {f"{source}: {name}": halt.code for source, halt in rows for name in halt.tables}
     for one in standing:
         if one.is_shard:
             for target in desk.landed(one):
                 waiting.setdefault(target, []).append(one)
-    return [_lock(target, arrived) for target, arrived in sorted(waiting.items())]
+    return [_lock(target, arrived, refused) for target, arrived in sorted(waiting.items())]
 
 
 def awaited_since(standing: Iterable[Standing]) -> dict[str, float]:
@@ -135,9 +141,11 @@ def whose(lock: OpenLock, place: str, source: str) -> Standing:
     )
 
 
-def _lock(target: TableName, waiting: list[Standing]) -> OpenLock:
+def _lock(target: TableName, waiting: list[Standing], refused: Mapping[str, str]) -> OpenLock:
     arrived = sorted(waiting, key=_order)
-    return OpenLock(target=target, arrived=tuple(arrived), awaited=tuple(awaited_since(arrived)))
+    awaited = tuple(awaited_since(arrived))
+    cannot = {name: refused[name] for name in awaited if name in refused}
+    return OpenLock(target=target, arrived=tuple(arrived), awaited=awaited, refused=cannot)
 
 
 def _order(one: Standing) -> tuple[bool, float, str, Lsn]:

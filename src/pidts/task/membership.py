@@ -41,7 +41,7 @@ from pidts.batch.online import online_of
 from pidts.batch.shard_record import forget_owed
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
-from pidts.plan import CopyState, Phase, PlanState, Way, dealing_of, run_of
+from pidts.plan import CopyState, Phase, PlanState, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.emptying import empty_relay
@@ -52,7 +52,7 @@ from pidts.source import Session, position, read_structures, source_dialect
 from pidts.task.config import TaskConfig
 from pidts.task.copying import Patterns, copy_states, is_meant
 from pidts.task.fit import Fit, create_missing, demand_fit, fits_of, followable
-from pidts.task.landings import beside_strangers, own_rows
+from pidts.task.landings import beside_strangers, notes_of_rows, own_rows
 from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
@@ -202,6 +202,7 @@ class Membership:
         for name in sorted(tables):
             how = "begins anew" if name in self._anew else "joins the task"
             self.notes.append(f"{name} {how}, its rows are copied")
+        self.notes += notes_of_rows([fit for fit in fits if fit.name in self._anew])
         return read.end
 
     def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
@@ -240,7 +241,7 @@ class Membership:
         create_missing(self._target, self._config.name, fits, before_copy=True)
         change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
         self.notes += [f"{name} is copied once more" for name in sorted(meant)]
-        self._tell_added(fits)
+        self.notes += notes_of_rows(fits)
 
     def _fits(
         self,
@@ -269,17 +270,6 @@ class Membership:
         begun = {one.landed.name: one.landed for one in group if one.begun and one.lands in names}
         return {**names, **begun}
 
-    def _tell_added(self, fits: Iterable[Fit]) -> None:
-        self.notes += [
-            f"of {fit.landed.name}, rows that {fit.name} has not are removed where the extracted columns are its own"
-            for fit in fits
-            if fit.way is Way.OWN
-        ]
-        added = sorted({str(fit.landed.name) for fit in fits if fit.way is Way.ADD})
-        if added:
-            why = "since others have rows there, filters may have kept them, or a mapping has changed their keys"
-            self.notes.append(f"rows that the source has not are not removed from {', '.join(added)}, {why}")
-
     def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: Loss) -> tuple[Checkpoint, ...]:
         config, replicator = self._config, self._reader.replicator
         here, gtids = position(self._source)
@@ -301,7 +291,7 @@ class Membership:
         left = sorted(name for name in known if name not in read.structures)
         self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
         self.notes.append(f"{loss.reason}; {len(fits)} tables are copied once more, from {read.position} on")
-        self._tell_added(fits)
+        self.notes += notes_of_rows(fits)
         copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
         text = PlanState(read.lsn, copy).copy_json()
 

@@ -7,12 +7,13 @@ shard stands before its change, as it did. So what the record says of shards sta
 2. its table is past that place, by whatever way, or is none of the task's any more: it is taken off. Who ended between
    the one and the other leaves it to the next attempt, which looks before it says anything.
 
-What has failed is tried again by every attempt, so nothing is kept of that.
+What has failed is tried again by every attempt, so nothing is kept of that, but when it began: who is found to stand
+where it stood has done so since then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
@@ -32,12 +33,14 @@ class Recall:
 
     task: str
     source: str
+    told: Sequence[Halt] = ()
+    """All that was on record when the attempt began."""
     _kept: list[Halt] = field(default_factory=list)
 
     def begins(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:
         """All that is on record goes but for shards that stand where they stood."""
-        told = target.halts.halts(self.task, self.source)
-        self._kept = [halt for halt in _standing(told, at, tables) if not self._is_done(target, halt)]
+        self.told = target.halts.halts(self.task, self.source)
+        self._kept = [halt for halt in _standing(self.told, at, tables) if not self._is_done(target, halt)]
         target.halts.resolve(self.task, self.source)
         for halt in self._kept:
             target.halts.tell(self.task, self.source, _as_before(halt))
@@ -50,6 +53,11 @@ class Recall:
             with suppress(Transient), closing(target.connect()) as session:
                 session.halts.resolve(self.task, self.source, over)
                 self._kept = left
+
+    def since(self, table: TableName, at: Lsn) -> float:
+        """When rows of a table that stands there were refused first, as far as is known; else 0."""
+        rows = (halt for halt in self.told if not halt.statement and table in halt.tables and halt.lsn >= at)
+        return min((halt.since for halt in rows if halt.since), default=0.0)
 
     def _is_done(self, target: TargetSession, halt: Halt) -> bool:
         journal = target.read_journal(self.task, self.source, halt.lsn)

@@ -18,6 +18,7 @@ from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table, read_structures
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig
+from pidts.task.shard_apart import ALIKE, standing_apart
 from pidts.task.shards import Shard, shards_beside, with_keys
 
 APART = (
@@ -73,6 +74,8 @@ class _Group:
     mode: str
     resumed: frozenset[str]
     """Sources of them that have begun."""
+    apart: str = ""
+    """What it means for those that have begun that they differ."""
 
     def findings(self) -> Iterator[Finding]:
         found = unlike(self.members, self.mode)
@@ -82,8 +85,8 @@ class _Group:
         yield Finding(
             "schema_of_shard_tables",
             ok=bool(self.resumed) or not found,
-            message=found or f"{names} become {self.lands}, and are alike",
-            fix=differ_fix(self.mode) if found else "",
+            message="; ".join(filter(None, (found, self.apart))) or f"{names} become {self.lands}, and are alike",
+            fix=ALIKE if self.apart else differ_fix(self.mode) if found and not self.resumed else "",
             code="shards-differ",
         )
         meeting = [(one, other) for one, other in combinations(self.counted, 2) if one.meets(other)]
@@ -173,6 +176,9 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
         for lands, members in groups.items():
             rules, _ = with_keys(target, members[0].rules, [members[0].table], members[1:])
             groups[lands] = [replace(one, rules=replace(one.rules, keyed=rules.keyed)) for one in members]
+        may_differ = parts[0].shard_mode == "optimistic" or not resumed
+        differ = [] if may_differ else [lands for lands, members in groups.items() if unlike(members, "")]
+        apart = {name: standing_apart(target, parts[0].name, groups[name], resumed) for name in differ}
     ranges = _ranges(parts, {name: group for name, group in groups.items() if not all(one.begun for one in group)})
     return [
         _Group(
@@ -181,6 +187,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             ranges.get(lands, []),
             parts[0].shard_mode,
             resumed & {one.source for one in members},
+            apart.get(lands, ""),
         )
         for lands, members in sorted(groups.items())
     ]

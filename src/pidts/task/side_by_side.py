@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from pidts.model import PidtsError
 
@@ -21,15 +22,17 @@ def side_by_side(works: Mapping[str, Callable[[threading.Event], None]], stop: t
     Each is given an event that asks it to end: the user's `stop`, or the failure of another has set it.
     """
     if len(works) == 1:
-        for work in works.values():
-            work(stop)
+        for source, work in works.items():
+            with bound_contextvars(source=source):
+                work(stop)
         return
     ended = threading.Event()
     failures: list[tuple[str, BaseException]] = []
 
     def body(source: str, work: Callable[[threading.Event], None]) -> None:
         try:
-            work(ended)
+            with bound_contextvars(source=source):
+                work(ended)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             failures.append((source, error))
             ended.set()

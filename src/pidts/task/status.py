@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Position, TableName
+from pidts.replicate import silent_since
 from pidts.task.compose import target_of
 from pidts.task.config import TaskConfig
 from pidts.task.locks import OpenLock, open_locks
 from pidts.task.orders import OrderDesk, Standing, has_failed
 from pidts.task.progress import TableProgress
+from pidts.task.uneven_shards import UnevenColumn, uneven_columns
 from pidts.task.waiting import Held
 
 
@@ -32,6 +34,8 @@ class SourceStatus:
     position: Position | None = None
     moved_at: float = 0.0
     """When its checkpoint was stored last, in seconds since 1970."""
+    silent_since: float = 0.0
+    """Since when nobody receives its log here; 0 where somebody does, or the relay is on another machine."""
     tables: int = 0
     """Those that are copied, or were."""
     copying: tuple[TableProgress, ...] = ()
@@ -47,11 +51,19 @@ class TaskStatus:
     task: str
     sources: tuple[SourceStatus, ...]
     locks: tuple[OpenLock, ...] = ()
+    uneven: tuple[UnevenColumn, ...] = ()
+    """What not all shards of a table have."""
 
     @property
     def has_begun(self) -> bool:
         """With one of its sources, at least."""
         return any(source.applied_lsn is not None for source in self.sources)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not run, as far as this machine can tell."""
+        begun = [source for source in self.sources if source.applied_lsn is not None]
+        return bool(begun) and all(source.silent_since for source in begun)
 
     @property
     def needs_operator(self) -> bool:
@@ -82,7 +94,7 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     standing = [one for one in desk.counted(desk.standing()) if one.waits]
     known = [(source, table) for task, source, table in target.known() if task == name]
     found = [_source(target, part, held, known, standing) for part, held in zip(parts, desk.held(), strict=True)]
-    return TaskStatus(name, tuple(found), tuple(open_locks(desk, standing)))
+    return TaskStatus(name, tuple(found), tuple(open_locks(desk, standing)), uneven_columns(target, parts))
 
 
 def _source(
@@ -105,6 +117,7 @@ def _source(
         gtid=gtid,
         position=Position.parse(position) if position else None,
         moved_at=max(row.saved_at for row in rows),
+        silent_since=silent_since(config.relay, source),
         tables=len(tables) if config.mode != "incremental" else 0,
         copying=tuple(
             TableProgress(name=str(table), copied=one.rows, estimate=one.estimate, phase=one.phase)

@@ -1,0 +1,101 @@
+"""Whether every value of one type can be written to a column of another, as far as types tell.
+
+This is for people who are told beforehand whose rows would halt. What shards wait for is decided by types of one family
+alone (`shard_versions.fits`): a CHAR that another one has made a VARCHAR fits there, and is another version all the
+same.
+"""
+
+from __future__ import annotations
+
+from pidts.model import ColumnType, Kind
+from pidts.plan.shard_versions import order_of
+
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+_EXACT_IN_DOUBLE = 53
+_LONGEST = {
+    Kind.TINYTEXT: 2**8 - 1,
+    Kind.TINYBLOB: 2**8 - 1,
+    Kind.TEXT: 2**16 - 1,
+    Kind.BLOB: 2**16 - 1,
+    Kind.MEDIUMTEXT: 2**24 - 1,
+    Kind.MEDIUMBLOB: 2**24 - 1,
+    Kind.LONGTEXT: 2**32 - 1,
+    Kind.LONGBLOB: 2**32 - 1,
+}
+"""In bytes."""
+_WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
+"""Bytes of a character at most."""
+_WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
+_WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
+"""Which character sets have all characters of another one."""
+
+
+def takes(there: ColumnType, here: ColumnType) -> bool:
+    """Whether each value of the type here is one of the type there, too."""
+    if here.is_integer or here.kind is Kind.DECIMAL:
+        return _takes_number(there, here)
+    if here.kind in {Kind.ENUM, Kind.SET}:
+        return there.kind is here.kind and set(here.labels) <= set(there.labels)
+    if here.is_text and there.is_text:
+        return _takes_text(there, here)
+    if here.is_bytes and there.is_bytes:
+        return _takes_bytes(there, here)
+    is_exact = here.kind is Kind.FLOAT and there.kind is Kind.DOUBLE and there.precision is None
+    return is_exact and there.unsigned <= here.unsigned
+
+
+def _takes_number(there: ColumnType, here: ColumnType) -> bool:
+    if there.is_integer and here.is_integer:
+        (low, high), (lowest, highest) = _range(here), _range(there)
+        return lowest <= low and high <= highest
+    if there.unsigned and not here.unsigned:
+        return False
+    digits, scale = _digits(here)
+    if there.kind is Kind.DECIMAL:
+        room, places = _digits(there)
+        return digits <= room and scale <= places
+    is_exact = there.kind is Kind.DOUBLE and there.precision is None
+    return is_exact and here.is_integer and _BITS[here.kind] <= _EXACT_IN_DOUBLE
+
+
+def _range(kind: ColumnType) -> tuple[int, int]:
+    bits = _BITS[kind.kind]
+    return (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _digits(kind: ColumnType) -> tuple[int, int]:
+    """Before and behind the point."""
+    if kind.is_integer:
+        return len(str(_range(kind)[1])), 0
+    scale = kind.scale or 0
+    return (kind.precision or 10) - scale, scale
+
+
+def _takes_text(there: ColumnType, here: ColumnType) -> bool:
+    mine, theirs = (here.charset or "").lower(), (there.charset or "").lower()
+    if mine != theirs and theirs not in _WITHIN.get(mine, ()):
+        return False
+    if order_of(here.collation) != order_of(there.collation):  # a unique key may hold for one alike, not for the other
+        return False
+    if there.kind is Kind.CHAR:  # it takes the spaces at the end away, which a CHAR has lost already
+        return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
+    if there.kind is Kind.VARCHAR:
+        return _characters(here) <= (there.length or 0)
+    if there.kind not in _LONGEST:
+        return False
+    is_same = mine == theirs and here.kind in _LONGEST
+    width = 1 if is_same else _WIDTH.get(theirs, 4)
+    return _characters(here) * width <= _LONGEST[there.kind]
+
+
+def _characters(kind: ColumnType) -> int:
+    return _LONGEST.get(kind.kind) or kind.length or 1
+
+
+def _takes_bytes(there: ColumnType, here: ColumnType) -> bool:
+    sized = {Kind.BINARY, Kind.VARBINARY}
+    if there.kind not in sized | _LONGEST.keys() or here.kind not in sized | _LONGEST.keys():
+        return False
+    if there.kind is Kind.BINARY:  # it fills short values up
+        return here.kind is Kind.BINARY and here.length == there.length
+    return (_LONGEST.get(here.kind) or here.length or 1) <= (_LONGEST.get(there.kind) or there.length or 0)

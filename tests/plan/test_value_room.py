@@ -1,0 +1,79 @@
+"""Whose values have room in another type."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.model import Column, ColumnType, Table
+from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
+from pidts.plan.value_room import takes
+from pidts.schema import column_type
+
+from .test_shards import KEY, T, arrival, group, member
+
+
+def typed(text: str) -> ColumnType:
+    text, _, charset = text.partition(" charset ")
+    return column_type(text, charset or "utf8mb4")
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("char(5)", "varchar(5)"),
+        ("varchar(5)", "varchar(10)"),
+        ("varchar(63)", "tinytext"),
+        ("tinytext", "varchar(256)"),
+        ("char(5)", "char(9)"),
+        ("text", "mediumtext"),
+        ("varchar(5) charset latin1", "varchar(5) charset utf8mb4"),
+        ("varchar(5) charset utf8mb3", "varchar(5) charset utf8mb4"),
+        ("int", "bigint"),
+        ("int unsigned", "bigint"),
+        ("bigint", "decimal(19,0)"),
+        ("int", "decimal(12,2)"),
+        ("int", "double"),
+        ("decimal(8,2)", "decimal(10,4)"),
+        ("float", "double"),
+        ("enum('a','b')", "enum('b','c','a')"),
+        ("binary(4)", "varbinary(4)"),
+        ("varbinary(4)", "blob"),
+    ],
+)
+def test_a_wider_type_takes_all_values_and_not_the_other_way_round(here: str, there: str) -> None:
+    assert takes(typed(there), typed(here))
+    assert not takes(typed(here), typed(there))
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("varchar(64)", "tinytext"),
+        ("varchar(255)", "char(255)"),
+        ("varchar(5) charset latin1", "varchar(5) charset latin2"),
+        ("int", "bigint unsigned"),
+        ("int unsigned", "int"),
+        ("bigint", "decimal(18,0)"),
+        ("bigint", "double"),
+        ("decimal(8,2)", "decimal(9,4)"),
+        ("varbinary(4)", "binary(4)"),
+        ("blob", "text"),
+        ("date", "int"),
+    ],
+)
+def test_what_may_be_cut_off_or_refused_is_not_taken(here: str, there: str) -> None:
+    assert not takes(typed(there), typed(here))
+
+
+def test_nobody_is_warned_of_rows_that_fit() -> None:
+    def table(text: str) -> Table:
+        return Table(T, (Column("id", typed("int"), nullable=False), Column("a", typed(text))), KEY)
+
+    narrow, wide = table("char(5)"), table("varchar(9)")
+    own = arrival(0, wide, narrow)
+    assert lacking_if_skipped(group(wide, [wide, wide], own), own) == ()
+    own = arrival(0, narrow, wide)
+    assert unfit_if_unlocked(group(narrow, [narrow, narrow], own), own) == ()
+    assert lacking_if_skipped(group(narrow, [narrow, narrow], own), own) == ("column a does not take all values",)
+    own = arrival(0, wide, narrow)
+    assert unfit_if_unlocked(group(wide, [wide, wide], own), own) == (member(1),)
