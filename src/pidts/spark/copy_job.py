@@ -1,4 +1,4 @@
-"""The full copy's part of a batch: one Spark job whose tasks read and load a chunk each.
+"""The full copy's part of a batch: one Spark job whose tasks read and load some chunks each.
 
 It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
 broken off has left chunks on the target that nobody knows of, and whoever reads them again finds them there, see
