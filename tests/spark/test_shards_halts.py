@@ -80,3 +80,22 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     shards.equal(run)
     assert run.stop() == 0
     assert shards.task.sync()["stage"] == "synced"
+
+
+def test_a_shard_that_skipped_its_change_goes_on_when_it_is_run_for_the_others(
+    make_shards: Callable[..., Shards],
+) -> None:
+    shards = make_shards("postgres")
+    shards.on("one", "INSERT INTO {1}.orders_1 VALUES (1, 'a', 1)")
+    run = shards.task.start("--json")
+    run.wait_until(shards.are_copied, "all is copied")
+    path = str(shards.task.path)
+    shards.on("one", "ALTER TABLE {1}.orders_1 ADD c INT", "INSERT INTO {1}.orders_1 VALUES (11, 'd', 1, 5)")
+    run.wait_until(lambda: [halt["code"] for halt in shards.halts()] == ["shard-awaits"], "it waits")
+    shards.pidts("ddl", "skip", path, "--source", "one", "--yes")
+    run.wait_until(lambda: {halt["code"] for halt in shards.halts()} == {"target-shape"}, "its rows do not fit")
+    shards.on("two", "ALTER TABLE {1}.orders_2 ADD c INT")
+    run.wait_until(lambda: "shard-awaits" in {halt["code"] for halt in shards.halts()}, "another one waits")
+    shards.pidts("ddl", "unlock", path, "--table", f"{shards.lands}.orders", "--yes")
+    run.wait_until(lambda: shards.halts() == [], "both go on")
+    assert run.stop() == 0
