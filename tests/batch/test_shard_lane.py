@@ -205,7 +205,7 @@ def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World])
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     with capture_logs([merge_contextvars]) as lines:
         parts = [one.begin(source) for source in "ab"]
-        until(lambda: bool(parts[0].told()))
+        until(lambda: [halt.code for halt in parts[0].told()] == ["target-refused"])
         parts[0].give(OrderKind.SKIP)
         until(lambda: all(part.marks == (False, True) for part in parts))
     assert {line["event"] for line in lines} >= {
