@@ -92,9 +92,9 @@ class ShardGroups:
                 self._tell()
 
     def absent_for(self, target: TableName) -> tuple[str, ...]:
-        """Parts of which is not known what they have there."""
+        """Parts that have to begin before it is known what its group has."""
         with self._moved:
-            return self.roster.unsure(target)
+            return self.roster.absent_for(target)
 
     def recall(
         self,
@@ -314,7 +314,7 @@ class ShardGroups:
     def absent(self) -> tuple[str, ...]:
         """Parts that have not begun: nobody knows what they have."""
         with self._moved:
-            return tuple(sorted(self.roster.unknown))
+            return tuple(sorted(self.roster.absent))
 
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
         """Whether others than this one land there, or have."""
@@ -344,7 +344,7 @@ class ShardGroups:
             return Wait(leader=leader)
         if desk.doubted:
             return Wait(absent=tuple(sorted(desk.doubted)))
-        absent = self.roster.unsure(arrival.after.name)
+        absent = self.roster.absent_for(arrival.after.name)
         if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
@@ -364,7 +364,7 @@ class ShardGroups:
         if desk.agreed is not None:
             return desk.agreed
         found = self.roster.agreed(target)
-        if not self.roster.unsure(target):  # else others may have another structure
+        if not self.roster.absent_for(target):  # else others may have another structure
             desk.agreed = found
         return found
 

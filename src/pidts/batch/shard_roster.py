@@ -33,7 +33,7 @@ class Roster:
         """What was run without members, by an operator's order; also without some that are gone."""
 
     @property
-    def unknown(self) -> frozenset[str]:
+    def absent(self) -> frozenset[str]:
         """Sources of which is not known what they have."""
         return self.sources - self._known - self._aside
 
@@ -171,12 +171,12 @@ class Roster:
             for member, table in self.members.items()
         )
 
-    def unsure(self, target: TableName) -> tuple[str, ...]:
+    def absent_for(self, target: TableName) -> tuple[str, ...]:
         """Sources that have to begin before it is known what the group has.
 
         In optimistic mode a change of an earlier process, which is not over yet, may have led it elsewhere.
         """
-        absent = set(self.unknown)
+        absent = set(self.absent)
         if self._mode == "optimistic":
             absent |= {member.source for member, _ in self.of(target)} & self._presumed
         return tuple(sorted(absent))

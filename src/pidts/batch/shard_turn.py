@@ -7,7 +7,7 @@ with the same change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -26,11 +26,17 @@ from pidts.schema.origins import origins
 
 
 class ShardWaits(Exception):
-    """Other shards have to come first; without an arrival, sources that have not begun."""
+    """Other shards have to come first; without an arrival, sources that have not begun, which `absent` tells anew."""
 
-    def __init__(self, wait: Wait, arrival: Arrival | None = None, agreed: Table | None = None) -> None:
+    def __init__(
+        self,
+        wait: Wait,
+        arrival: Arrival | None = None,
+        agreed: Table | None = None,
+        absent: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
         super().__init__(wait, arrival, agreed)
-        self.wait, self.arrival, self.agreed = wait, arrival, agreed
+        self.wait, self.arrival, self.agreed, self.absent = wait, arrival, agreed, absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
