@@ -92,6 +92,28 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
     assert {rows[row["id"]] for row in world[OTHER].rows} == {7}
 
 
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize(
+    ("kind", "statements"), [(OrderKind.REVERT, ()), (OrderKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
+)
+def test_to_try_another_default_again_does_not_let_it_pass(
+    story: Tell, mode: str, kind: OrderKind, statements: tuple[str, ...]
+) -> None:
+    """Rows that are there would have the others' value; `skip` is what helps, as the halt says."""
+    world = story(THREE, mode=mode)
+    world.rest()
+    said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
+    if mode == "pessimistic":
+        unlocked(world, A)
+    said(world, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
+    world.order(B, kind, *statements)
+    world.rest()
+    assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
+    world.order(B, OrderKind.SKIP)
+    world.rest()
+    assert world.waiting() == []
+
+
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_there_and_back_again(story: Tell, back: str, *, restarts: bool) -> None:

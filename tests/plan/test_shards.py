@@ -152,10 +152,12 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
     assert isinstance(said(one, 1), Pass if passes else Wait)
 
 
-def test_an_unlock_is_no_way_round_values_that_the_target_has() -> None:
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
+def test_no_order_is_a_way_round_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
     """Nobody is waited for who could come; and passing would leave the others' values in this one's rows."""
-    own = arrival(0, V0, table("a b=8"), OrderKind.UNLOCK)
-    assert said(group(table("a b=7"), [V0, table("a b=7")], own), 0) == Wait((member(1),), met=("b",))
+    own = arrival(0, V0, table("a b=8"), order)
+    assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))
 
 
 def test_a_late_shard_with_another_default_is_not_run_along() -> None:

@@ -367,8 +367,8 @@ def _met(group: Group, mine: Arrival) -> frozenset[str]:
 
     An operator who says that it is to go on may mean values of before, or a clock's; no order makes two defaults one.
     """
-    if not mine.runs or not (mine.order is None or mine.unlocked):
-        return frozenset()  # it has no rows yet, or somebody has looked after them
+    if not mine.runs:
+        return frozenset()  # it has no rows yet
     if mine.unlocked:
         return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}
