@@ -103,6 +103,23 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     assert arrive(groups, came("b")) == Ran()
 
 
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, comes_again: bool) -> None:
+    """The target knows whether their attempts still count; one who was left out would hear of what is not on record."""
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.forget("b")
+    if comes_again:
+        groups.register("b", {NAME: V0}, epoch=8)
+        assert arrive(groups, came("b"), epoch=8) == Wait(leader=Member("a", NAME))
+    assert [(party.source, party.epoch) for party in groups.parties(run)] == [("b", 7)]
+    groups.ran(run, {})
+    assert groups.made("b", Lsn(0, 1, 9)) is None
+    assert arrive(groups, came("b"), epoch=8 if comes_again else 7) != Ran()
+
+
 def test_nobody_runs_anything_before_all_parts_are_known() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})

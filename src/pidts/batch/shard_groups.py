@@ -146,7 +146,7 @@ class ShardGroups:
             decision = self._decision(desk, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, Run):
-                desk.running = decision
+                desk.begin(decision)
             if known != arrival:
                 self._tell()
             return decision
@@ -170,9 +170,9 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: Run) -> tuple[Party, ...]:
-        """For whom it is run besides the leader."""
+        """For whom it is run besides the leader, as the one who was told to run it has found them."""
         with self._moved:
-            return self._desk(run.leader.after.name).parties(run)
+            return self._desk(run.leader.after.name).parties
 
     def is_recorded(self, target: TableName) -> bool:
         """Whether the target's record says that it is shared."""
