@@ -19,7 +19,7 @@ from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
-from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, ShardMode, Wait, behind_after, decide, same_version
+from pidts.plan.shards import Decision, Effect, Owed, Run, ShardMode, Wait, behind_after, decide, same_version
 from pidts.rules import Rules
 
 
@@ -200,15 +200,17 @@ class ShardGroups:
         with self._moved:
             desk = self._desk(run.leader.after.name)
             desk.end(run)
-            desk.agreed = run.agreed
-            desk.was_shared = desk.was_shared or not run.leader.runs
-            if desk.was_shared:
+            joins = not run.leader.runs
+            desk.was_shared = desk.was_shared or joins
+            if not run.passes:
+                desk.agreed = run.agreed
+            if desk.was_shared and (joins or not run.passes):
                 self.roster.record(run.leader.after.name, run.agreed, self.roster.looks())
             self.roster.members |= {one.member: one.after for one in run.arrivals}
             self.roster.owes(behind)
             self._tell()
 
-    def owing(self, decision: Pass | Run, arrival: Arrival) -> Owed:
+    def owing(self, decision: Run, arrival: Arrival) -> Owed:
         """What members owe once that is done, where it is another than before."""
         target = arrival.after.name
         with self._moved:
@@ -355,9 +357,6 @@ class ShardGroups:
         decision = decide(group, arrival.member, desk.entries[arrival.member].effect)
         if isinstance(decision, Run) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
-        is_news = group.behind or (not arrival.runs and target not in self.roster.recorded)
-        if isinstance(decision, Pass) and is_news:  # who owes what, or that it is shared
-            return Run(arrival, (arrival,), decision.agreed, passes=True)
         return decision
 
     def _agreed(self, target: TableName, desk: Desk) -> Table | None:

@@ -19,7 +19,7 @@ from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_record import dropped_records, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.plan.shard_versions import names_of, same_version, same_whole
-from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, Wait
+from pidts.plan.shards import Decision, Effect, Owed, Run, Wait
 from pidts.rules import Rules
 from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Dialect, DropColumn, Statement, apply
 from pidts.schema.origins import origins
@@ -143,20 +143,19 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     if isinstance(decision, Ran):
         return Turn(change, is_made=True)
     if not groups.is_shared(target, member):
-        return Turn(change, decision if isinstance(decision, Run) else None)
+        return Turn(change, decision)
     statement = change.statement
     renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
     dropped = groups.kept(arrival, decision.agreed, renamed)
     behind = groups.owing(decision, arrival)
     owed = owed_records(behind, groups.roster.behind)
     records = dropped_records(dropped, decision.agreed) | owed
-    joins = isinstance(decision, Run) and agreed is not None and not arrival.runs and arrival.order is None
+    joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
-    if joins or isinstance(decision, Pass) or decision.passes:
+    if joins or decision.passes:
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        run = decision if isinstance(decision, Run) else None
-        return Turn(passing, run, passes=True, dropped=dropped, behind=behind)
+        return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
     for one in decision.arrivals:
         dropped |= groups.kept(one, decision.agreed, renamed)
     records = dropped_records(dropped, decision.agreed) | owed
