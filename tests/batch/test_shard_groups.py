@@ -266,12 +266,12 @@ def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[
 def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:
     groups = begun("a", "b", mode="optimistic")
     a, b = Member("a", NAME), Member("b", NAME)
-    dropped = groups.kept(came("a", V1, V0), V1, {})
+    dropped = groups.kept(came("a", V1, V0), V1, {}, V1)
     assert dropped == {a: {"c"}}
     groups.drops(dropped)
-    assert groups.kept(came("a", V0, V2), V1, {}) == {}
-    assert groups.kept(came("b", V1, V0), V0, {}) == {a: frozenset()}
-    assert b not in groups.kept(came("b", V1, V0), V0, {})
+    assert groups.kept(came("a", V0, V2), V1, {}, V1) == {}
+    assert groups.kept(came("b", V1, V0), V0, {}, V1) == {a: frozenset()}
+    assert b not in groups.kept(came("b", V1, V0), V0, {}, V1)
 
 
 def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() -> None:

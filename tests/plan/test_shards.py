@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import differing, fits, is_constant, joined, same_version, same_whole
+from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, same_version, same_whole
 from pidts.plan.shards import Decision, Group, Run, ShardMode, Wait, decide
 
 T = TableName("shop", "t")
@@ -439,3 +439,23 @@ def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     assert decide(last, member(0)) == Run(own, (own,), table("a c"), clears=frozenset({"old"}))
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
     assert decide(others, member(0)) == passes(own, table("a old c"))
+
+
+def test_where_tables_disagree_about_a_default_it_stays_as_it_is() -> None:
+    there, changed = table("a b=7"), table("a b=9")
+    for tables in ([there, changed], [changed, there], [changed, there, changed]):
+        assert joined(tables, like=there) == there
+    assert joined([changed, changed], like=there) == changed
+
+
+def test_a_column_is_filled_otherwise_where_the_words_of_its_default_are_others() -> None:
+    assert refilled(table("a b=7"), table("a b=9 c=1"), {}) == {"b"}
+    assert refilled(table("a b=7"), table("a x=9"), {"x": "b"}) == {"x"}
+    assert refilled(table("a b=7"), table("a x=7"), {"x": "b"}) == frozenset()
+    assert refilled(table("a b=now()"), table("a b=current_timestamp"), {}) == frozenset()
+
+
+def test_a_late_shard_is_not_run_along_whose_rows_have_the_default_of_before() -> None:
+    agreed, goal = table("a b=7"), table("a b=9")
+    mine, late = arrival(0, agreed, goal), arrival(1, V0, goal)
+    assert said(group(agreed, [agreed, V0], mine, late), 0) == Run(mine, (mine,), goal)

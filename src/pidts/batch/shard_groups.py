@@ -295,10 +295,12 @@ class ShardGroups:
         with self._moved:
             self.roster.drops(dropped)
 
-    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
+    def kept(
+        self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
+    ) -> dict[Member, frozenset[str]]:
         """What of `drops` is another than before, once this one is there and the group has agreed on that."""
         with self._moved:
-            return self.roster.kept(arrival, agreed, origins)
+            return self.roster.kept(arrival, agreed, origins, was)
 
     def keeps_columns(self, member: Member) -> bool:
         """Whether the target has values of columns that this one has dropped."""

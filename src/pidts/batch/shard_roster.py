@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
+from pidts.plan.shard_versions import names_of, refilled
 from pidts.plan.shards import Group, Owed, ShardMode, fits, joined, same_version
 
 
@@ -123,10 +124,13 @@ class Roster:
         if table is not None and not is_rename:
             self.dropped[member] = frozenset(column.name.lower() for column in table.columns)
 
-    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
+    def kept(
+        self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
+    ) -> dict[Member, frozenset[str]]:
         """What of `dropped` is another than before, once this one is there and the group has agreed on that.
 
-        `origins` says what columns were called before: under their new names they hold the same values.
+        `origins` says what columns were called before: under their new names they hold the same values. Where a default
+        is another than it `was`, those who lack the column have values of before in it, too.
         """
         there = {column.name.lower() for column in agreed.columns}
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -143,6 +147,11 @@ class Roster:
             had = {column.name.lower() for column in arrival.before.columns}
             before = self.dropped.get(arrival.member, frozenset())
             after[arrival.member] = frozenset((had | before) & there - own)
+        filled = refilled(was, agreed, origins) if was is not None else frozenset[str]()
+        for member, table in self.of(arrival.after.name) if filled else ():
+            has = names_of(arrival.after if member == arrival.member else table)
+            lacked = {name for name in filled - has if origins.get(name) not in has}
+            after[member] = after.get(member, self.dropped.get(member, frozenset())) | lacked
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def leaves(self, source: str, tables: frozenset[TableName]) -> bool:

@@ -146,7 +146,7 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
         return Turn(change, decision)
     statement = change.statement
     renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
-    dropped = groups.kept(arrival, decision.agreed, renamed)
+    dropped = groups.kept(arrival, decision.agreed, renamed, agreed)
     behind = groups.owing(decision, arrival)
     owed = owed_records(behind, groups.roster.behind)
     records = dropped_records(dropped, decision.agreed) | owed
@@ -157,7 +157,7 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
     for one in decision.arrivals:
-        dropped |= groups.kept(one, decision.agreed, renamed)
+        dropped |= groups.kept(one, decision.agreed, renamed, agreed)
     records = dropped_records(dropped, decision.agreed) | owed
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:

@@ -308,6 +308,9 @@ def _goal(group: Group, mine: Arrival) -> Table:
 
 
 def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
+    is_ordered = arrival.order is OrderKind.REPLACE
+    if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
+        return False  # its rows have values of before
     if same_version(arrival.after, goal):
         return True
     has_place = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
