@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from pidts.model import OrderKind, TableName
+from pidts.schema import apply, classify
 
 from .any_history import EXAMPLES
 from .shard_story import GONE, C, D, Story, T, Tell, stories
@@ -111,6 +113,27 @@ def test_to_try_another_default_again_does_not_let_it_pass(
     assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
     world.order(B, OrderKind.SKIP)
     world.rest()
+    assert world.waiting() == []
+
+
+def test_what_is_injected_is_run_before_a_change_that_passes(story: Tell) -> None:
+    world = story(THREE)
+    world.rests()
+    said(world, A, "ADD COLUMN c INT DEFAULT 7")
+    unlocked(world, A)
+    lsn = world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7").transaction.lsn
+    alone = {TableName("alone", "x"): world.target.store.tables[TableName("alone", "x")].table}
+    statement = classify("ALTER TABLE alone.x ADD COLUMN extra INT", "alone")
+    with closing(world.target.connect()) as session:
+        (injected,) = session.ddl_statements(statement, alone, apply(statement, alone, {})).statements
+    world.give("two", lsn, OrderKind.INJECT, injected)
+    world.rest()
+    assert (world.waiting(), world.halts("two")) == ([], [])
+    assert world.columns(TableName("alone", "x"))[-1] == "extra"
+    assert world.columns()[3:] == ["c"]
+    with closing(world.target.connect()) as session:
+        assert [order.taken for order in session.halts.orders("t", "two")] == [True]
+    said(world, OTHER, "ADD COLUMN c INT DEFAULT 7")
     assert world.waiting() == []
 
 

@@ -153,7 +153,7 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
-    if joins or decision.passes:
+    if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
     for one in decision.arrivals:
@@ -164,8 +164,8 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
         restricted = _restricted(change.statement, decision, agreed)
         made = _effect(restricted, target, coming.dialect)(agreed) if restricted is not None else None
         is_unchanged = same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after)
-        if (restricted is None or is_unchanged) and not is_replaced:
-            # Others still have what goes, so the last of them has it go; nothing is run before.
+        if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
+            # Others still have what goes, so the last of them has it go; nothing is run before but what is ordered so.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}
