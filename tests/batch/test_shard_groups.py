@@ -12,7 +12,7 @@ from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_telling import waiting_halt
 from pidts.batch.shard_turn import Coming, turn
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shards import Decision, Pass, Run, Wait
+from pidts.plan.shards import Decision, Run, Wait
 from pidts.schema import Dialect, classify
 
 T = TableName("all", "t")
@@ -34,6 +34,10 @@ def came(source: str, before: Table = V0, after: Table = V1, order: OrderKind | 
 def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision | Ran:
     source = arrival.member.source
     return groups.arrive(arrival, Party(source=source, epoch=epoch, lsn=arrival.lsn, text="ALTER"), lambda _: None)
+
+
+def passes(arrival: Arrival, agreed: Table) -> Run:
+    return Run(arrival, (arrival,), agreed, passes=True)
 
 
 def begun(*sources: str, mode: str = "") -> ShardGroups:
@@ -72,6 +76,20 @@ def test_it_is_the_leader_that_runs_it_whoever_comes_last() -> None:
     assert isinstance(arrive(groups, came("a")), Run)
 
 
+def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
+    """Where both passed, each for the other's sake, nobody would drop it."""
+    groups = ShardGroups("optimistic", ("a", "b"))
+    for source in "ab":
+        groups.register(source, {NAME: V1})
+    first = arrive(groups, came("a", V1, V0))
+    assert first == passes(came("a", V1, V0), V1)
+    assert arrive(groups, came("b", V1, V0)) == Wait(leader=Member("a", NAME))
+    groups.ran(first, {})
+    last = came("b", V1, V0)
+    run = groups.arrive(last, Party(source="b", epoch=7, lsn=last.lsn, text="ALTER"), lambda _: V0)
+    assert run == Run(last, (last,), V0)
+
+
 def test_what_fails_can_be_run_again() -> None:
     groups = begun("a", "b")
     arrive(groups, came("b"))
@@ -101,6 +119,23 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
     groups.ran(run, {})
     assert arrive(groups, came("b")) == Ran()
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, comes_again: bool) -> None:
+    """The target knows whether their attempts still count; one who was left out would hear of what is not on record."""
+    groups = begun("a", "b")
+    arrive(groups, came("b"))
+    run = arrive(groups, came("a"))
+    assert isinstance(run, Run)
+    groups.forget("b")
+    if comes_again:
+        groups.register("b", {NAME: V0}, epoch=8)
+        assert arrive(groups, came("b"), epoch=8) == Wait(leader=Member("a", NAME))
+    assert [(party.source, party.epoch) for party in groups.parties(run)] == [("b", 7)]
+    groups.ran(run, {})
+    assert groups.made("b", Lsn(0, 1, 9)) is None
+    assert arrive(groups, came("b"), epoch=8 if comes_again else 7) != Ran()
 
 
 def test_nobody_runs_anything_before_all_parts_are_known() -> None:
@@ -174,7 +209,7 @@ def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
     groups.register("a", {NAME: V1})
     groups.register("b", {NAME: V0})
     assert groups.agreed(T) == V0
-    assert arrive(groups, came("a", V1, V0)) == Pass(V0)
+    assert arrive(groups, came("a", V1, V0)) == passes(came("a", V1, V0), V0)
 
 
 def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
@@ -231,12 +266,12 @@ def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[
 def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:
     groups = begun("a", "b", mode="optimistic")
     a, b = Member("a", NAME), Member("b", NAME)
-    dropped = groups.kept(came("a", V1, V0), V1, {})
+    dropped = groups.kept(came("a", V1, V0), V1, {}, V1)
     assert dropped == {a: {"c"}}
     groups.drops(dropped)
-    assert groups.kept(came("a", V0, V2), V1, {}) == {}
-    assert groups.kept(came("b", V1, V0), V0, {}) == {a: frozenset()}
-    assert b not in groups.kept(came("b", V1, V0), V0, {})
+    assert groups.kept(came("a", V0, V2), V1, {}, V1) == {}
+    assert groups.kept(came("b", V1, V0), V0, {}, V1) == {a: frozenset()}
+    assert b not in groups.kept(came("b", V1, V0), V0, {}, V1)
 
 
 def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() -> None:
@@ -269,7 +304,7 @@ def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody
     groups.recall(groups.looks(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1}, epoch=1)
     assert groups.agreed(T) == V1
-    assert isinstance(arrive(groups, came("c")), Pass)
+    assert arrive(groups, came("c")) == passes(came("c"), V1)
 
 
 def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiting() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from pidts.model import OrderKind, TableName
+from pidts.schema import apply, classify
 
 from .any_history import EXAMPLES
 from .shard_story import GONE, C, D, Story, T, Tell, stories
@@ -90,6 +92,49 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
     (target,) = (name for name in world.target.store.tables if name == T)
     rows = {row["id"]: row["c"] for row in world.target.store.content(target).values()}
     assert {rows[row["id"]] for row in world[OTHER].rows} == {7}
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize(
+    ("kind", "statements"), [(OrderKind.REVERT, ()), (OrderKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
+)
+def test_to_try_another_default_again_does_not_let_it_pass(
+    story: Tell, mode: str, kind: OrderKind, statements: tuple[str, ...]
+) -> None:
+    """Rows that are there would have the others' value; `skip` is what helps, as the halt says."""
+    world = story(THREE, mode=mode)
+    world.rest()
+    said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
+    if mode == "pessimistic":
+        unlocked(world, A)
+    said(world, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
+    world.order(B, kind, *statements)
+    world.rest()
+    assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
+    world.order(B, OrderKind.SKIP)
+    world.rest()
+    assert world.waiting() == []
+
+
+def test_what_is_injected_is_run_before_a_change_that_passes(story: Tell) -> None:
+    world = story(THREE)
+    world.rests()
+    said(world, A, "ADD COLUMN c INT DEFAULT 7")
+    unlocked(world, A)
+    lsn = world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7").transaction.lsn
+    alone = {TableName("alone", "x"): world.target.store.tables[TableName("alone", "x")].table}
+    statement = classify("ALTER TABLE alone.x ADD COLUMN extra INT", "alone")
+    with closing(world.target.connect()) as session:
+        (injected,) = session.ddl_statements(statement, alone, apply(statement, alone, {})).statements
+    world.give("two", lsn, OrderKind.INJECT, injected)
+    world.rest()
+    assert (world.waiting(), world.halts("two")) == ([], [])
+    assert world.columns(TableName("alone", "x"))[-1] == "extra"
+    assert world.columns()[3:] == ["c"]
+    with closing(world.target.connect()) as session:
+        assert [order.taken for order in session.halts.orders("t", "two")] == [True]
+    said(world, OTHER, "ADD COLUMN c INT DEFAULT 7")
+    assert world.waiting() == []
 
 
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])

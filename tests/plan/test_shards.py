@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import differing, fits, is_constant, joined, same_version, same_whole
-from pidts.plan.shards import Decision, Group, Pass, Run, ShardMode, Wait, decide
+from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, same_version, same_whole
+from pidts.plan.shards import Decision, Group, Run, ShardMode, Wait, decide
 
 T = TableName("shop", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -61,6 +61,10 @@ def said(one: Group, number: int) -> Decision:
     return decide(one, member(number))
 
 
+def passes(one: Arrival, agreed: Table) -> Run:
+    return Run(one, (one,), agreed, passes=True)
+
+
 def test_the_first_waits_for_all_others() -> None:
     first = arrival(0, V0, V1)
     assert said(group(V0, [V0, V0, V0], first), 0) == Wait((member(2), member(1)))
@@ -76,7 +80,8 @@ def test_one_statement_runs_for_all_and_it_is_always_the_same() -> None:
 
 
 def test_who_finds_the_group_there_passes() -> None:
-    assert said(group(V1, [V0, V1], arrival(0, V0, V1)), 0) == Pass(V1)
+    own = arrival(0, V0, V1)
+    assert said(group(V1, [V0, V1], own), 0) == passes(own, V1)
 
 
 def test_a_shard_alone_runs_what_it_has() -> None:
@@ -141,21 +146,24 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
     again = arrival(1, table("b"), table("b a"))
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
     assert said(one, 1) == Wait((member(0),), met=("a",))
-    assert said(replace(one, dropped={}), 1) == Pass(table("a b c"))
-    assert said(replace(one, arrivals={member(1): replace(again, order=OrderKind.UNLOCK)}), 1) == Pass(table("a b c"))
+    assert said(replace(one, dropped={}), 1) == passes(again, table("a b c"))
+    ordered = replace(again, order=OrderKind.UNLOCK)
+    assert said(replace(one, arrivals={member(1): ordered}), 1) == passes(ordered, table("a b c"))
 
 
-@pytest.mark.parametrize(("theirs", "passes"), [("b=1", True), ("b=2", False), ("b", False)])
-def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str, *, passes: bool) -> None:
+@pytest.mark.parametrize(("theirs", "is_alike"), [("b=1", True), ("b=2", False), ("b", False)])
+def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str, *, is_alike: bool) -> None:
     own = arrival(1, V0, table("a b=1"))
     one = group(table(f"a {theirs} c"), [table(f"a {theirs} c"), V0], own)
-    assert isinstance(said(one, 1), Pass if passes else Wait)
+    assert isinstance(said(one, 1), Run if is_alike else Wait)
 
 
-def test_an_unlock_is_no_way_round_values_that_the_target_has() -> None:
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
+def test_no_order_is_a_way_round_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
     """Nobody is waited for who could come; and passing would leave the others' values in this one's rows."""
-    own = arrival(0, V0, table("a b=8"), OrderKind.UNLOCK)
-    assert said(group(table("a b=7"), [V0, table("a b=7")], own), 0) == Wait((member(1),), met=("b",))
+    own = arrival(0, V0, table("a b=8"), order)
+    assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))
 
 
 def test_a_late_shard_with_another_default_is_not_run_along() -> None:
@@ -186,7 +194,7 @@ def test_a_shard_that_lacks_a_column_goes_with_the_others_as_it_is() -> None:
     late, other = arrival(0, old, table("a b")), arrival(1, g, new)
     one = group(g, [old, g], late, other)
     assert said(one, 0) == said(one, 1) == Run(other, (late, other), new)
-    assert said(group(new, [old, new], late), 0) == Pass(new)
+    assert said(group(new, [old, new], late), 0) == passes(late, new)
 
 
 def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
@@ -194,8 +202,9 @@ def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
     assert said(group(V0, [V0, V0], ahead), 5) == Wait((member(0), member(1)))
     both = [arrival(0, V0, V2), arrival(1, V0, V2), ahead]
     assert isinstance(said(group(V0, [V0, V0], *both), 0), Run)
-    assert said(group(V1, [V1, V1], ahead), 5) == Pass(V1)
-    assert said(group(V1, [V1, V1], arrival(5, V0, V0, runs=False)), 5) == Pass(V1), "its rows have a place"
+    assert said(group(V1, [V1, V1], ahead), 5) == passes(ahead, V1)
+    behind = arrival(5, V0, V0, runs=False)
+    assert said(group(V1, [V1, V1], behind), 5) == passes(behind, V1), "its rows have a place"
 
 
 def test_one_that_came_ahead_keeps_nobody_from_coming_there() -> None:
@@ -280,9 +289,9 @@ def test_optimistic_shards_add_at_once_and_drop_last() -> None:
     one = group(V0, [V0, V0], first, mode="optimistic")
     assert decide(one, member(0), adds("b")) == Run(first, (first,), V1)
     second = arrival(1, V0, V1)
-    assert decide(group(V1, [V1, V0], second, mode="optimistic"), member(1), adds("b")) == Pass(V1)
+    assert decide(group(V1, [V1, V0], second, mode="optimistic"), member(1), adds("b")) == passes(second, V1)
     gone = arrival(0, V1, V0)
-    assert decide(group(V1, [V1, V1], gone, mode="optimistic"), member(0), drops("b")) == Pass(V1)
+    assert decide(group(V1, [V1, V1], gone, mode="optimistic"), member(0), drops("b")) == passes(gone, V1)
     last = arrival(1, V1, V0)
     assert decide(group(V1, [V0, V1], last, mode="optimistic"), member(1), drops("b")) == Run(last, (last,), V0)
 
@@ -350,11 +359,9 @@ class Shards:
         decision = decide(whole, one, self.steps[self.places[one]])
         if isinstance(decision, Run):
             self.agreed = decision.agreed
-            self.runs.append(decision)
+            self.runs += () if decision.passes else (decision,)
             for each in decision.arrivals:
                 self.passed(each)
-        elif isinstance(decision, Pass):
-            self.passed(self.arrivals[one])
         there = {each.name for each in self.agreed.columns}
         self.dropped = {who: names & there for who, names in self.dropped.items()}
 
@@ -431,4 +438,24 @@ def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
     assert decide(last, member(0)) == Run(own, (own,), table("a c"), clears=frozenset({"old"}))
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
-    assert decide(others, member(0)) == Pass(table("a old c"))
+    assert decide(others, member(0)) == passes(own, table("a old c"))
+
+
+def test_where_tables_disagree_about_a_default_it_stays_as_it_is() -> None:
+    there, changed = table("a b=7"), table("a b=9")
+    for tables in ([there, changed], [changed, there], [changed, there, changed]):
+        assert joined(tables, like=there) == there
+    assert joined([changed, changed], like=there) == changed
+
+
+def test_a_column_is_filled_otherwise_where_the_words_of_its_default_are_others() -> None:
+    assert refilled(table("a b=7"), table("a b=9 c=1"), {}) == {"b"}
+    assert refilled(table("a b=7"), table("a x=9"), {"x": "b"}) == {"x"}
+    assert refilled(table("a b=7"), table("a x=7"), {"x": "b"}) == frozenset()
+    assert refilled(table("a b=now()"), table("a b=current_timestamp"), {}) == frozenset()
+
+
+def test_a_late_shard_is_not_run_along_whose_rows_have_the_default_of_before() -> None:
+    agreed, goal = table("a b=7"), table("a b=9")
+    mine, late = arrival(0, agreed, goal), arrival(1, V0, goal)
+    assert said(group(agreed, [agreed, V0], mine, late), 0) == Run(mine, (mine,), goal)

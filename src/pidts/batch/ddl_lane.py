@@ -257,10 +257,16 @@ class DdlLane:
         halt: Callable[[ShardWaits], Halt],
         is_decided: Callable[[], bool],
     ) -> None:
-        """Until the group lets it go on, or there is another order; returns at once where something has moved since."""
+        """Until the group lets it go on, or there is another order.
+
+        Where something has moved since, it is tried again, and never without a pause: no two answers that differ may
+        make a loop of that, which nobody sees and which outlives the run.
+        """
         shards, lsn = self._shards, change.lsn
         assert shards is not None  # noqa: S101 - nobody else waits for them
         began = looked = time.monotonic()
+        if self._stands(shards, waits) is None:
+            self._pause(_LOOK_SECONDS)
         while True:
             seen = shards.moves
             still = self._stands(shards, waits)
@@ -287,7 +293,7 @@ class DdlLane:
         if arrival is not None:
             wait = shards.stands(arrival)
             return None if wait is None else ShardWaits(wait, arrival, shards.agreed(arrival.after.name))
-        absent = tuple(source for source in waits.wait.absent if source in shards.absent)
+        absent = waits.absent()
         return ShardWaits(Wait(absent=absent)) if absent else None
 
     def _tell_waiting(self, change: DueChange, halt: Halt, arrival: Arrival | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pidts.apply import SchemaChange
 from pidts.batch.context import JobContext
@@ -117,7 +118,7 @@ class Told:
         if sharing is None or not sharing.looks_at(statement):
             return statement
         if absent := sharing.absent(statement):
-            raise ShardWaits(Wait(absent=absent))
+            raise ShardWaits(Wait(absent=absent), absent=partial(sharing.absent, statement))
         return sharing.runs(statement, work, self.where, self.context.structures)
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:

@@ -33,6 +33,8 @@ class Desk:
     was_shared: bool = False
     entries: dict[Member, Entry] = field(default_factory=dict)
     running: Run | None = None
+    parties: tuple[Party, ...] = ()
+    """For whom that is put on record besides the leader, whoever comes or goes meanwhile."""
     doubted: set[str] = field(default_factory=set)
     """Sources whose attempt at a change has ended without its knowing whether that is made."""
 
@@ -41,17 +43,20 @@ class Desk:
         """Those for whom nothing was run yet."""
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
-    def parties(self, run: Run) -> tuple[Party, ...]:
-        """For whom it is run besides the leader."""
-        members = [one.member for one in run.arrivals if one.member != run.leader.member]
-        return tuple(self.entries[member].party for member in members if member in self.entries)
+    def begin(self, run: Run) -> None:
+        """By the leader, for those who have arrived."""
+        others = [one.member for one in run.arrivals if one.member != run.leader.member]
+        self.running, self.parties = run, tuple(self.entries[member].party for member in others)
 
     def end(self, run: Run) -> None:
-        """It was run for all of these."""
+        """It was run, and is on record for these attempts; one that has begun since knows from the record."""
         self.running = None
+        made = {(party.source, party.epoch, party.lsn) for party in self.parties}
         for one in run.arrivals:
             entry = self.entries.get(one.member)
-            if entry is not None and entry.arrival.lsn == one.lsn:
+            if entry is None or entry.arrival.lsn != one.lsn:
+                continue
+            if one.member == run.leader.member or (entry.party.source, entry.party.epoch, entry.party.lsn) in made:
                 entry.ran, entry.waits = True, False
 
     @property

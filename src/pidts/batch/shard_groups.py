@@ -19,7 +19,7 @@ from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
-from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, ShardMode, Wait, behind_after, decide, same_version
+from pidts.plan.shards import Decision, Effect, Owed, Run, ShardMode, Wait, behind_after, decide, same_version
 from pidts.rules import Rules
 
 
@@ -92,9 +92,9 @@ class ShardGroups:
                 self._tell()
 
     def absent_for(self, target: TableName) -> tuple[str, ...]:
-        """Parts of which is not known what they have there."""
+        """Parts that have to begin before it is known what its group has."""
         with self._moved:
-            return self.roster.unsure(target)
+            return self.roster.absent_for(target)
 
     def recall(
         self,
@@ -146,7 +146,7 @@ class ShardGroups:
             decision = self._decision(desk, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, Run):
-                desk.running = decision
+                desk.begin(decision)
             if known != arrival:
                 self._tell()
             return decision
@@ -170,9 +170,9 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: Run) -> tuple[Party, ...]:
-        """For whom it is run besides the leader."""
+        """For whom it is run besides the leader, as the one who was told to run it has found them."""
         with self._moved:
-            return self._desk(run.leader.after.name).parties(run)
+            return self._desk(run.leader.after.name).parties
 
     def is_recorded(self, target: TableName) -> bool:
         """Whether the target's record says that it is shared."""
@@ -200,15 +200,17 @@ class ShardGroups:
         with self._moved:
             desk = self._desk(run.leader.after.name)
             desk.end(run)
-            desk.agreed = run.agreed
-            desk.was_shared = desk.was_shared or not run.leader.runs
-            if desk.was_shared:
+            joins = not run.leader.runs
+            desk.was_shared = desk.was_shared or joins
+            if not run.passes:
+                desk.agreed = run.agreed
+            if desk.was_shared and (joins or not run.passes):
                 self.roster.record(run.leader.after.name, run.agreed, self.roster.looks())
             self.roster.members |= {one.member: one.after for one in run.arrivals}
             self.roster.owes(behind)
             self._tell()
 
-    def owing(self, decision: Pass | Run, arrival: Arrival) -> Owed:
+    def owing(self, decision: Run, arrival: Arrival) -> Owed:
         """What members owe once that is done, where it is another than before."""
         target = arrival.after.name
         with self._moved:
@@ -293,10 +295,12 @@ class ShardGroups:
         with self._moved:
             self.roster.drops(dropped)
 
-    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
+    def kept(
+        self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
+    ) -> dict[Member, frozenset[str]]:
         """What of `drops` is another than before, once this one is there and the group has agreed on that."""
         with self._moved:
-            return self.roster.kept(arrival, agreed, origins)
+            return self.roster.kept(arrival, agreed, origins, was)
 
     def keeps_columns(self, member: Member) -> bool:
         """Whether the target has values of columns that this one has dropped."""
@@ -314,7 +318,7 @@ class ShardGroups:
     def absent(self) -> tuple[str, ...]:
         """Parts that have not begun: nobody knows what they have."""
         with self._moved:
-            return tuple(sorted(self.roster.unknown))
+            return tuple(sorted(self.roster.absent))
 
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
         """Whether others than this one land there, or have."""
@@ -344,7 +348,7 @@ class ShardGroups:
             return Wait(leader=leader)
         if desk.doubted:
             return Wait(absent=tuple(sorted(desk.doubted)))
-        absent = self.roster.unsure(arrival.after.name)
+        absent = self.roster.absent_for(arrival.after.name)
         if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
@@ -355,16 +359,13 @@ class ShardGroups:
         decision = decide(group, arrival.member, desk.entries[arrival.member].effect)
         if isinstance(decision, Run) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
-        is_news = group.behind or (not arrival.runs and target not in self.roster.recorded)
-        if isinstance(decision, Pass) and is_news:  # who owes what, or that it is shared
-            return Run(arrival, (arrival,), decision.agreed, passes=True)
         return decision
 
     def _agreed(self, target: TableName, desk: Desk) -> Table | None:
         if desk.agreed is not None:
             return desk.agreed
         found = self.roster.agreed(target)
-        if not self.roster.unsure(target):  # else others may have another structure
+        if not self.roster.absent_for(target):  # else others may have another structure
             desk.agreed = found
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
+from pidts.plan.shard_versions import names_of, refilled
 from pidts.plan.shards import Group, Owed, ShardMode, fits, joined, same_version
 
 
@@ -33,7 +34,7 @@ class Roster:
         """What was run without members, by an operator's order; also without some that are gone."""
 
     @property
-    def unknown(self) -> frozenset[str]:
+    def absent(self) -> frozenset[str]:
         """Sources of which is not known what they have."""
         return self.sources - self._known - self._aside
 
@@ -123,10 +124,13 @@ class Roster:
         if table is not None and not is_rename:
             self.dropped[member] = frozenset(column.name.lower() for column in table.columns)
 
-    def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
+    def kept(
+        self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
+    ) -> dict[Member, frozenset[str]]:
         """What of `dropped` is another than before, once this one is there and the group has agreed on that.
 
-        `origins` says what columns were called before: under their new names they hold the same values.
+        `origins` says what columns were called before: under their new names they hold the same values. Where a default
+        is another than it `was`, those who lack the column have values of before in it, too.
         """
         there = {column.name.lower() for column in agreed.columns}
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -143,6 +147,11 @@ class Roster:
             had = {column.name.lower() for column in arrival.before.columns}
             before = self.dropped.get(arrival.member, frozenset())
             after[arrival.member] = frozenset((had | before) & there - own)
+        filled = refilled(was, agreed, origins) if was is not None else frozenset[str]()
+        for member, table in self.of(arrival.after.name) if filled else ():
+            has = names_of(arrival.after if member == arrival.member else table)
+            lacked = {name for name in filled - has if origins.get(name) not in has}
+            after[member] = after.get(member, self.dropped.get(member, frozenset())) | lacked
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def leaves(self, source: str, tables: frozenset[TableName]) -> bool:
@@ -171,12 +180,12 @@ class Roster:
             for member, table in self.members.items()
         )
 
-    def unsure(self, target: TableName) -> tuple[str, ...]:
+    def absent_for(self, target: TableName) -> tuple[str, ...]:
         """Sources that have to begin before it is known what the group has.
 
         In optimistic mode a change of an earlier process, which is not over yet, may have led it elsewhere.
         """
-        absent = set(self.unknown)
+        absent = set(self.absent)
         if self._mode == "optimistic":
             absent |= {member.source for member, _ in self.of(target)} & self._presumed
         return tuple(sorted(absent))

@@ -7,7 +7,7 @@ with the same change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,18 +19,24 @@ from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_record import dropped_records, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.plan.shard_versions import names_of, same_version, same_whole
-from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, Wait
+from pidts.plan.shards import Decision, Effect, Owed, Run, Wait
 from pidts.rules import Rules
 from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Dialect, DropColumn, Statement, apply
 from pidts.schema.origins import origins
 
 
 class ShardWaits(Exception):
-    """Other shards have to come first; without an arrival, sources that have not begun."""
+    """Other shards have to come first; without an arrival, sources that have not begun, which `absent` tells anew."""
 
-    def __init__(self, wait: Wait, arrival: Arrival | None = None, agreed: Table | None = None) -> None:
+    def __init__(
+        self,
+        wait: Wait,
+        arrival: Arrival | None = None,
+        agreed: Table | None = None,
+        absent: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
         super().__init__(wait, arrival, agreed)
-        self.wait, self.arrival, self.agreed = wait, arrival, agreed
+        self.wait, self.arrival, self.agreed, self.absent = wait, arrival, agreed, absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,30 +143,29 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     if isinstance(decision, Ran):
         return Turn(change, is_made=True)
     if not groups.is_shared(target, member):
-        return Turn(change, decision if isinstance(decision, Run) else None)
+        return Turn(change, decision)
     statement = change.statement
     renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
-    dropped = groups.kept(arrival, decision.agreed, renamed)
+    dropped = groups.kept(arrival, decision.agreed, renamed, agreed)
     behind = groups.owing(decision, arrival)
     owed = owed_records(behind, groups.roster.behind)
     records = dropped_records(dropped, decision.agreed) | owed
-    joins = isinstance(decision, Run) and agreed is not None and not arrival.runs and arrival.order is None
+    joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
-    if joins or isinstance(decision, Pass) or decision.passes:
+    if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        run = decision if isinstance(decision, Run) else None
-        return Turn(passing, run, passes=True, dropped=dropped, behind=behind)
+        return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
     for one in decision.arrivals:
-        dropped |= groups.kept(one, decision.agreed, renamed)
+        dropped |= groups.kept(one, decision.agreed, renamed, agreed)
     records = dropped_records(dropped, decision.agreed) | owed
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
         made = _effect(restricted, target, coming.dialect)(agreed) if restricted is not None else None
         is_unchanged = same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after)
-        if (restricted is None or is_unchanged) and not is_replaced:
-            # Others still have what goes, so the last of them has it go; nothing is run before.
+        if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
+            # Others still have what goes, so the last of them has it go; nothing is run before but what is ordered so.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}

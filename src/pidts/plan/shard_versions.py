@@ -110,13 +110,26 @@ def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
     return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)
 
 
+def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
+    """Columns in which rows that lack them get another value from now on than those that are there have got."""
+    there = {column.name.lower(): column for column in before.columns}
+    named = (
+        (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns
+    )
+    return frozenset(
+        column.name.lower() for column, was in named if was is not None and not fills_alike(was, column, constant=False)
+    )
+
+
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
     """What has a place for the rows of each; None where there is no such table.
 
     Columns come in the order of `like`, then as they are seen first. One that some table does not have can be left out
     of a row; so can one that some table lets be NULL. A key that is unique holds for all rows, so all must have it.
+    Where they disagree about a default, it stays what it is in `like`.
     """
     tables = list(tables)
+    liked = {column.name.lower(): column for column in like.columns} if like is not None else {}
     if not tables or len({_identity(table) for table in tables}) > 1:
         return None
     columns: dict[str, Column] = {}
@@ -124,7 +137,7 @@ def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
         for column in table.columns:
             name = column.name.lower()
             before = columns.get(name)
-            merged = column if before is None else _both(before, column)
+            merged = column if before is None else _both(before, column, liked.get(name, before))
             if merged is None:
                 return None
             columns[name] = merged
@@ -132,17 +145,17 @@ def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
     for name, column in columns.items():
         if not is_fillable(column) and not all(name in names for names in own):
             columns[name] = replace(column, nullable=True)
-    order = [column.name.lower() for column in like.columns] if like is not None else []
-    names = [name for name in order if name in columns] + [name for name in columns if name not in order]
+    names = [name for name in liked if name in columns] + [name for name in columns if name not in liked]
     first = like or tables[0]
     return replace(first, columns=tuple(columns[name] for name in names), keys=_common_keys(tables, first.keys))
 
 
-def _both(one: Column, other: Column) -> Column | None:
+def _both(one: Column, other: Column, like: Column) -> Column | None:
     wider = _wider(one.type, other.type)
     if wider is None or one.generated != other.generated:
         return None
-    return replace(one, type=wider, nullable=one.nullable or other.nullable)
+    default = one.default if _known(one.default) == _known(other.default) else like.default
+    return replace(one, type=wider, nullable=one.nullable or other.nullable, default=default)
 
 
 def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ...]:

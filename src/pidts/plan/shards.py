@@ -52,7 +52,6 @@ __all__ = [
     "Group",
     "Member",
     "Owed",
-    "Pass",
     "Run",
     "ShardMode",
     "Wait",
@@ -127,13 +126,6 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """The target has it: the change is put on record, and nothing is run."""
-
-    agreed: Table
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """The leader's statement is run, for all of these; then the group has agreed on another structure."""
 
@@ -147,7 +139,11 @@ class Run:
     adds: frozenset[str] = frozenset()
     """Not the statement is run: these columns come, of which the target has the others already."""
     passes: bool = False
-    """Nothing is run; only one at a time puts on record what it changes of the group."""
+    """The target has it: nothing is run, the change is put on record.
+
+    One at a time all the same, and the next is decided by what this one leaves. Else two that drop a column at once
+    would both leave it to the other, or one would come to a column that is being dropped meanwhile.
+    """
 
     @property
     def is_step(self) -> bool:
@@ -157,7 +153,7 @@ class Run:
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
-Decision: TypeAlias = Wait | Pass | Run
+Decision: TypeAlias = Wait | Run
 
 
 def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Decision:
@@ -188,27 +184,27 @@ def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
     return owed[next(places, -1) + 1 :]
 
 
-def behind_after(group: Group, decision: Pass | Run, mine: Arrival) -> Owed:
+def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
     """What members owe once that is done, where it is another than before."""
     if group.mode == "optimistic":
         return {}
-    arrivals = decision.arrivals if isinstance(decision, Run) else (mine,)
     found, head = dict(group.behind), group.head
-    for one in arrivals:
+    for one in decision.arrivals:
         found[one.member] = come(found.get(one.member, ()), one)
-    if isinstance(decision, Run) and decision.is_step and not group.settles(mine):
+    if decision.is_step and not group.settles(mine):
         head = decision.leader.after
         # Of a source that is not there it is known from the record that it owes something, and not more.
-        is_alone = any(one.unlocked for one in arrivals)
+        is_alone = any(one.unlocked for one in decision.arrivals)
         absent = [member for member in group.behind if is_alone and member not in group.members]
         left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
         found = dict.fromkeys(found, ()) | left
     kept = names_of(decision.agreed) - names_of(head)
-    found |= {one.member: (head,) for one in arrivals if not found[one.member] and kept & names_of(one.after)}
+    come_further = [one for one in decision.arrivals if not found[one.member]]
+    found |= {one.member: (head,) for one in come_further if kept & names_of(one.after)}
     return {member: owed for member, owed in found.items() if owed != group.behind.get(member, ())}
 
 
-def _passes(group: Group, mine: Arrival) -> Pass | Run | None:
+def _passes(group: Group, mine: Arrival) -> Run | None:
     """Who comes to where the others are, or to what it owes, or is late and has a place; the last one clears up."""
     is_there = same_version(mine.after, group.agreed) or group.settles(mine)
     if not (is_there or (_is_late(group, mine) and fits(mine.after, group.agreed))):
@@ -220,7 +216,7 @@ def _passes(group: Group, mine: Arrival) -> Pass | Run | None:
         - _needed(group, (mine,))
     )
     if not (gone and mine.runs):
-        return Pass(group.agreed)
+        return Run(mine, (mine,), group.agreed, passes=True)
     columns = tuple(column for column in group.agreed.columns if column.name.lower() not in gone)
     return Run(mine, (mine,), replace(group.agreed, columns=columns), clears=gone)
 
@@ -312,18 +308,22 @@ def _goal(group: Group, mine: Arrival) -> Table:
 
 
 def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
+    is_ordered = arrival.order is OrderKind.REPLACE
+    if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
+        return False  # its rows have values of before
     if same_version(arrival.after, goal):
         return True
     has_place = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
     return has_place and not _filled_otherwise(arrival, goal)
 
 
-def _passes_whole(group: Group, mine: Arrival) -> Pass | None:
+def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     before, after = _wholes(group, mine)
     if after is None:
         return None
     unchanged = before is not None and same_whole(before, after) and fits(mine.after, group.agreed)
-    return Pass(group.agreed) if unchanged or same_whole(after, group.agreed) else None
+    passes = unchanged or same_whole(after, group.agreed)
+    return Run(mine, (mine,), group.agreed, passes=True) if passes else None
 
 
 def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
@@ -367,8 +367,8 @@ def _met(group: Group, mine: Arrival) -> frozenset[str]:
 
     An operator who says that it is to go on may mean values of before, or a clock's; no order makes two defaults one.
     """
-    if not mine.runs or not (mine.order is None or mine.unlocked):
-        return frozenset()  # it has no rows yet, or somebody has looked after them
+    if not mine.runs:
+        return frozenset()  # it has no rows yet
     if mine.unlocked:
         return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}

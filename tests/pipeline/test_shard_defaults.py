@@ -1,0 +1,130 @@
+"""A default that changes on the target while some shard lacks the column: its rows keep no value that it never had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pidts.model import OrderKind, TableName
+
+from .shard_story import TWO, Story, T, Tell, stories
+from .test_shard_orders import codes
+
+A, B = "one: shard_1.t_1", "two: shard_1.t_1"
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories() as tell:
+        yield tell
+
+
+def said(world: Story, what: str, *names: str) -> None:
+    for name in names:
+        world[name].source.say(f"ALTER TABLE {world[name].name} {what}")
+        world.rest()
+
+
+def begun(story: Tell, mode: str) -> Story:
+    world = story(TWO, mode=mode)
+    world.looks = False
+    world.write(times=3)
+    world.rest()
+    return world
+
+
+def come(world: Story) -> str:
+    """A shard that is as the others were at first, with rows."""
+    name = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 0).name}"
+    world.write(name, times=3)
+    world.rest()
+    return name
+
+
+def default_of(world: Story, column: str) -> str | None:
+    found = world.target.store.tables[T].table.column(column)
+    assert found is not None
+    return found.default
+
+
+def assert_waits_for_its_old_values(world: Story, name: str) -> None:
+    assert (world.waiting(), codes(world)) == ([name], {name: "shard-awaits"})
+    (halt,) = world.halts(name.partition(": ")[0])
+    assert "column c is on the target already, with other values in this shard's rows" in halt.what
+    assert "--resync" in halt.todo
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"),
+        ("ADD COLUMN c INT", "MODIFY COLUMN c INT DEFAULT 9"),
+    ],
+)
+def test_what_some_have_done_in_two_steps_another_does_in_one(
+    story: Tell, first: str, then: str, *, restarts: bool
+) -> None:
+    world = begun(story, "optimistic")
+    said(world, first, A)
+    said(world, then, A)
+    if restarts:
+        world.start()
+        world.rest()
+    said(world, "ADD COLUMN c INT DEFAULT 9", B)
+    assert_waits_for_its_old_values(world, B)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_late_shard_adds_what_the_others_have_changed(story: Tell, *, restarts: bool) -> None:
+    world = begun(story, "pessimistic")
+    said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
+    late = come(world)
+    said(world, "ALTER COLUMN c SET DEFAULT 9", A, B)
+    assert (world.waiting(), default_of(world, "c")) == ([], "9")
+    if restarts:
+        world.start()
+        world.rest()
+    said(world, "ADD COLUMN c INT DEFAULT 9", late)
+    assert_waits_for_its_old_values(world, late)
+
+
+def test_a_late_shard_adds_what_the_others_are_about_to_change(story: Tell) -> None:
+    """It comes to the same structure as they do, but not with the same values."""
+    world = begun(story, "pessimistic")
+    said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
+    late = come(world)
+    said(world, "ALTER COLUMN c SET DEFAULT 9", A)
+    said(world, "ADD COLUMN c INT DEFAULT 9", late)
+    said(world, "ALTER COLUMN c SET DEFAULT 9", B)
+    assert default_of(world, "c") == "9"
+    assert_waits_for_its_old_values(world, late)
+
+
+def test_what_was_unlocked_in_two_steps_another_does_in_one(story: Tell) -> None:
+    world = begun(story, "pessimistic")
+    for what in ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"):
+        said(world, what, A)
+        world.order(A, OrderKind.UNLOCK)
+        world.rest()
+    said(world, "ADD COLUMN c INT DEFAULT 9", B)
+    assert_waits_for_its_old_values(world, B)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_default_that_all_change_is_changed_on_the_target(story: Tell, *, restarts: bool) -> None:
+    world = begun(story, "optimistic")
+    said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
+    said(world, "ALTER COLUMN c SET DEFAULT 9", A)
+    assert default_of(world, "c") == "7"
+    if restarts:
+        world.start()
+        world.rest()
+    said(world, "ALTER COLUMN c SET DEFAULT 9", B)
+    assert (world.waiting(), default_of(world, "c")) == ([], "9")
+    late = come(world)
+    said(world, "ADD COLUMN c INT DEFAULT 9", late)
+    assert world.waiting() == []
+    rows = {row["id"]: row["c"] for row in world.content(T)}
+    assert {rows[row["id"]] for row in world[late].rows} == {9}

@@ -1,0 +1,61 @@
+"""Those for whom another one makes a change: they hear that it is made where that is on record for them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pidts.batch.shard_groups import ShardGroups
+from pidts.plan.shards import Run
+
+from .shard_story import TWO, C, stories
+
+A, B = "one: shard_1.t_1", "two: shard_1.t_1"
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
+    monkeypatch: pytest.MonkeyPatch, *, transactional: bool
+) -> None:
+    with stories(transactional_ddl=transactional) as tell:
+        world = tell(TWO)
+        world.looks = False
+        world.rest()
+        world.plan(C)
+        arrive, parties = ShardGroups.arrive, ShardGroups.parties
+        left: list[str] = []
+        gone: list[object] = []
+
+        def arrives(groups: ShardGroups, *args: Any) -> object:
+            decision = arrive(groups, *args)
+            if not left and isinstance(decision, Run) and len(decision.arrivals) > 1:
+                left.extend({"one", "two"} - {decision.leader.member.source})
+                gone.append(world.streams[left[0]])
+                world.begin_anew(*left)
+                groups.forget(*left)
+            return decision
+
+        def told(groups: ShardGroups, run: Run) -> object:
+            found = parties(groups, run)
+            while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
+                world.scheduler.wait(0)  # the next attempt comes there before anything is made
+            gone.clear()
+            return found
+
+        monkeypatch.setattr(ShardGroups, "parties", told)
+        monkeypatch.setattr(ShardGroups, "arrive", arrives)
+        for name in (A, B):
+            world[name].alter()
+        world.rest()
+        assert left
+        world.start()
+        world.write(A, B, times=3)
+        world.rests()
+        assert world.waiting() == []
+        with closing(world.target.connect()) as session:
+            for name in (A, B):
+                source, _, table = name.partition(": ")
+                (structure,) = (one for one in session.load_structures("t", source).values() if str(one.name) == table)
+                assert "c" in structure.arrow.names

@@ -1,0 +1,78 @@
+"""What waits for a source that has not begun: told once, at rest until it begins, and over with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pidts.batch import ddl_lane
+
+from .shard_story import TWO, Story, Tell, stories
+from .shard_world import World
+from .test_shard_orders import codes
+
+A = "one: shard_1.t_1"
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories(presumes=True) as tell:
+        yield tell
+
+
+@pytest.fixture
+def down(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Sources whose servers cannot be reached."""
+    sources: set[str] = set()
+    part = World._part
+
+    def begins(world: World, source: str) -> None:
+        while source in sources:
+            world.scheduler.wait(1)
+        part(world, source)
+
+    monkeypatch.setattr(World, "_part", begins)
+    return sources
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """To make a change."""
+    made: list[str] = []
+    run_ddl = ddl_lane.run_ddl
+
+    def counted(*args: Any, **more: Any) -> Any:
+        made.append(args[3].transaction.ddl)
+        assert len(made) < 50, "it is tried over and over"
+        return run_ddl(*args, **more)
+
+    monkeypatch.setattr(ddl_lane, "run_ddl", counted)
+    return made
+
+
+def passing(world: Story, rounds: int) -> None:
+    for _ in range(rounds):
+        world.scheduler.round()
+
+
+@pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
+def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_told_and_rests(
+    story: Tell, down: set[str], tries: list[str], text: str
+) -> None:
+    world = story(TWO, mode="optimistic")
+    world.write(times=2)
+    world.rest()
+    down.add("two")
+    world.start()
+    passing(world, 30)
+    world[A].source.say(text)
+    passing(world, 60)
+    knows_all = text.startswith("DROP DATABASE")
+    assert (codes(world), world.waiting()) == (({}, []) if knows_all else ({A: "shard-awaits"}, [A]))
+    assert tries == [text]
+    down.clear()
+    passing(world, 60)
+    assert (codes(world), world.waiting()) == ({}, [])
+    assert len(tries) <= 3
