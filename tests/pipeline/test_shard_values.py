@@ -119,20 +119,6 @@ def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: 
     assert "rename-moves-rows" in codes(world).values()
 
 
-@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_a_shard_that_was_dropped_does_not_show_through_the_one_that_comes(story: Tell, mode: str) -> None:
-    world = begun(story, mode)
-    source = world[A].source
-    source.say("DROP TABLE shard_1.t_1")
-    world.rest()
-    source.say(
-        "CREATE TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, c INT DEFAULT 7, UNIQUE KEY uu (u))"
-    )
-    source.say(f"{ALTER}ADD COLUMN d INT DEFAULT 7")
-    world.rest()
-    assert world.waiting() == [A], "rows of the first one have values in it"
-
-
 @pytest.mark.parametrize("transactional", [True, False])
 def test_of_two_columns_the_one_that_went_meanwhile_is_added(transactional: bool) -> None:
     """The shard that is behind waits for nobody: who is further has passed here long ago."""

@@ -61,8 +61,15 @@ class ApplyRules:
     """Changes up to here may have been applied before the task began."""
     merged: frozenset[TableName] = frozenset()
     """Tables of the target that are made of several of the source's."""
+    beside: bool = False
+    """Whether the task has other sources, too, whose tables may land where this one's do."""
     filters: Rules = field(default_factory=Rules)
     """What the task leaves out of the changes: the target's rows of such tables need not be what the source had."""
+
+    def may_share(self, batch: ChangeBatch) -> bool:
+        """Whether rows of other tables, also of some that are gone, may be where this table's are."""
+        is_merged = batch.table.name in self.merged
+        return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
         """Whether an update of this table may be of a row that the target is not to have."""
@@ -130,7 +137,8 @@ def prepared(
         if len(batch):
             origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
-    wider = wider_tables(session, whole, rules.merged - rules.filters.keyed, own)
+    coming = [batch for batch in whole if rules.may_share(batch)]
+    wider = wider_tables(session, coming, rules.task, rules.merged, own)
     for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own):
         name = change.table.name
         found = verdicts.pop(name, [])

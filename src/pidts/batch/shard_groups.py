@@ -266,7 +266,7 @@ class ShardGroups:
                     self.roster.come(member, table, is_rename=is_rename)
                     self._desk(table.name)
                 else:
-                    self.roster.leave(member, is_rename=is_rename)
+                    self.roster.leave(member)
             self.roster.owes(owed or {})
             for target in {table.name for table in structures.values() if table is not None}:
                 self._agree(target)

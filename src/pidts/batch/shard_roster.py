@@ -117,11 +117,9 @@ class Roster:
             self.dropped.pop(member, None)
         self.members[member] = table
 
-    def leave(self, member: Member, *, is_rename: bool) -> None:
-        """It is no member any more. Its rows stay on the target, also where a table of its name comes again."""
-        table = self.members.pop(member, None)
-        if table is not None and not is_rename:
-            self.dropped[member] = frozenset(column.name.lower() for column in table.columns)
+    def leave(self, member: Member) -> None:
+        """It is no member any more. Rows of a table that comes by its name take the place of those that stay."""
+        self.members.pop(member, None)
 
     def kept(self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None]) -> dict[Member, frozenset[str]]:
         """What of `dropped` is another than before, once this one is there and the group has agreed on that.
@@ -135,9 +133,8 @@ class Roster:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs and arrival.member in self.dropped:
-            own = {column.name.lower() for column in arrival.after.columns}
-            after[arrival.member] = self.dropped[arrival.member] & there - own
+        if not arrival.runs:  # its rows come, each in the place of whatever stands there
+            after[arrival.member] = frozenset()
         if arrival.runs:
             own = {column.name.lower() for column in arrival.after.columns}
             had = {column.name.lower() for column in arrival.before.columns}
