@@ -81,12 +81,34 @@ def test_a_table_is_made_anew_in_one_statement(story: Tell, mode: str, *, keyed:
     lives_again(world)
 
 
-@pytest.mark.parametrize("restarts", [True, False])
-def test_what_the_table_before_it_had_dropped_is_forgotten(story: Tell, *, restarts: bool) -> None:
+@pytest.mark.parametrize("restarts", range(4))
+def test_what_the_table_before_it_had_dropped_is_forgotten(story: Tell, restarts: int) -> None:
     world = begun(story, "optimistic", keyed=False)
-    for text in ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}"):
+    steps = ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}")
+    for number, text in enumerate(steps):
         world[A].source.say(text)
+        world.rest()
+        if number == restarts:
+            world.start()
+            world.rest()
+    lives_again(world)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: Tell, *, restarts: bool) -> None:
+    world = story({**TWO, "one": ("shard_1.t_1", "shard_1.t_2", "alone.x")}, mode="optimistic")
+    world.looks = False
+    source = world[A].source
+    for text in (
+        "ALTER TABLE shard_1.t_1 DROP COLUMN v",
+        "DROP TABLE shard_1.t_1",
+        "RENAME TABLE shard_1.t_2 TO shard_1.t_1",
+    ):
+        source.say(text)
     world.rest()
     if restarts:
         world.start()
-    lives_again(world)
+    source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN v BIGINT")
+    source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_3")
+    world.rest()
+    assert world.waiting() == [], "its own rows have all their values"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pidts.model import OrderKind
+
 from .shard_story import TWO, Story, T, Tell, stories
 from .test_shard_orders import codes
 
@@ -117,6 +119,25 @@ def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: 
     world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_9")
     world.rest()
     assert "rename-moves-rows" in codes(world).values()
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, mode: str, *, restarts: bool) -> None:
+    world = begun(story, mode)
+    before = {row["id"]: row["v"] for row in rows_of(world, A)}
+    world[A].source.say(f"{ALTER}DROP COLUMN v, RENAME TO shard_1.t_5", {})
+    world.rest()
+    if mode == "pessimistic":
+        world.order(A, OrderKind.UNLOCK)
+        world.rest()
+    assert world.waiting() == []
+    if restarts:
+        world.start()
+    world[A].source.say("ALTER TABLE shard_1.t_5 ADD COLUMN v INT AFTER id")
+    world.rest()
+    assert world.waiting() == ["one: shard_1.t_5"], "its rows have old values in it"
+    assert {row["id"]: row["v"] for row in world.content(T) if row["id"] in before} == before
 
 
 @pytest.mark.parametrize("transactional", [True, False])

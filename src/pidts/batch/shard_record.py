@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pidts.apply import TargetSession, dropped_by, owed_by
+from pidts.apply import SchemaChange, TargetSession, dropped_by, owed_by
 from pidts.model import Lsn, Member, Table, TableName
 from pidts.plan.shards import Owed
 
@@ -25,6 +25,25 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
         table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
         records.setdefault(dropped_by(member.source), {})[member.table] = table
     return dict(records)
+
+
+def dropped_under(
+    renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
+) -> dict[Member, frozenset[str]]:
+    """What is kept of members that have another name behind a change: by that, with their rows, and no more by the old.
+
+    `dropped` is what the change makes another of what is `known`, by the names before it.
+    """
+    moved = {old: frozenset[str]() for old in renamed}
+    moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
+    found = {**dropped, **moved}
+    return {member: names for member, names in found.items() if names != known.get(member, frozenset())}
+
+
+def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
+    """Tables that are no members behind it have dropped nothing: rows of one that comes by their name are its own."""
+    gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
+    return {dropped_by(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def owed_records(behind: Owed, before: Owed) -> Records:

@@ -7,7 +7,7 @@ with the same change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from pidts.apply.shard_keys import keyed_landings
 from pidts.batch.context import JobContext
 from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_record import dropped_records, load_owed, owed_records
+from pidts.batch.shard_record import dropped_records, dropped_under, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.plan.shard_versions import names_of, same_version, same_whole
 from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, Wait
@@ -139,11 +139,14 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     if not groups.is_shared(target, member):
         return Turn(change, decision if isinstance(decision, Run) else None)
     statement = change.statement
-    renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
-    dropped = groups.kept(arrival, decision.agreed, renamed)
+    was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
+    parties = groups.parties(decision) if isinstance(decision, Run) else ()
+    dropped = groups.kept(arrival, decision.agreed, was)
+    for one in decision.arrivals if isinstance(decision, Run) else ():
+        dropped |= groups.kept(one, decision.agreed, was)
+    dropped = dropped_under(_renamed(coming, parties), dropped, groups.roster.dropped)
     behind = groups.owing(decision, arrival)
-    owed = owed_records(behind, groups.roster.behind)
-    records = dropped_records(dropped, decision.agreed) | owed
+    records = dropped_records(dropped, decision.agreed) | owed_records(behind, groups.roster.behind)
     joins = isinstance(decision, Run) and agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
@@ -151,9 +154,6 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         run = decision if isinstance(decision, Run) else None
         return Turn(passing, run, passes=True, dropped=dropped, behind=behind)
-    for one in decision.arrivals:
-        dropped |= groups.kept(one, decision.agreed, renamed)
-    records = dropped_records(dropped, decision.agreed) | owed
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
@@ -174,8 +174,14 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
                 todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
             )
     records[SHARED] = {target: decision.agreed}
-    change = replace(change, shared=target, others=groups.parties(decision), records=records)
+    change = replace(change, shared=target, others=parties, records=records)
     return Turn(change, decision, dropped=dropped, behind=behind)
+
+
+def _renamed(coming: Coming, parties: Iterable[Party]) -> dict[Member, Member]:
+    """Members that have another name behind the change."""
+    names = [(coming.source, coming.change.renamed), *((party.source, party.renamed) for party in parties)]
+    return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
 def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Statement | None:
