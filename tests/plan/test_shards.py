@@ -68,6 +68,13 @@ def test_the_first_waits_for_all_others() -> None:
     assert said(group(V0, [V0, V0, V0], first, second), 1) == Wait((member(2),))
 
 
+def test_what_is_ordered_about_a_table_that_comes_runs_nobody_elses_change() -> None:
+    first, comes = arrival(0, V0, V1), arrival(2, V1, V1, OrderKind.UNLOCK, runs=False)
+    one = replace(group(V0, [V0, V0], first), arrivals={first.member: first, comes.member: comes})
+    assert said(one, 0) == Wait((member(1),))
+    assert isinstance(said(one, 2), Wait)
+
+
 def test_one_statement_runs_for_all_and_it_is_always_the_same() -> None:
     arrivals = [arrival(number, V0, V1) for number in range(3)]
     one = group(V0, [V0, V0, V0], *arrivals)

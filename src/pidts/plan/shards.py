@@ -199,7 +199,7 @@ def behind_after(group: Group, decision: Pass | Run, mine: Arrival) -> Owed:
     if isinstance(decision, Run) and decision.is_step and not group.settles(mine):
         head = decision.leader.after
         # Of a source that is not there it is known from the record that it owes something, and not more.
-        is_alone = any(one.unlocked for one in arrivals)
+        is_alone = any(one.runs and one.unlocked for one in arrivals)
         absent = [member for member in group.behind if is_alone and member not in group.members]
         left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
         found = dict.fromkeys(found, ()) | left
@@ -258,7 +258,7 @@ def _together(group: Group, mine: Arrival) -> Decision:
     able = [one for one in alike if one.runs and same_version(one.before, group.head)]
     if group.mode == "pessimistic":
         able = able or [one for one in alike if one.runs]
-    if able and (not (awaited or disagree) or any(one.unlocked for one in alike)):
+    if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
         left = tuple(sorted((*awaited, *(one.member for one in disagree))))
