@@ -113,6 +113,17 @@ def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> No
     assert said(one, 3) == Wait((member(2),), (first, ordered))
 
 
+@pytest.mark.parametrize("kept", [(), (Key("k", ("b",)),), (Key("k", ("a",)),)])
+def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> None:
+    """Those who went have the key no more, or over other columns."""
+    had, left = table("a b c", Key("k", ("b", "c")), Key("k2", ("a",))), table("a b", *kept, Key("k2", ("a",)))
+    last = arrival(1, had, left)
+    one = replace(group(replace(had, columns=had.columns), [left, had], last), behind={member(1): (left,)})
+    found = said(one, 1)
+    assert isinstance(found, Run)
+    assert (found.clears, set(found.agreed.keys)) == (frozenset({"c"}), set(left.keys))
+
+
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
     """Who still writes to it would be refused before its own change, and never get there."""
     ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)

@@ -18,10 +18,21 @@ from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_record import dropped_records, dropped_under, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shard_versions import names_of, same_version, same_whole
+from pidts.plan.shard_versions import key_has, names_of, same_version, same_whole
 from pidts.plan.shards import Decision, Effect, Owed, Pass, Run, Wait
 from pidts.rules import Rules
-from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Dialect, DropColumn, Statement, apply
+from pidts.schema import (
+    AddColumn,
+    AddKey,
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    DropColumn,
+    DropKey,
+    Statement,
+    apply,
+)
 from pidts.schema.origins import origins
 
 
@@ -192,12 +203,34 @@ def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Stateme
     if not isinstance(statement, AlterTable):
         return statement
     if run.clears or run.adds:
+        keys = _keys_cleared(run, agreed)
         gone = [DropColumn(column.name) for column in agreed.columns if column.name.lower() in run.clears]
         come = [AddColumn(column) for column in run.agreed.columns if column.name.lower() in run.adds]
-        return replace(statement, actions=(*gone, *come))
-    kept = names_of(run.agreed)
-    actions = tuple(one for one in statement.actions if not (isinstance(one, DropColumn) and one.name.lower() in kept))
+        return replace(statement, actions=(*keys, *gone, *come))
+    there, kept = names_of(run.agreed), names_of(run.agreed) - names_of(run.leader.after)
+    keys_kept = {key.name.lower() for key in run.agreed.keys if key_has(key, kept)}
+    actions = tuple(
+        one
+        for one in statement.actions
+        if not (
+            (isinstance(one, DropColumn) and one.name.lower() in there)
+            or (isinstance(one, DropKey) and one.name.lower() in keys_kept)
+        )
+    )
     return replace(statement, actions=actions) if actions else None
+
+
+def _keys_cleared(run: Run, agreed: Table) -> Iterator[DropKey | AddKey]:
+    """What becomes of keys besides that they lose the columns that go."""
+    after = {key.name.lower(): key for key in run.agreed.keys}
+    for key in (key for key in agreed.keys if key_has(key, run.clears)):
+        left = replace(key, columns=tuple(name for name in key.columns if name.lower() not in run.clears))
+        meant = after.get(key.name.lower())
+        if meant != left:
+            if left.columns:
+                yield DropKey(key.name)
+            if meant is not None:
+                yield AddKey(meant)
 
 
 def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:

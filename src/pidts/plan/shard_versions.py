@@ -7,7 +7,7 @@ them down (the width of integers, a flavor's own default collation, brackets beh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -35,6 +35,19 @@ def same_whole(one: Table, other: Table) -> bool:
 def names_of(*tables: Table) -> frozenset[str]:
     """Of the columns that one of them has."""
     return frozenset(column.name.lower() for table in tables for column in table.columns)
+
+
+def key_has(key: Key, names: Collection[str]) -> bool:
+    """Whether one of these columns is in it."""
+    return any(column.lower() in names for column in key.columns)
+
+
+def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
+    """Without columns that were kept for others, and with the keys over these as in `like`, where they went before."""
+    columns = tuple(column for column in table.columns if column.name.lower() not in gone)
+    theirs = {key.name.lower(): key for key in like.keys}
+    keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
+    return replace(table, columns=columns, keys=tuple(key for key in keys if key is not None))
 
 
 def differing(one: Table, other: Table) -> list[str]:

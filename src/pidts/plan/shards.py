@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole
+from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole, tidied
 
 __all__ = [
     "Arrival",
@@ -221,8 +221,7 @@ def _passes(group: Group, mine: Arrival) -> Pass | Run | None:
     )
     if not (gone and mine.runs):
         return Pass(group.agreed)
-    columns = tuple(column for column in group.agreed.columns if column.name.lower() not in gone)
-    return Run(mine, (mine,), replace(group.agreed, columns=columns), clears=gone)
+    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), clears=gone)
 
 
 def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
