@@ -236,6 +236,8 @@ def test_versions_do_not_tell_who_wrote_them_down() -> None:
     assert differing(one, other) == []
     binary = replace(one, columns=(one.columns[0], Column("n", replace(text, collation="utf8mb4_bin"), default="'1'")))
     assert differing(one, binary) == ["column n"]
+    accents = replace(text, collation="utf8mb4_0900_as_ci")
+    assert not same_version(one, replace(one, columns=(one.columns[0], Column("n", accents, default="'1'"))))
     assert not same_version(V1, table("b a"))
     assert same_whole(V1, table("b a"))
     assert differing(V1, table("b a")) == ["the order of columns"]
@@ -273,7 +275,9 @@ def test_a_key_that_is_unique_holds_for_all_or_for_none() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [("1", True), ("-.5", True), ("'x'", True), ("b'1'", True), ("NULL", True), ("current_timestamp(6)", False),
-     ("(uuid())", False), ("nullif(1, 2)", False), (None, False)],
+     ("(uuid())", False), ("nullif(1, 2)", False), (None, False), ("1 + rand()", False), ("'a' || uuid()", False),
+     ("-7.5e3", True), ("0x1F", True), ("_utf8mb4'it''s'", True), (r"'it\'s'", True), ("''", True), ('"x"', True),
+     ("'2020-01-01 00:00:00'", True), ("7.", True), ("1e", False), ("'a' 'b'", False)],
 )  # fmt: skip
 def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, told: bool) -> None:
     assert is_constant(text) is told

@@ -18,7 +18,11 @@ _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, Kind.BIT})
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_CONSTANT = re.compile(r"[-+]?\.?\d|['\"]|[bxn]'|_\w+\s*'|(null|true|false)$", re.IGNORECASE)
+_CONSTANT = re.compile(
+    r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
+    |([bxn]|_\w+\s*)?'([^'\\]|''|\\.)*'|"([^"\\]|""|\\.)*\"""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
 
 
@@ -113,7 +117,7 @@ def is_fillable(column: Column) -> bool:
 
 def is_constant(default: str | None) -> bool:
     """Whether a default is there and is one value, whenever it is taken."""
-    return default is not None and _CONSTANT.match(default) is not None
+    return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
@@ -258,4 +262,5 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 def order_of(collation: str | None) -> str:
     """Which letters a collation holds apart, as far as its name tells; each flavor calls its default one otherwise."""
-    return _ORDERS.get((collation or "").lower().rpartition("_")[2], "ci")
+    name = (collation or "").lower()
+    return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")
