@@ -84,6 +84,37 @@ def test_what_a_table_lacks_is_left_to_the_target_whatever_others_have(default: 
     store.forget()
 
 
+@pytest.mark.parametrize("version", ["", "version"])
+def test_rows_have_the_targets_own_default_under_a_version_guard_too(version: str) -> None:
+    store = ValuesTarget("what a guarded table lacks")
+    plain = replace(PLAIN, columns=(*PLAIN.columns, Column("version", INT, nullable=False)))
+    wide = replace(plain, columns=(*plain.columns, Column("c", INT, default="9")))
+    target = replace(plain, columns=(*plain.columns, Column("c", INT, default="7")))
+    row = {**ROW, "version": 2}
+    batches = [
+        changes(plain, ONE, (Op.INSERT, None, row), (Op.UPDATE, {**row, "id": 4, "version": 1}, {**row, "id": 4})),
+        changes(wide, TWO, (Op.INSERT, None, {**row, "id": 2, "c": 5}), start=10),
+        changes(wide, TWO, (Op.UPDATE, {**row, "id": 5, "c": 1}, {**row, "id": 6, "c": 1, "version": 3}), start=20),
+    ]
+    rules = ApplyRules(source="s", version_column=version, merged=frozenset({PLAIN.name}))
+    with closing(store.connect()) as session:
+        for sql in session.create_statements(target).statements:
+            session.execute(sql)
+        session.begin()
+        there = [
+            {**row, "id": 4, "version": 1, "c": 11},
+            {**row, "id": 5, "c": 1},
+            {**row, "id": 1, "version": 1, "c": 3},
+        ]
+        session.write(whole_change(target, there))
+        for change in prepared(session, batches, rules):
+            session.write(change)
+        session.commit()
+    rows = {row["id"]: (row["version"], row["c"]) for row in store.store.content(PLAIN.name).values()}
+    assert rows == {1: (2, 7), 2: (2, 5), 4: (2, 11), 6: (3, 1)}
+    store.forget()
+
+
 def test_the_wider_of_two_types_holds_both() -> None:
     wide = replace(PLAIN, columns=(*PLAIN.columns[:3], Column("u", ColumnType(Kind.BIGINT))))
     batches = [

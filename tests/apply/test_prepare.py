@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
+from pidts.apply import SHARED, ApplyRules, Committer, Outcome, Retry, prepared
 from pidts.model import Checkpoint, Column, Halted, Lsn, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 from pidts.target import ValuesTarget
@@ -71,8 +71,6 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
     own: list[Change] = [(Op.UPDATE, old, {**old, "a": 8}), (Op.DELETE, {**old, "id": 3}, None)]
     (change,) = prepared(session, [batch_of(PLAIN, own)], rules)
     assert change.deletes.to_pylist() == [{"id": 3}]
-    told_apart = replace(rules, filters=Rules(keyed=frozenset({PLAIN.name})))
-    prepared(session, [batch_of(PLAIN, [NEW])], told_apart)
     with pytest.raises(AssertionError, match="structure"):
         prepared(session, [batch_of(PLAIN, [NEW])], rules)
     more = Column("c", INT)
@@ -80,6 +78,36 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
         session = Landed(replace(PLAIN, columns=(*PLAIN.columns, *columns)))
         (change,) = prepared(session, [batch_of(PLAIN, [NEW])], rules)
         assert change.deletes.to_pylist() == deletes
+
+
+@pytest.mark.parametrize("op", [Op.INSERT, Op.COPY, None])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op: Op | None, *, keyed: bool) -> None:
+    """No other table of the source lands there, but those of other sources do, or may."""
+    there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
+    session: Any = there
+    there.load_structures = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", SHARED) else {}
+    filters = Rules(keyed=frozenset({PLAIN.name}) if keyed else frozenset())
+    rules = ApplyRules(task="t", source="s", filters=filters, beside=True)
+    old = {"id": 2, "a": 7, "b": "x", "u": 2}
+    moved: Change = (Op.UPDATE, old, NEW[2])
+    changes = batch_of(PLAIN, [moved if op is None else (op, None, NEW[2]), (Op.UPDATE, NEW[2], {**NEW[2], "a": 8})])
+    (change,) = prepared(session, [changes], rules)
+    assert change.deletes.to_pylist() == [{"id": 1}, *([{"id": 2}] if op is None else [])]
+    assert change.upserts.to_pylist() == [{**NEW[2], "a": 8}]
+    (change,) = prepared(session, [batch_of(PLAIN, [(Op.UPDATE, old, {**old, "a": 8})])], rules)
+    assert change.deletes.num_rows == 0, "a row that its own table changes keeps what is there"
+
+
+def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_there() -> None:
+    there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
+    session: Any = there
+    there.load_structures = lambda *_: {}
+    copied: list[Change] = [(Op.COPY, None, NEW[2])]
+    (change,) = prepared(session, [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s", beside=True))
+    assert (change.deletes.num_rows, change.upserts.num_rows) == (0, 1)
+    (change,) = prepared(Deaf(), [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s"))
+    assert (change.deletes.num_rows, change.upserts.num_rows) == (0, 1)
 
 
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():

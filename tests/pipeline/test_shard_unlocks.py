@@ -182,6 +182,25 @@ def test_there_and_back_again_without_the_others(story: Tell, *, restarts: bool)
     world.rests()
 
 
+@pytest.mark.parametrize("keys", ["c", "c, v", "v, c"])
+@pytest.mark.parametrize("then", ["", ", ADD INDEX k2 (v)", ", ADD INDEX k (v)"])
+def test_a_column_and_its_index_are_dropped_without_the_others(story: Tell, keys: str, then: str) -> None:
+    world = story(THREE)
+    world.plan(f"ALTER TABLE {{t}} ADD COLUMN c INT DEFAULT 7, ADD INDEX k ({keys})")
+    world.plan(f"ALTER TABLE {{t}} DROP INDEX k, DROP COLUMN c{then}")
+    world.alter(A, B, OTHER)
+    world.alter(A)
+    world.rests()
+    unlocked(world, A)
+    assert (world.waiting(), "c" in world.columns()) == ([], True)
+    comes(world, B)
+    comes(world, OTHER)
+    assert (world.waiting(), "c" in world.columns()) == ([], False)
+    key = {one.name: one.columns for one in world.target.store.tables[T].table.keys}
+    assert key.get("k") == (("v",) if "INDEX k " in then else None)
+    world.rests()
+
+
 def test_who_takes_another_name_still_owes_it(story: Tell) -> None:
     world = story(THREE)
     world.plan(C, D)

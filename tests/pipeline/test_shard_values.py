@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pidts.model import OrderKind
+
 from .shard_story import TWO, Story, T, Tell, stories
 from .test_shard_orders import codes
 
@@ -119,18 +121,23 @@ def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: 
     assert "rename-moves-rows" in codes(world).values()
 
 
+@pytest.mark.parametrize("restarts", [True, False])
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_a_shard_that_was_dropped_does_not_show_through_the_one_that_comes(story: Tell, mode: str) -> None:
+def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, mode: str, *, restarts: bool) -> None:
     world = begun(story, mode)
-    source = world[A].source
-    source.say("DROP TABLE shard_1.t_1")
+    before = {row["id"]: row["v"] for row in rows_of(world, A)}
+    world[A].source.say(f"{ALTER}DROP COLUMN v, RENAME TO shard_1.t_5", {})
     world.rest()
-    source.say(
-        "CREATE TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, c INT DEFAULT 7, UNIQUE KEY uu (u))"
-    )
-    source.say(f"{ALTER}ADD COLUMN d INT DEFAULT 7")
+    if mode == "pessimistic":
+        world.order(A, OrderKind.UNLOCK)
+        world.rest()
+    assert world.waiting() == []
+    if restarts:
+        world.start()
+    world[A].source.say("ALTER TABLE shard_1.t_5 ADD COLUMN v INT AFTER id")
     world.rest()
-    assert world.waiting() == [A], "rows of the first one have values in it"
+    assert world.waiting() == ["one: shard_1.t_5"], "its rows have old values in it"
+    assert {row["id"]: row["v"] for row in world.content(T) if row["id"] in before} == before
 
 
 @pytest.mark.parametrize("transactional", [True, False])

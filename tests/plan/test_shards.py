@@ -72,6 +72,13 @@ def test_the_first_waits_for_all_others() -> None:
     assert said(group(V0, [V0, V0, V0], first, second), 1) == Wait((member(2),))
 
 
+def test_what_is_ordered_about_a_table_that_comes_runs_nobody_elses_change() -> None:
+    first, comes = arrival(0, V0, V1), arrival(2, V1, V1, OrderKind.UNLOCK, runs=False)
+    one = replace(group(V0, [V0, V0], first), arrivals={first.member: first, comes.member: comes})
+    assert said(one, 0) == Wait((member(1),))
+    assert isinstance(said(one, 2), Wait)
+
+
 def test_one_statement_runs_for_all_and_it_is_always_the_same() -> None:
     arrivals = [arrival(number, V0, V1) for number in range(3)]
     one = group(V0, [V0, V0, V0], *arrivals)
@@ -109,6 +116,17 @@ def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> No
     one = group(V0, [V0, V0, V0, V0], first, ordered, other)
     assert said(one, 0) == Run(ordered, (first, ordered), V1, left=(member(2), member(3)))
     assert said(one, 3) == Wait((member(2),), (first, ordered))
+
+
+@pytest.mark.parametrize("kept", [(), (Key("k", ("b",)),), (Key("k", ("a",)),)])
+def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> None:
+    """Those who went have the key no more, or over other columns."""
+    had, left = table("a b c", Key("k", ("b", "c")), Key("k2", ("a",))), table("a b", *kept, Key("k2", ("a",)))
+    last = arrival(1, had, left)
+    one = replace(group(replace(had, columns=had.columns), [left, had], last), behind={member(1): (left,)})
+    found = said(one, 1)
+    assert isinstance(found, Run)
+    assert (found.clears, set(found.agreed.keys)) == (frozenset({"c"}), set(left.keys))
 
 
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
@@ -227,6 +245,8 @@ def test_versions_do_not_tell_who_wrote_them_down() -> None:
     assert differing(one, other) == []
     binary = replace(one, columns=(one.columns[0], Column("n", replace(text, collation="utf8mb4_bin"), default="'1'")))
     assert differing(one, binary) == ["column n"]
+    accents = replace(text, collation="utf8mb4_0900_as_ci")
+    assert not same_version(one, replace(one, columns=(one.columns[0], Column("n", accents, default="'1'"))))
     assert not same_version(V1, table("b a"))
     assert same_whole(V1, table("b a"))
     assert differing(V1, table("b a")) == ["the order of columns"]
@@ -264,7 +284,9 @@ def test_a_key_that_is_unique_holds_for_all_or_for_none() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [("1", True), ("-.5", True), ("'x'", True), ("b'1'", True), ("NULL", True), ("current_timestamp(6)", False),
-     ("(uuid())", False), ("nullif(1, 2)", False), (None, False)],
+     ("(uuid())", False), ("nullif(1, 2)", False), (None, False), ("1 + rand()", False), ("'a' || uuid()", False),
+     ("-7.5e3", True), ("0x1F", True), ("_utf8mb4'it''s'", True), (r"'it\'s'", True), ("''", True), ('"x"', True),
+     ("'2020-01-01 00:00:00'", True), ("7.", True), ("1e", False), ("'a' 'b'", False)],
 )  # fmt: skip
 def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, told: bool) -> None:
     assert is_constant(text) is told

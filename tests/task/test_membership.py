@@ -20,7 +20,7 @@ from pidts.relay import RelayReader
 from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb
 from pidts.schema.online_ddl import SHADOW, TRASH
-from pidts.source import connect, position
+from pidts.source import connect, position, read_structures
 from pidts.task import membership
 from pidts.task.compose import source_config, target_of
 from pidts.task.config import TaskConfig, load_task
@@ -370,6 +370,28 @@ def test_a_log_that_is_lost_is_told_and_all_tables_are_copied_from_a_new_positio
     assert task.there(f'SELECT * FROM "{task.schema}".t') == [(7, 7)], "nobody sees it empty"
     assert task.start().notes == ()
     assert task.state() == state
+
+
+def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: Task) -> None:
+    task = purged
+    before = task.state()
+    task.sql("ALTER TABLE u ADD b INT")
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    names = [task.name(name) for name in ("t", "u", "gone")]
+    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+        came = read_structures(source, task.config.allow)[task.name("u")]
+        later = replace(came, columns=came.columns[:1])
+        for place, step in enumerate((came, later)):
+            target.begin()
+            target.save_structures(task.config.name, owed_by("s", place), before.lsn, dict.fromkeys(names, step))
+            target.commit()
+    lose_relay(task)
+    task.start(resync=())
+    with closing(target_of(task.config).connect()) as target:
+        left = [target.load_structures(task.config.name, owed_by("s", place)) for place in range(2)]
+    (t, u, _) = names
+    assert {name: len(table.columns) for name, table in left[0].items()} == {t: 3, u: 1}, "u was where b came to it"
+    assert set(left[1]) == {t}
 
 
 def run_until_it_halts(task: Task) -> None:

@@ -291,6 +291,23 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(wo
     assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
+def test_nothing_but_skip_is_ordered_about_a_table_that_comes(world: World) -> None:
+    world.tell("s1", change("t_9", at(1), "shard-structure"))
+    comes = world.desk.find()
+    for kind, statements in (
+        (OrderKind.UNLOCK, ()),
+        (OrderKind.REPLACE, ("SELECT 1",)),
+        (OrderKind.INJECT, ("SELECT 1",)),
+    ):
+        with pytest.raises(ConfigError, match=r"shop\.t_9 comes with the statement") as caught:
+            world.desk.give(comes, kind, statements)
+        assert caught.value.code == "shard-comes"
+    assert world.orders("s1") == []
+    world.desk.give(comes, OrderKind.SKIP)
+    world.desk.give(comes, OrderKind.REVERT)
+    assert [kind for kind, _, _ in world.orders("s1")] == [OrderKind.REVERT]
+
+
 def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     world.tell("s2", awaits("t_2", at(2), "s1: shop.t_1"))

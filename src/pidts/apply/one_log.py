@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pidts.apply.keys import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
-from pidts.reduce.identity import image_columns
+from pidts.reduce.identity import identities, image_columns
 
 Told = tuple[Mask, Mask]
 """Which columns the log has told of each before image, and of each after image."""
@@ -53,6 +53,25 @@ def one_log(parts: Sequence[ChangeBatch], told: Sequence[Told | None]) -> tuple[
     )
     known = None if masks is None else masks[np.maximum(places.before, 0)][places.kept]
     return ChangeBatch(table, made.rows.filter(pa.array(places.kept))), known
+
+
+def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
+    """What the guard leaves of one log, as changes of the tables that it was made of: each has columns of its own.
+
+    Those of a key that changes in several tables stay what they are together, the merged table's.
+    """
+    mine, theirs = identities(batch), [identities(part) for part in parts]
+    leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
+    numbers = key_numbers(merged([mine.current, *(one.current for one in theirs), *leaving]))
+    sizes = [*map(len, parts), *(len(columns[0]) for columns in leaving)]
+    keys, owner = numbers[len(batch) :], np.repeat([*range(len(parts))] * 2, sizes)
+    first, last = np.full(len(numbers), len(parts)), np.full(len(numbers), -1)
+    np.minimum.at(first, keys, owner)
+    np.maximum.at(last, keys, owner)
+    whose = np.where(first == last, first, len(parts))[numbers[: len(batch)]]
+    upstream = [*(part.upstream for part in parts), batch.upstream]
+    found = (ChangeBatch(batch.table, batch.rows.filter(pa.array(whose == at)), one) for at, one in enumerate(upstream))
+    return [one for one in found if len(one)]
 
 
 def _masks(parts: Sequence[ChangeBatch], told: Sequence[Told | None], order: Numbers, width: int) -> Mask | None:

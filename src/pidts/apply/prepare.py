@@ -33,7 +33,7 @@ from pidts.apply.guard import Guard, Verdict
 from pidts.apply.kept_away import without_kept_away
 from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.moved import Uneven, without_moved
-from pidts.apply.one_log import one_log
+from pidts.apply.one_log import by_table, one_log
 from pidts.apply.port import TargetSession
 from pidts.apply.residents import has_others, tells_apart
 from pidts.apply.target_rows import narrowed, target_rows
@@ -61,8 +61,15 @@ class ApplyRules:
     """Changes up to here may have been applied before the task began."""
     merged: frozenset[TableName] = frozenset()
     """Tables of the target that are made of several of the source's."""
+    beside: bool = False
+    """Whether the task has other sources, too, whose tables may land where this one's do."""
     filters: Rules = field(default_factory=Rules)
     """What the task leaves out of the changes: the target's rows of such tables need not be what the source had."""
+
+    def may_share(self, batch: ChangeBatch) -> bool:
+        """Whether rows of other tables, also of some that are gone, may be where this table's are."""
+        is_merged = batch.table.name in self.merged
+        return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
         """Whether an update of this table may be of a row that the target is not to have."""
@@ -122,7 +129,7 @@ def prepared(
         if any(map(rules.keeps_away, logs)):
             is_copied = any(batch.origin in unfinished for batch in logs)
             full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
-        whole.append(full)
+        whole += [full] if len(logs) == 1 else by_table(full, images)
     safe = _is_safe(batches, rules)
     changes = []
     origins: dict[TableName, set[TableName]] = {}
@@ -130,11 +137,14 @@ def prepared(
         if len(batch):
             origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
-    wider = wider_tables(session, whole, rules.merged - rules.filters.keyed, own)
-    for change in net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own):
+    coming = [batch for batch in whole if rules.may_share(batch)]
+    wider = wider_tables(session, coming, rules.task, rules.merged, own)
+    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own)
+    for change in reduced:
         name = change.table.name
         found = verdicts.pop(name, [])
-        written = _with_present(change, watched[name], found)
+        together = [one for one in reduced if one.table.name == name] if found else []
+        written = _with_present(change, together, watched[name], found)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
         of = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(of)) if len(of) == 1 else None
@@ -342,18 +352,20 @@ def _guarded(
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
 
 
-def _with_present(change: NetChange, watched: Collection[str], verdicts: Sequence[Verdict]) -> NetChange:
+def _with_present(
+    change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[Verdict]
+) -> NetChange:
     """Remove first what is overwritten, where the rows there are not those that the reduction assumes.
 
     It tells by the first change of a row which unique values the target has, see `pidts.reduce.net_changes`; after some
-    changes were set aside that is not so.
+    changes were set aside that is not so. The change removes for all that are written `together`.
     """
     names = list(change.table.identity)
-    unique = bool(watched) or bool(change.table.secondary_unique)
+    unique = bool(watched) or any(one.table.secondary_unique for one in together)
     irregular = [verdict for verdict in verdicts if verdict.irregular]
     if not irregular or not unique:
         return change
-    written = change.upserts.select(names)
+    written = pa.concat_tables([one.upserts.select(names) for one in together])
     present = pa.concat_tables([verdict.present for verdict in irregular if verdict.present is not None])
     again = written.filter(pa.array(_among(written, present)))
     deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])

@@ -21,7 +21,7 @@ from pidts.batch.ordered import overrides
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_keys import demand_apart
 from pidts.batch.shard_left import Sharing
-from pidts.batch.shard_record import owed_records, owed_under
+from pidts.batch.shard_record import dropped_by_gone, owed_records, owed_under
 from pidts.batch.shard_turn import Coming, Turn, told, turn
 from pidts.model import DdlOrder, LogEntry, OrderKind, Table, TableName, Transient, Where
 from pidts.plan.shards import Owed
@@ -143,7 +143,7 @@ def run_ddl(
         statement = classify(query.sql, query.schema, dialect=dialect)
         leaves = sharing.leaves_rows(statement, change.structures, context.structures)
         change = _with_records(change, {SHARED: staying, left_by(source): leaves})
-    owed, change = _renamed(groups, now, change, source)
+    owed, change = _named_behind(groups, now, change, source)
     with told(groups, now, context.epoch):
         if change.statement is not None and not overrides(order) and not now.is_made:
             for name in Meaning(allow, context.dialect)(entry).recopied:
@@ -164,9 +164,14 @@ def run_ddl(
     return Changed(change.structures, charsets, _watched(context, made), keyed, owed)
 
 
-def _renamed(groups: ShardGroups | None, now: Turn, change: SchemaChange, source: str) -> tuple[Owed, SchemaChange]:
-    """What shards owe that get another name; they go on owing it."""
-    behind: Owed = groups.roster.behind if groups is not None else {}
+def _named_behind(
+    groups: ShardGroups | None, now: Turn, change: SchemaChange, source: str
+) -> tuple[Owed, SchemaChange]:
+    """What shards owe that get another name; they go on owing it. Of those that go nothing is remembered."""
+    if groups is None:
+        return {}, change
+    behind: Owed = groups.roster.behind
+    change = _with_records(change, dropped_by_gone(source, change, groups.roster.dropped))
     owed = owed_under(source, change.renamed, {**behind, **now.behind})
     if not owed:
         return {}, change
@@ -206,7 +211,7 @@ def _keyed(context: JobContext, name: TableName, table: Table | None) -> frozens
         return keyed_landings(session, context.rules, [table])
 
 
-def _with_records(change: SchemaChange, records: Mapping[str, Mapping[TableName, Table]]) -> SchemaChange:
+def _with_records(change: SchemaChange, records: Mapping[str, Mapping[TableName, Table | None]]) -> SchemaChange:
     more = {record: {**change.records.get(record, {}), **tables} for record, tables in records.items() if tables}
     return replace(change, records={**change.records, **more}) if more else change
 

@@ -259,16 +259,15 @@ class ShardGroups:
             if epoch is not None and epoch < self._epochs.get(source, epoch):
                 return
             self.roster.stay(source, structures)
-            is_rename = len({table is None for table in structures.values()}) > 1
             for name, table in structures.items():
                 member = Member(source, name)
                 for desk in self._desks.values():
                     desk.entries.pop(member, None)
                 if table is not None:
-                    self.roster.come(member, table, is_rename=is_rename)
+                    self.roster.come(member, table)
                     self._desk(table.name)
                 else:
-                    self.roster.leave(member, is_rename=is_rename)
+                    self.roster.leave(member)
             self.roster.owes(owed or {})
             for target in {table.name for table in structures.values() if table is not None}:
                 self._agree(target)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pidts.apply import TargetSession, dropped_by, owed_by
+from pidts.apply import SchemaChange, TargetSession, dropped_by, owed_by
 from pidts.model import Lsn, Member, Table, TableName
-from pidts.plan.shards import Owed
+from pidts.plan.shards import Owed, same_version
 
 Records = dict[str, Mapping[TableName, Table | None]]
 """By what stands in the place of a source."""
@@ -25,6 +25,25 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
         table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
         records.setdefault(dropped_by(member.source), {})[member.table] = table
     return dict(records)
+
+
+def dropped_under(
+    renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
+) -> dict[Member, frozenset[str]]:
+    """What is kept of members that have another name behind a change: by that, with their rows, and no more by the old.
+
+    `dropped` is what the change makes another of what is `known`, by the names before it.
+    """
+    moved = {old: frozenset[str]() for old in renamed}
+    moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
+    found = {**dropped, **moved}
+    return {member: names for member, names in found.items() if names != known.get(member, frozenset())}
+
+
+def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
+    """Tables that are no members behind it have dropped nothing: rows of one that comes by their name are its own."""
+    gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
+    return {dropped_by(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def owed_records(behind: Owed, before: Owed) -> Records:
@@ -56,9 +75,20 @@ def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Ow
     return found
 
 
-def forget_owed(session: TargetSession, task: str, source: str, names: Collection[TableName], lsn: Lsn) -> None:
-    """Tables that are copied anew begin behind whatever they owed; in the open transaction."""
-    place = 0
-    while names and (steps := session.load_structures(task, owed_by(source, place))):
-        session.save_structures(task, owed_by(source, place), lsn, dict.fromkeys(steps.keys() & set(names)))
-        place += 1
+def settle_owed(
+    session: TargetSession, task: str, source: str, landed: Mapping[TableName, Table | None], lsn: Lsn
+) -> None:
+    """Tables that go on behind a part of the log that nobody has read; in the open transaction.
+
+    One that looks as something makes it that it owes has come there, and owes no more what lies up to that. Of any
+    other nobody knows where it has been: it owes nothing, as one that is gone (None).
+    """
+    owed = load_owed(session, task, (source,)) if landed else {}
+    left = {one: _behind(landed[one.table], steps) for one, steps in owed.items() if one.table in landed}
+    for record, tables in owed_records(left, owed).items():
+        session.save_structures(task, record, lsn, tables)
+
+
+def _behind(landed: Table | None, owed: tuple[Table, ...]) -> tuple[Table, ...]:
+    places = (place for place, step in enumerate(owed) if landed is not None and same_version(landed, step))
+    return owed[next(places, len(owed)) + 1 :]

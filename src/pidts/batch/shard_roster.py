@@ -1,7 +1,7 @@
 """Who is a member of which group: what parts have told, and what the target's record says of those that have not.
 
-Nothing in here locks: `ShardGroups` does, and asks. What others look at without its lock, `sources` and `behind`, is
-replaced as a whole and never changed, so that whoever reads it has what was true at one moment.
+Nothing in here locks: `ShardGroups` does, and asks. What others look at without its lock, `sources`, `dropped` and
+`behind`, is replaced as a whole and never changed, so that whoever reads it has what was true at one moment.
 """
 
 from __future__ import annotations
@@ -110,19 +110,16 @@ class Roster:
 
     def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
         """Columns that the target keeps, of members that have them no more."""
-        self.dropped |= {member: frozenset(columns) for member, columns in dropped.items()}
+        self.dropped = {**self.dropped, **{member: frozenset(columns) for member, columns in dropped.items()}}
 
-    def come(self, member: Member, table: Table, *, is_rename: bool) -> None:
-        """It is a member, with this structure; under a new name it has nothing to do with who had that before."""
-        if is_rename and member not in self.members:
-            self.dropped.pop(member, None)
+    def come(self, member: Member, table: Table) -> None:
+        """It is a member, with this structure."""
         self.members[member] = table
 
-    def leave(self, member: Member, *, is_rename: bool) -> None:
-        """It is no member any more. Its rows stay on the target, also where a table of its name comes again."""
-        table = self.members.pop(member, None)
-        if table is not None and not is_rename:
-            self.dropped[member] = frozenset(column.name.lower() for column in table.columns)
+    def leave(self, member: Member) -> None:
+        """It is no member any more. Rows of a table that comes by its name take the place of those that stay."""
+        self.members.pop(member, None)
+        self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
     def kept(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
@@ -139,9 +136,8 @@ class Roster:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs and arrival.member in self.dropped:
-            own = {column.name.lower() for column in arrival.after.columns}
-            after[arrival.member] = self.dropped[arrival.member] & there - own
+        if not arrival.runs:  # its rows come, each in the place of whatever stands there
+            after[arrival.member] = frozenset()
         if arrival.runs:
             own = {column.name.lower() for column in arrival.after.columns}
             had = {column.name.lower() for column in arrival.before.columns}

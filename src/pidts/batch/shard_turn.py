@@ -7,7 +7,7 @@ with the same change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,12 +16,23 @@ from pidts.apply.shard_keys import keyed_landings
 from pidts.batch.context import JobContext
 from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_record import dropped_records, load_owed, owed_records
+from pidts.batch.shard_record import dropped_records, dropped_under, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shard_versions import names_of, same_version, same_whole
+from pidts.plan.shard_versions import key_has, names_of, same_version, same_whole
 from pidts.plan.shards import Decision, Effect, Owed, Run, Wait
 from pidts.rules import Rules
-from pidts.schema import AddColumn, AlterTable, CreateTable, CreateTableLike, Dialect, DropColumn, Statement, apply
+from pidts.schema import (
+    AddColumn,
+    AddKey,
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    DropColumn,
+    DropKey,
+    Statement,
+    apply,
+)
 from pidts.schema.origins import origins
 
 
@@ -145,20 +156,20 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     if not groups.is_shared(target, member):
         return Turn(change, decision)
     statement = change.statement
-    renamed = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
-    dropped = groups.kept(arrival, decision.agreed, renamed, agreed)
+    was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
+    parties = groups.parties(decision)
+    dropped: dict[Member, frozenset[str]] = {}
+    for one in (arrival, *decision.arrivals):
+        dropped |= groups.kept(one, decision.agreed, was, agreed)
+    dropped = dropped_under(_renamed(coming, parties), dropped, groups.roster.dropped)
     behind = groups.owing(decision, arrival)
-    owed = owed_records(behind, groups.roster.behind)
-    records = dropped_records(dropped, decision.agreed) | owed
+    records = dropped_records(dropped, decision.agreed) | owed_records(behind, groups.roster.behind)
     joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[SHARED] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
-    for one in decision.arrivals:
-        dropped |= groups.kept(one, decision.agreed, renamed, agreed)
-    records = dropped_records(dropped, decision.agreed) | owed
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
@@ -179,8 +190,14 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
                 todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
             )
     records[SHARED] = {target: decision.agreed}
-    change = replace(change, shared=target, others=groups.parties(decision), records=records)
+    change = replace(change, shared=target, others=parties, records=records)
     return Turn(change, decision, dropped=dropped, behind=behind)
+
+
+def _renamed(coming: Coming, parties: Iterable[Party]) -> dict[Member, Member]:
+    """Members that have another name behind the change."""
+    names = [(coming.source, coming.change.renamed), *((party.source, party.renamed) for party in parties)]
+    return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
 def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Statement | None:
@@ -191,12 +208,34 @@ def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Stateme
     if not isinstance(statement, AlterTable):
         return statement
     if run.clears or run.adds:
+        keys = _keys_cleared(run, agreed)
         gone = [DropColumn(column.name) for column in agreed.columns if column.name.lower() in run.clears]
         come = [AddColumn(column) for column in run.agreed.columns if column.name.lower() in run.adds]
-        return replace(statement, actions=(*gone, *come))
-    kept = names_of(run.agreed)
-    actions = tuple(one for one in statement.actions if not (isinstance(one, DropColumn) and one.name.lower() in kept))
+        return replace(statement, actions=(*keys, *gone, *come))
+    there, kept = names_of(run.agreed), names_of(run.agreed) - names_of(run.leader.after)
+    keys_kept = {key.name.lower() for key in run.agreed.keys if key_has(key, kept)}
+    actions = tuple(
+        one
+        for one in statement.actions
+        if not (
+            (isinstance(one, DropColumn) and one.name.lower() in there)
+            or (isinstance(one, DropKey) and one.name.lower() in keys_kept)
+        )
+    )
     return replace(statement, actions=actions) if actions else None
+
+
+def _keys_cleared(run: Run, agreed: Table) -> Iterator[DropKey | AddKey]:
+    """What becomes of keys besides that they lose the columns that go."""
+    after = {key.name.lower(): key for key in run.agreed.keys}
+    for key in (key for key in agreed.keys if key_has(key, run.clears)):
+        left = replace(key, columns=tuple(name for name in key.columns if name.lower() not in run.clears))
+        meant = after.get(key.name.lower())
+        if meant != left:
+            if left.columns:
+                yield DropKey(key.name)
+            if meant is not None:
+                yield AddKey(meant)
 
 
 def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:

@@ -106,6 +106,7 @@ def unlock(
         waiting = desk.counted(desk.matching())
         found = find_lock(open_locks(desk, waiting), table or lock)
         meant = whose(found, at, source)
+        desk.demand_heard(meant, OrderKind.UNLOCK)
         if yes:
             desk.give(meant, OrderKind.UNLOCK)
         show_order(meant, OrderKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
@@ -243,6 +244,7 @@ def _give(
     from pidts.task.locks import open_locks
 
     found = desk.find(*which)
+    desk.demand_heard(found, kind)
     waiting = desk.counted(desk.matching()) if found.is_shard else []
     lock = next((lock for lock in open_locks(desk, waiting) if lock.target in desk.landed(found)), None)
     if yes:

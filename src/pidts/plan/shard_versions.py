@@ -7,7 +7,7 @@ them down (the width of integers, a flavor's own default collation, brackets beh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,7 +18,11 @@ _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, Kind.BIT})
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_CONSTANT = re.compile(r"[-+]?\.?\d|['\"]|[bxn]'|_\w+\s*'|(null|true|false)$", re.IGNORECASE)
+_CONSTANT = re.compile(
+    r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
+    |([bxn]|_\w+\s*)?'([^'\\]|''|\\.)*'|"([^"\\]|""|\\.)*\"""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
 
 
@@ -35,6 +39,19 @@ def same_whole(one: Table, other: Table) -> bool:
 def names_of(*tables: Table) -> frozenset[str]:
     """Of the columns that one of them has."""
     return frozenset(column.name.lower() for table in tables for column in table.columns)
+
+
+def key_has(key: Key, names: Collection[str]) -> bool:
+    """Whether one of these columns is in it."""
+    return any(column.lower() in names for column in key.columns)
+
+
+def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
+    """Without columns that were kept for others, and with the keys over these as in `like`, where they went before."""
+    columns = tuple(column for column in table.columns if column.name.lower() not in gone)
+    theirs = {key.name.lower(): key for key in like.keys}
+    keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
+    return replace(table, columns=columns, keys=tuple(key for key in keys if key is not None))
 
 
 def differing(one: Table, other: Table) -> list[str]:
@@ -100,7 +117,7 @@ def is_fillable(column: Column) -> bool:
 
 def is_constant(default: str | None) -> bool:
     """Whether a default is there and is one value, whenever it is taken."""
-    return default is not None and _CONSTANT.match(default) is not None
+    return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
@@ -258,4 +275,5 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 def order_of(collation: str | None) -> str:
     """Which letters a collation holds apart, as far as its name tells; each flavor calls its default one otherwise."""
-    return _ORDERS.get((collation or "").lower().rpartition("_")[2], "ci")
+    name = (collation or "").lower()
+    return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole
+from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole, tidied
 
 __all__ = [
     "Arrival",
@@ -194,7 +194,7 @@ def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
     if decision.is_step and not group.settles(mine):
         head = decision.leader.after
         # Of a source that is not there it is known from the record that it owes something, and not more.
-        is_alone = any(one.unlocked for one in decision.arrivals)
+        is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
         absent = [member for member in group.behind if is_alone and member not in group.members]
         left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
         found = dict.fromkeys(found, ()) | left
@@ -217,8 +217,7 @@ def _passes(group: Group, mine: Arrival) -> Run | None:
     )
     if not (gone and mine.runs):
         return Run(mine, (mine,), group.agreed, passes=True)
-    columns = tuple(column for column in group.agreed.columns if column.name.lower() not in gone)
-    return Run(mine, (mine,), replace(group.agreed, columns=columns), clears=gone)
+    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), clears=gone)
 
 
 def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
@@ -254,7 +253,7 @@ def _together(group: Group, mine: Arrival) -> Decision:
     able = [one for one in alike if one.runs and same_version(one.before, group.head)]
     if group.mode == "pessimistic":
         able = able or [one for one in alike if one.runs]
-    if able and (not (awaited or disagree) or any(one.unlocked for one in alike)):
+    if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
         left = tuple(sorted((*awaited, *(one.member for one in disagree))))

@@ -27,13 +27,15 @@ there, in either order:
 
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
 effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
-Where the two do not come in one part of a batch, see `pidts.apply.moved`. Such a row must not keep what the other table
-had in columns that its new one lacks: where the target is `wider` than the changes, a row that *came* to its table in
-this part (by an INSERT, by an UPDATE from another key, or as a copied one) is removed first, whoever's the row is that
-stands there. A row that its own table changes keeps what is there. That the merged tables hold a row twice
+Where the two do not come in one part of a batch, see `pidts.apply.moved`. That the merged tables hold a row twice
 between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that has one
 source only is none of these, under whatever name it lands: a row that came and went is removed, since a chunk of its
 copy may have brought it.
+
+A row must not keep what another table's row, or one of its own table's earlier life, had in columns that its table
+lacks: where the target is `wider` than the changes, a row that *came* to its table in this part (by an INSERT, by an
+UPDATE from another key, or as a copied one) is removed first, whoever's the row is that stands there. A row that its
+own table changes keeps what is there.
 """
 
 from __future__ import annotations
@@ -72,9 +74,9 @@ def net_changes(
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
     table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
     tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
-    of the source's, which `upstream` tells apart, and `wider` those of them that have columns on the target which these
-    changes do not know of. `own` names the columns that each of the source's tables really has, in lower case, of
-    tables with a key: its rows are written with these alone. The first one removes, also for the others.
+    of the source's, which `upstream` tells apart, and `wider` those that others share and that have columns on the
+    target which these changes do not know of. `own` names the columns that each of the source's tables really has, in
+    lower case, of tables with a key: its rows are written with these alone. The first one removes, also for the others.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -150,7 +152,7 @@ def _keyed(
     table, size = batch.table, len(batch)
     keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    events = _events(batch, keys, owner, by)
+    events = _events(batch, keys, owner, by, wider=wider)
     if owner is None:
         nets = _per_row(events, by, keys, batch)
     else:
@@ -166,7 +168,7 @@ def _keyed(
     elif watched:
         last_row = _row(pc.coalesce(nets.column("kept"), nets.column("last")), size)
         removed = pc.or_(removed, _watched_changed(batch, nets, last_row, watched))
-    if owner is not None and wider:
+    if wider:
         came = pc.equal(nets.column("came"), nets.column("kept"))
         removed = pc.or_(removed, pc.fill_null(came, fill_value=False))
     kept = _row(nets.column("kept").filter(written), size)
@@ -188,7 +190,9 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
     return batch.take(pc.sort_indices(batch, [(name, "ascending") for name in by]))
 
 
-def _events(batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str]) -> pa.Table:
+def _events(
+    batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
+) -> pa.Table:
     """What happens to each key and when; an update that moves a row happens to two."""
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
@@ -197,10 +201,11 @@ def _events(batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, b
         leaving = keys.before if owner is None else [*keys.before, owner]
         columns = [pa.concat_arrays([now, old.take(left)]) for now, old in zip(columns, leaving, strict=True)]
         order, logged = (pa.concat_arrays([way, pc.subtract(way.take(left), 1)]) for way in (order, logged))
-    if owner is None:
-        return pa.Table.from_arrays([*columns, order, logged], names=[*by, "order", "logged"])
+    names = [*by, *(["owner"] if owner is not None else []), "order", "logged"]
+    if not wider:
+        return pa.Table.from_arrays([*columns, order, logged], names=names)
     came = pc.and_(_arrives(order), brought(batch, keys).take(_row(order, len(batch))))
-    return pa.Table.from_arrays([*columns, order, logged, came], names=[*by, "owner", "order", "logged", "came"])
+    return pa.Table.from_arrays([*columns, order, logged, came], names=[*names, "came"])
 
 
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
@@ -208,11 +213,11 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
     Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
     its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it. `came`:
-    the same as `kept` where some change brought the row, else NULL; only where tables are merged.
+    the same as `kept` where some change brought the row, else NULL; only where the target is wider.
     """
     size = len(batch)
-    merged = "came" in events.column_names
-    asked = [("order", "max"), ("logged", "min"), *([("came", "any")] if merged else [])]
+    wider = "came" in events.column_names
+    asked = [("order", "max"), ("logged", "min"), *([("came", "any")] if wider else [])]
     nets = events.group_by(by, use_threads=False).aggregate(asked)
     last, first = (nets.column(name).combine_chunks() for name in ("order_max", "logged_min"))
     never = pa.scalar(None, pa.int64())
@@ -223,7 +228,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
     kept = pc.if_else(stays, last, never)
     columns = [last, kept, pc.if_else(existed, first, never), first.is_valid()]
     names = [*by, "last", "kept", "start", "logged"]
-    if merged:
+    if wider:
         columns.append(pc.if_else(nets.column("came_any").combine_chunks(), kept, never))
         names.append("came")
     return pa.Table.from_arrays([*(nets.column(name) for name in by), *columns], names=names)
@@ -231,11 +236,12 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
     """The same over all tables that are merged; `starts` tells how many of them had the row at the start."""
-    whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("came", "max"), ("start", "count")]
+    whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
+    names = [*by, "last", "kept", "start", "logged", "starts"]
+    if "came" in nets.column_names:
+        whole, names = [*whole, ("came", "max")], [*names, "came"]
     found = nets.group_by(by, use_threads=False).aggregate(whole)
-    return found.select([*by, *("_".join(each) for each in whole)]).rename_columns(
-        [*by, "last", "kept", "start", "logged", "came", "starts"]
-    )
+    return found.select([*by, *("_".join(each) for each in whole)]).rename_columns(names)
 
 
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:

@@ -193,6 +193,7 @@ class Attempts:
                             version_column=config.version_column,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
+                            beside=len(self._shared.shards.roster.sources) > 1,
                             filters=begun.rules,
                         ),
                         watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),

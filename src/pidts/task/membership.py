@@ -38,7 +38,7 @@ from pidts.apply import TargetSession, left_by
 from pidts.apply.checkpoint import fenced
 from pidts.apply.shared_record import put_on_record
 from pidts.batch.online import online_of
-from pidts.batch.shard_record import forget_owed
+from pidts.batch.shard_record import settle_owed
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
 from pidts.plan import CopyState, Phase, PlanState, dealing_of, run_of
@@ -57,7 +57,7 @@ from pidts.task.lost import Loss, lost_log
 from pidts.task.names import newcomers
 from pidts.task.reading import Reader, change_no, wait_for_relay
 from pidts.task.shard_checks import APART, meeting
-from pidts.task.shards import own_shards, shards_beside, with_keys
+from pidts.task.shards import landed_anew, own_shards, shards_beside, with_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ class Membership:
         self.joined: tuple[TableName, ...] = ()
         self._anew: set[TableName] = set()
         """Of these, the ones that were in the task before."""
+        self._behind: dict[TableName, Table | None] = {}
+        """Tables that go on behind a part of the log that is passed over, as they land there, where that is known."""
         self.notes: list[str] = []
 
     @property
@@ -146,6 +148,7 @@ class Membership:
         change = _Change()
         self._leave(change, known, state)
         self._anew = self._begun_anew()
+        self._behind = dict.fromkeys(self._anew)
         left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
@@ -289,6 +292,7 @@ class Membership:
         shared = self._shared(fits, read.structures, {})
         known = self._target.load_structures(config.name, config.source.source_id)
         left = sorted(name for name in known if name not in read.structures)
+        self._behind = {**dict.fromkeys(left), **landed_anew(self._target, config.rules, known, read.structures)}
         self.notes += [f"{name} is gone from the source and stays on the target as it is" for name in left]
         self.notes.append(f"{loss.reason}; {len(fits)} tables are copied once more, from {read.position} on")
         self.notes += notes_of_rows(fits)
@@ -345,7 +349,7 @@ class Membership:
         try:
             rows = [changed(self._locked(one)) for one in claimed]
             self._keep_left(lsn, structures)
-            forget_owed(target, task, source_id, self._anew, lsn)
+            settle_owed(target, task, source_id, self._behind, lsn)
             target.save_structures(task, source_id, lsn, structures)
             put_on_record(target, task, lsn, shared)
             if shadows is not None:

@@ -150,10 +150,23 @@ class OrderDesk:
         postgres = self.part(at.source).target.type == "postgresql"
         for sql in statements:
             _demand_orderable(sql, words(sql, postgres=postgres))
+        self.demand_heard(at, kind)
         if kind not in _ALONE and at.is_shard:
             self._demand_only(at)
         with self._transaction():
             self._target.halts.give(self._name, at.source, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))
+
+    def demand_heard(self, at: Standing, kind: OrderKind) -> None:
+        """An order that nobody would ever take would stand, and be taken for one about the others' change."""
+        if kind not in _ALONE and at.halt is not None and at.halt.code == "shard-structure":
+            raise ConfigError(
+                "shard-comes",
+                f"{', '.join(map(str, at.tables))} comes with the statement at {at.lsn}, and waits for a place for its "
+                "rows; nothing is run for it, whatever is ordered",
+                where=Where(source=at.source),
+                todo="Make the change that gives them a place on the other shards, or order that about theirs; or say "
+                "pidts ddl skip, where its rows fit all the same",
+            )
 
     def _demand_only(self, at: Standing) -> None:
         """What is ordered about one shard's change is run for all that have come with it, and so for nobody else."""

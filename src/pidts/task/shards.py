@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pidts.apply import TargetSession
 from pidts.apply.shard_keys import keyed_landings
 from pidts.model import ConfigError, Table, TableName
+from pidts.plan.shard_versions import same_version
 from pidts.rules import Rules
 from pidts.source import connect, read_structures
 from pidts.task.compose import source_config
@@ -93,6 +94,15 @@ def with_keys(
     keyed = keyed_landings(target, rules, clear, shared)
     found = [replace(shard, rules=replace(shard.rules, keyed=shard.rules.keyed | keyed)) for shard in beside]
     return replace(rules, keyed=keyed), found
+
+
+def landed_anew(
+    target: TargetSession, rules: Rules, known: Mapping[TableName, Table], read: Mapping[TableName, Table]
+) -> dict[TableName, Table]:
+    """Tables that have another structure than was known of them, as they land."""
+    rules, _ = with_keys(target, rules, read.values())
+    changed = (table for name, table in read.items() if name in known and not same_version(table, known[name]))
+    return {table.name: rules.landed(table) for table in changed}
 
 
 def _lands(rules: Rules, name: TableName) -> TableName | None:

@@ -1,0 +1,114 @@
+"""A table that is dropped or made anew leaves its rows on the target, and nothing of them stays in those that come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pidts.model import Op, TableName
+from pidts.schema import Dialect, apply, classify
+
+from .shard_story import TWO, Story, Tell, stories
+
+A, B = "one: shard_1.t_1", "two: shard_1.t_1"
+NAME = TableName("shard_1", "t_1")
+THREE = {**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}
+MADE = "TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY uu (u))"
+C = "ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7"
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories() as tell:
+        yield tell
+
+
+def begun(story: Tell, mode: str, *, keyed: bool) -> Story:
+    """All shards have c, and values in it; in A alone is row 7."""
+    world = story(THREE if keyed else TWO, mode=mode, keyed=keyed)
+    world.looks = False
+    for shard in world.shards.shards:
+        shard.source.say(f"ALTER TABLE {shard.name} ADD COLUMN c INT DEFAULT 7")
+    world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 1, "u": None, "c": 5})]))
+    world.write(B)
+    world.rest()
+    assert values(world) == [5]
+    return world
+
+
+def values(world: Story) -> list[int | None]:
+    """What the target has in c of A's row 7."""
+    target = world.rules["one"].landed_name(NAME)
+    whose = {"id": 7, **({"of_source": "one", "of_schema": "shard_1"} if world.shards.keyed else {})}
+    return [row["c"] for row in world.content(target) if whose.items() <= row.items()]
+
+
+def lives_again(world: Story) -> None:
+    """It has row 7 once more, without c, and c comes back."""
+    world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 2, "u": None})]))
+    world.rest()
+    assert values(world) == [7], "the old row's value does not show through"
+    world[A].source.say(C)
+    world.rest()
+    assert world.waiting() == []
+    assert values(world) == [row["c"] for row in world[A].source.rows(NAME)] == [7]
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_table_that_was_dropped_comes_again(story: Tell, mode: str, *, keyed: bool, restarts: bool) -> None:
+    world = begun(story, mode, keyed=keyed)
+    world[A].source.say("DROP TABLE shard_1.t_1")
+    world.rest()
+    assert values(world) == [5], "its rows stay"
+    if restarts:
+        world.start()
+    world[A].source.say(f"CREATE {MADE}")
+    lives_again(world)
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_table_is_made_anew_in_one_statement(story: Tell, mode: str, *, keyed: bool) -> None:
+    world = begun(story, mode, keyed=keyed)
+    source, dialect = world[A].source, Dialect(mariadb=True)
+    made = apply(classify(f"CREATE OR REPLACE {MADE}", "shop", dialect=dialect), source.structures, {}, dialect=dialect)
+    source.ddl(f"CREATE OR REPLACE {MADE}", made)
+    source._rows[NAME] = {}
+    world.rest()
+    lives_again(world)
+
+
+@pytest.mark.parametrize("restarts", range(4))
+def test_what_the_table_before_it_had_dropped_is_forgotten(story: Tell, restarts: int) -> None:
+    world = begun(story, "optimistic", keyed=False)
+    steps = ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}")
+    for number, text in enumerate(steps):
+        world[A].source.say(text)
+        world.rest()
+        if number == restarts:
+            world.start()
+            world.rest()
+    lives_again(world)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: Tell, *, restarts: bool) -> None:
+    world = story({**TWO, "one": ("shard_1.t_1", "shard_1.t_2", "alone.x")}, mode="optimistic")
+    world.looks = False
+    source = world[A].source
+    for text in (
+        "ALTER TABLE shard_1.t_1 DROP COLUMN v",
+        "DROP TABLE shard_1.t_1",
+        "RENAME TABLE shard_1.t_2 TO shard_1.t_1",
+    ):
+        source.say(text)
+    world.rest()
+    if restarts:
+        world.start()
+    source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN v BIGINT")
+    source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_3")
+    world.rest()
+    assert world.waiting() == [], "its own rows have all their values"
