@@ -325,6 +325,16 @@ def test_a_column_whose_rows_would_differ_from_the_targets_waits(mine: str, thei
     assert isinstance(decide(one, member(0), adds(mine)), Wait)
 
 
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_generated_column_has_values_that_only_the_source_of_a_late_shard_knows(mode: ShardMode) -> None:
+    made = replace(V1, columns=(*V1.columns[:-1], replace(V1.columns[-1], generated=True)))
+    late = arrival(1, V0, made)
+    assert said(group(made, [made, V0], late, mode=mode), 1) == Wait((member(0),), met=("b",))
+    assert said(group(made, [made, V0], replace(late, runs=False), mode=mode), 1) == passes(
+        replace(late, runs=False), made
+    ), "its rows are still to come"
+
+
 def test_a_column_that_comes_again_waits_until_the_old_one_is_gone() -> None:
     again = arrival(0, V0, V1)
     one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})

@@ -48,6 +48,17 @@ class Kind(StrEnum):
     INET6 = "inet6"
 
 
+LOB_BYTES = {
+    Kind.TINYTEXT: 2**8 - 1,
+    Kind.TINYBLOB: 2**8 - 1,
+    Kind.TEXT: 2**16 - 1,
+    Kind.BLOB: 2**16 - 1,
+    Kind.MEDIUMTEXT: 2**24 - 1,
+    Kind.MEDIUMBLOB: 2**24 - 1,
+    Kind.LONGTEXT: 2**32 - 1,
+    Kind.LONGBLOB: 2**32 - 1,
+}
+"""What a value of these has at most."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
 _TEXTUAL = frozenset(
     {Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.ENUM, Kind.SET}

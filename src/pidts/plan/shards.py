@@ -381,7 +381,10 @@ def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> 
     others = {column.name.lower(): column for column in there.columns}
     added = names_of(one.after) & others.keys() - names_of(one.before)
     mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)
-    return frozenset(name for name, column in mine if not fills_alike(column, others[name], constant=constant))
+    # What a generated column has in rows that were there, only their source knows.
+    return frozenset(
+        name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)
+    )
 
 
 def _has(table: Table, names: Collection[str]) -> bool:

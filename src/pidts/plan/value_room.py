@@ -8,21 +8,11 @@ same.
 from __future__ import annotations
 
 from pidts.model import ColumnType, Kind
+from pidts.model.types import LOB_BYTES
 from pidts.plan.shard_versions import order_of
 
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _EXACT_IN_DOUBLE = 53
-_LONGEST = {
-    Kind.TINYTEXT: 2**8 - 1,
-    Kind.TINYBLOB: 2**8 - 1,
-    Kind.TEXT: 2**16 - 1,
-    Kind.BLOB: 2**16 - 1,
-    Kind.MEDIUMTEXT: 2**24 - 1,
-    Kind.MEDIUMBLOB: 2**24 - 1,
-    Kind.LONGTEXT: 2**32 - 1,
-    Kind.LONGBLOB: 2**32 - 1,
-}
-"""In bytes."""
 _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
 """Bytes of a character at most."""
 _WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
@@ -81,21 +71,21 @@ def _takes_text(there: ColumnType, here: ColumnType) -> bool:
         return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
     if there.kind is Kind.VARCHAR:
         return _characters(here) <= (there.length or 0)
-    if there.kind not in _LONGEST:
+    if there.kind not in LOB_BYTES:
         return False
-    is_same = mine == theirs and here.kind in _LONGEST
+    is_same = mine == theirs and here.kind in LOB_BYTES
     width = 1 if is_same else _WIDTH.get(theirs, 4)
-    return _characters(here) * width <= _LONGEST[there.kind]
+    return _characters(here) * width <= LOB_BYTES[there.kind]
 
 
 def _characters(kind: ColumnType) -> int:
-    return _LONGEST.get(kind.kind) or kind.length or 1
+    return LOB_BYTES.get(kind.kind) or kind.length or 1
 
 
 def _takes_bytes(there: ColumnType, here: ColumnType) -> bool:
     sized = {Kind.BINARY, Kind.VARBINARY}
-    if there.kind not in sized | _LONGEST.keys() or here.kind not in sized | _LONGEST.keys():
+    if there.kind not in sized | LOB_BYTES.keys() or here.kind not in sized | LOB_BYTES.keys():
         return False
     if there.kind is Kind.BINARY:  # it fills short values up
         return here.kind is Kind.BINARY and here.length == there.length
-    return (_LONGEST.get(here.kind) or here.length or 1) <= (_LONGEST.get(there.kind) or there.length or 0)
+    return (LOB_BYTES.get(here.kind) or here.length or 1) <= (LOB_BYTES.get(there.kind) or there.length or 0)

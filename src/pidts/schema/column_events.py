@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from pidts.model.table import Column, Table
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import Action, AddKey, ChangeColumn, ModifyColumn
 from pidts.schema.charset_rules import closed
 from pidts.schema.dialect import Dialect
@@ -28,16 +28,6 @@ _SMALLER, _LESS_PRECISE, _OTHER = "value range decrease", "precision decrease", 
 
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _FIXED, _VARYING = frozenset({Kind.CHAR, Kind.BINARY}), frozenset({Kind.VARCHAR, Kind.VARBINARY})
-_LOBS = {
-    Kind.TINYTEXT: 2**8 - 1,
-    Kind.TINYBLOB: 2**8 - 1,
-    Kind.TEXT: 2**16 - 1,
-    Kind.BLOB: 2**16 - 1,
-    Kind.MEDIUMTEXT: 2**24 - 1,
-    Kind.MEDIUMBLOB: 2**24 - 1,
-    Kind.LONGTEXT: 2**32 - 1,
-    Kind.LONGBLOB: 2**32 - 1,
-}
 _NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
@@ -140,11 +130,11 @@ def _family(kind: Kind) -> frozenset[Kind]:
     for same in (_FIXED, _VARYING):
         if kind in same:
             return same
-    return frozenset(name for name, most in _LOBS.items() if most == _LOBS.get(kind)) or frozenset({kind})
+    return frozenset(name for name, most in LOB_BYTES.items() if most == LOB_BYTES.get(kind)) or frozenset({kind})
 
 
 def _holds_characters(kind: Kind) -> bool:
-    return kind in _FIXED or kind in _VARYING or kind in _LOBS
+    return kind in _FIXED or kind in _VARYING or kind in LOB_BYTES
 
 
 def _decimal(kind: ColumnType) -> tuple[int, int]:
@@ -152,8 +142,8 @@ def _decimal(kind: ColumnType) -> tuple[int, int]:
 
 
 def _size(kind: ColumnType) -> int:
-    if kind.kind in _LOBS:
-        return _LOBS[kind.kind]
+    if kind.kind in LOB_BYTES:
+        return LOB_BYTES[kind.kind]
     if kind.kind in _DIGITS:
         return _DIGITS[kind.kind] if kind.precision is None else kind.precision
     return 1 if kind.length is None else kind.length
