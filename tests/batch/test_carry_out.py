@@ -20,7 +20,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.decoding import absent
 from pidts.batch.finishing import Finishing
 from pidts.batch.loading import Fetched, Piece, carry_out
-from pidts.batch.requests import Cutter
+from pidts.batch.requests import Cut, Cutter
 from pidts.batch.staging import staged_chunk, staged_rows
 from pidts.login import Mode, Tls
 from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
@@ -72,6 +72,11 @@ class Place:
     def piece(self, table: str, **about: Any) -> Piece:
         request = ChunkRequest(self.name(table), 0, None, None, 100, **about)
         return Piece(request, 0, 100)
+
+    def cut(self, request: ChunkRequest) -> Cut:
+        with closing(Cutter()) as cutter:
+            (found,) = cutter.cut(self.context, [request], 0, None)
+            return found
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         with closing(self.context.target.connect()) as target:
@@ -141,9 +146,7 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
     found, after, asked = [], None, 0
     while asked < 9:
         request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, way=Way.REPAIR)
-        cutter = Cutter()
-        (cut,) = cutter.cut(place.context, [request], 0, None)
-        cutter.close()
+        cut = place.cut(request)
         cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
         told = staged_chunk(place.context.staging, request)
         assert told is not None
@@ -194,9 +197,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         found, after = [], None
         for asked in count():
             request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, way=Way.OWN)
-            cutter = Cutter()
-            (cut,) = cutter.cut(place.context, [request], 0, None)
-            cutter.close()
+            cut = place.cut(request)
             cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
             told = staged_chunk(place.context.staging, request)
             assert told is not None
@@ -246,12 +247,9 @@ def rows(table: Table, keys: str) -> Any:
 def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
     place.know()
-    cutter = Cutter()
-    request = ChunkRequest(place.name("t"), 0, None, None, 10, parts=3)
-    (cut,) = cutter.cut(place.context, [request], 0, None)
+    cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
     first: list[Fetched] = list(carry_out(place.context, cut.pieces))
     again = list(carry_out(place.context, cut.pieces[:1]))
-    cutter.close()
     assert [(one.rows, one.waiting) for one in first] == [(10, 0)] * 3
     assert [(one.rows, one.waiting) for one in again] == [(10, 10)]
     assert len(place.rows("t")) == 30
@@ -260,10 +258,7 @@ def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
 def test_what_came_before_a_piece_that_fails_is_told(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
     place.know()
-    cutter = Cutter()
-    request = ChunkRequest(place.name("t"), 0, None, None, 10, parts=3)
-    (cut,) = cutter.cut(place.context, [request], 0, None)
-    cutter.close()
+    cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
     told = []
     with pytest.raises(Transient, match="has been settled without them"):
         told += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pidts.model import OrderKind, TableName
 
-from .shard_story import TWO, Story, T, Tell, stories
+from .shard_story import TWO, Story, T, Tell
 from .test_shard_orders import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
-
-
-@pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories() as tell:
-        yield tell
 
 
 def said(world: Story, what: str, *names: str) -> None:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pidts.model import Op, TableName
 from pidts.schema import Dialect, apply, classify
 
-from .shard_story import TWO, Story, Tell, stories
+from .shard_story import TWO, Story, Tell
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 NAME = TableName("shard_1", "t_1")
 THREE = {**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}
 MADE = "TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY uu (u))"
 C = "ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7"
-
-
-@pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories() as tell:
-        yield tell
 
 
 def begun(story: Tell, mode: str, *, keyed: bool) -> Story:

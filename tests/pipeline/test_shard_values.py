@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 ALTER = "ALTER TABLE shard_1.t_1 "
 AGAIN = "DROP COLUMN d, ADD COLUMN d INT DEFAULT 7"
 TRADED = "CHANGE COLUMN c d INT DEFAULT 7, CHANGE COLUMN d c INT DEFAULT 7"
-
-
-@pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories() as tell:
-        yield tell
 
 
 def begun(story: Tell, mode: str) -> Story:

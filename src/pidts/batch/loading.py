@@ -112,7 +112,7 @@ def carry_out(context: JobContext, pieces: Iterable[Piece]) -> Iterator[Fetched]
             continue
         began = time.monotonic()
         work = _whole if piece.request.whole else _extras
-        fetched = _again(lambda: work(context, piece, table))  # noqa: B023 - called before the next one comes
+        fetched = _again(partial(work, context, piece, table))
         yield replace(fetched, seconds=time.monotonic() - began)
 
 

@@ -129,7 +129,7 @@ class Roster:
         `origins` says what columns were called before: under their new names they hold the same values. Where a default
         is another than it `was`, those who lack the column have values of before in it, too.
         """
-        there = {column.name.lower() for column in agreed.columns}
+        there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
         after = {
             member: frozenset(names.get(name, name) for name in self.dropped[member]) & there
@@ -139,10 +139,8 @@ class Roster:
         if not arrival.runs:  # its rows come, each in the place of whatever stands there
             after[arrival.member] = frozenset()
         if arrival.runs:
-            own = {column.name.lower() for column in arrival.after.columns}
-            had = {column.name.lower() for column in arrival.before.columns}
-            before = self.dropped.get(arrival.member, frozenset())
-            after[arrival.member] = frozenset((had | before) & there - own)
+            had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
+            after[arrival.member] = had & there - names_of(arrival.after)
         filled = refilled(was, agreed, origins) if was is not None else frozenset[str]()
         for member, table in self.of(arrival.after.name) if filled else ():
             has = names_of(arrival.after if member == arrival.member else table)

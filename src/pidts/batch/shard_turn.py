@@ -159,7 +159,7 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
     parties = groups.parties(decision)
     dropped: dict[Member, frozenset[str]] = {}
-    for one in (arrival, *decision.arrivals):
+    for one in decision.arrivals:
         dropped |= groups.kept(one, decision.agreed, was, agreed)
     dropped = dropped_under(_renamed(coming, parties), dropped, groups.roster.dropped)
     behind = groups.owing(decision, arrival)

@@ -3,6 +3,15 @@
 from pidts.replicate.process import run_process
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
-from pidts.replicate.status import ReplicatorState, read_status, silent_since
+from pidts.replicate.status import ReplicatorState, is_silent, read_status, silent_since
 
-__all__ = ["Applied", "Replicator", "ReplicatorConfig", "ReplicatorState", "read_status", "run_process", "silent_since"]
+__all__ = [
+    "Applied",
+    "Replicator",
+    "ReplicatorConfig",
+    "ReplicatorState",
+    "is_silent",
+    "read_status",
+    "run_process",
+    "silent_since",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,5 +106,9 @@ def silent_since(relay: Path | str, source_id: str) -> float:
         status = read_status(relay, source_id)
     except (OSError, ValueError):
         return 0.0
-    at = float(status["time"]) if status is not None else 0.0
-    return at if abs(time() - at) >= _SIGN_OF_LIFE_SECONDS else 0.0
+    return float(status["time"]) if status is not None and is_silent(status) else 0.0
+
+
+def is_silent(status: Mapping[str, Any]) -> bool:
+    """Whether the replicator that wrote it ought to have written again by now."""
+    return abs(time() - float(status["time"])) >= _SIGN_OF_LIFE_SECONDS

@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Where
-from pidts.replicate import Applied, Replicator, ReplicatorConfig, read_status, run_process, silent_since
+from pidts.replicate import Applied, Replicator, ReplicatorConfig, is_silent, read_status, run_process
 from pidts.task.compose import source_config
 from pidts.task.config import TaskConfig, load_part
 from pidts.task.side_by_side import side_by_side
@@ -36,7 +36,6 @@ _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
 """Not final: a predecessor that was killed may take a moment to go."""
 _LOCK_WAIT_SECONDS = 15.0
-"""A replicator writes its status more often than this, also while it has no connection."""
 _SERVED = "another task's replicator fills this relay"
 _MOST_FAULTS = 5
 
@@ -137,8 +136,8 @@ class ReplicatorProcess:
 
     def _is_served(self) -> bool:
         """Whether the one that has the lock is at work, and not only hanging in it."""
-        relay, source = self.config.relay, self.config.source.source_id
-        return read_status(relay, source) is not None and not silent_since(relay, source)
+        status = read_status(self.config.relay, self.config.source.source_id)
+        return status is not None and not is_silent(status)
 
     def stop(self) -> None:
         """End the child; the relay is whole at any moment, so there is nothing to wait for but the process."""

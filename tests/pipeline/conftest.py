@@ -1,0 +1,15 @@
+"""What stories of shards begin with, unless their module says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .shard_story import Tell, stories
+
+
+@pytest.fixture
+def story() -> Iterator[Tell]:
+    with stories() as tell:
+        yield tell
