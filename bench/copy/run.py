@@ -2,8 +2,9 @@
 
     python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
 
-The rows lie in two tables of each shape. Every contender copies them into the same empty server, started anew, with the
-same settings, and has the time until all rows are committed and all keys are there; then rows and values are compared.
+The rows lie in two tables of each shape. Every contender copies them into the same empty server, started anew and run
+in, with the same settings, and has the time until all rows are committed and all keys are there; then rows and values
+are compared.
 pg_chameleon knows no source as new as MySQL 9.7. `--quick` is one pair (MariaDB to PostgreSQL) with 200,000 rows.
 """
 
@@ -52,6 +53,7 @@ def of_target(source: Source, target: TargetServer, folder: Path, options: argpa
             place = folder / name
             place.mkdir()
             target.reset()
+            target.run_in()
             pair = {"source": options.source, "target": target.kind, "tables": options.shapes, "by": name}
             found = contender(place)
             check(source, target)

@@ -28,7 +28,7 @@ from pidts.batch.staging import stage
 from pidts.model import PidtsError, Transient
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text
-from pidts.spark.worker_memory import keep_what_is_loaded
+from pidts.spark.worker_memory import keep_what_is_loaded, memory_kept
 
 _log = structlog.get_logger(__name__)
 
@@ -186,9 +186,10 @@ def _carrying(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_what_is_loaded()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _results(context, pieces, tasks[number])
+        with memory_kept():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from _results(context, pieces, tasks[number])
 
     return task
 
