@@ -133,10 +133,11 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, m
     assert {row["id"]: row["v"] for row in world.content(T) if row["id"] in before} == before
 
 
+@pytest.mark.parametrize("index", ["", ", ADD INDEX i (c)"])
 @pytest.mark.parametrize("transactional", [True, False])
-def test_of_two_columns_the_one_that_went_meanwhile_is_added(transactional: bool) -> None:
+def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transactional: bool) -> None:
     """The shard that is behind waits for nobody: who is further has passed here long ago."""
-    steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8", "ADD COLUMN e INT", "DROP COLUMN d")
+    steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8" + index, "ADD COLUMN e INT", "DROP COLUMN d")
     with stories(mode="optimistic", transactional_ddl=transactional) as tell:
         world = tell(TWO)
         world.looks = False

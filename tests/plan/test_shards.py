@@ -126,7 +126,7 @@ def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> N
     one = replace(group(replace(had, columns=had.columns), [left, had], last), behind={member(1): (left,)})
     found = said(one, 1)
     assert isinstance(found, Run)
-    assert (found.clears, set(found.agreed.keys)) == (frozenset({"c"}), set(left.keys))
+    assert (found.rest, found.agreed.columns, set(found.agreed.keys)) == (True, left.columns, set(left.keys))
 
 
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
@@ -460,7 +460,7 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
     before, both, renamed = table("a"), table("a b c"), table("b")
     own = arrival(1, before, both)
     there = group(table("a b"), [table("a b"), before], own, mode="optimistic")
-    assert decide(there, member(1)) == Run(own, (own,), table("a b c"), adds=frozenset({"c"}))
+    assert decide(there, member(1)) == Run(own, (own,), table("a b c"), rest=True)
     moved = arrival(0, before, renamed)
     assert isinstance(decide(group(before, [before, before], moved, mode="optimistic"), member(0)), Wait)
 
@@ -468,9 +468,28 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
 def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     own = arrival(0, table("a old"), table("a c"))
     last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
-    assert decide(last, member(0)) == Run(own, (own,), table("a c"), clears=frozenset({"old"}))
+    assert decide(last, member(0)) == Run(own, (own,), table("a c"), rest=True)
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
     assert decide(others, member(0)) == passes(own, table("a old c"))
+
+
+def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
+    index, unique, other = Key("k", ("c",)), Key("k", ("c",), unique=True), Key("k", ("a",))
+    further = table("a c")
+
+    def said_of(before: Table, after: Table, agreed: Table, *others: Table) -> Decision:
+        own = arrival(0, before, after)
+        return decide(group(agreed, [before, *others], own, mode="optimistic"), member(0))
+
+    own = arrival(0, table("a"), table("a c", index))
+    assert said_of(own.before, own.after, further, further) == Run(own, (own,), own.after, rest=True)
+    own = arrival(0, table("a old", Key("k", ("old",))), table("a c", index))
+    swapped = said_of(own.before, own.after, table("a old c", Key("k", ("old",))), further)
+    assert swapped == Run(own, (own,), own.after, rest=True), "the last one had the index that goes"
+    own = arrival(0, table("a"), table("a c", unique))
+    assert said_of(own.before, own.after, further, further) == passes(own, further), "others' rows are not unique"
+    taken = table("a c", other)
+    assert isinstance(said_of(table("a"), table("a c", index), taken, taken), Wait), "its name is another's"
 
 
 def test_where_tables_disagree_about_a_default_it_stays_as_it_is() -> None:

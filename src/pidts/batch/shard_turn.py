@@ -201,17 +201,11 @@ def _renamed(coming: Coming, parties: Iterable[Party]) -> dict[Member, Member]:
 
 
 def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Statement | None:
-    """What of it is run: no column goes that others still need; and where one clears up, nothing else is done.
-
-    Nor is it where the target has a part of it already, from members that are further.
-    """
+    """What of it is run: no column goes that others still need."""
     if not isinstance(statement, AlterTable):
         return statement
-    if run.clears or run.adds:
-        keys = _keys_cleared(run, agreed)
-        gone = [DropColumn(column.name) for column in agreed.columns if column.name.lower() in run.clears]
-        come = [AddColumn(column) for column in run.agreed.columns if column.name.lower() in run.adds]
-        return replace(statement, actions=(*keys, *gone, *come))
+    if run.rest:
+        return replace(statement, actions=tuple(_steps(agreed, run.agreed)))
     there, kept = names_of(run.agreed), names_of(run.agreed) - names_of(run.leader.after)
     keys_kept = {key.name.lower() for key in run.agreed.keys if key_has(key, kept)}
     actions = tuple(
@@ -225,17 +219,19 @@ def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Stateme
     return replace(statement, actions=actions) if actions else None
 
 
-def _keys_cleared(run: Run, agreed: Table) -> Iterator[DropKey | AddKey]:
-    """What becomes of keys besides that they lose the columns that go."""
-    after = {key.name.lower(): key for key in run.agreed.keys}
-    for key in (key for key in agreed.keys if key_has(key, run.clears)):
-        left = replace(key, columns=tuple(name for name in key.columns if name.lower() not in run.clears))
-        meant = after.get(key.name.lower())
-        if meant != left:
-            if left.columns:
-                yield DropKey(key.name)
-            if meant is not None:
-                yield AddKey(meant)
+def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn]:
+    """From the one to the other, where columns and keys come or go; a key loses the columns that go by itself."""
+    had, has = names_of(there), names_of(wanted)
+    meant = {key.name.lower(): key for key in wanted.keys}
+    for key in there.keys:
+        left = replace(key, columns=tuple(name for name in key.columns if name.lower() in has))
+        if left == meant.get(key.name.lower()):
+            del meant[key.name.lower()]
+        elif left.columns:
+            yield DropKey(key.name)
+    yield from (DropColumn(column.name) for column in there.columns if column.name.lower() not in has)
+    yield from (AddColumn(column) for column in wanted.columns if column.name.lower() not in had)
+    yield from map(AddKey, meant.values())
 
 
 def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:

@@ -54,6 +54,13 @@ def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     return replace(table, columns=columns, keys=tuple(key for key in keys if key is not None))
 
 
+def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
+    """The keys of the one table, but of those that are not unique the other's."""
+    theirs = {_key(key): key for key in like.keys if not key.unique}
+    mine = {_key(key): key for key in table.keys if key.unique or _key(key) in theirs}
+    return (*mine.values(), *(key for said, key in theirs.items() if said not in mine))
+
+
 def differing(one: Table, other: Table) -> list[str]:
     """What `same_version` sees, in words for people: the names of columns and keys that differ."""
     mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))

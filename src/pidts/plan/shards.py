@@ -43,7 +43,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import fills_alike, fits, is_fillable, joined, names_of, same_version, same_whole, tidied
+from pidts.plan.shard_versions import (
+    fills_alike,
+    fits,
+    indexed_like,
+    is_fillable,
+    joined,
+    names_of,
+    same_version,
+    same_whole,
+    tidied,
+)
 
 __all__ = [
     "Arrival",
@@ -134,10 +144,8 @@ class Run:
     agreed: Table
     left: tuple[Member, ...] = ()
     """Those without whom it is run, by an operator's order."""
-    clears: frozenset[str] = frozenset()
-    """Not the statement is run: these columns go, that only the leader still has or owes."""
-    adds: frozenset[str] = frozenset()
-    """Not the statement is run: these columns come, of which the target has the others already."""
+    rest: bool = False
+    """Not the statement is run, but what the target lacks: it has a part, or only the leader still has what goes."""
     passes: bool = False
     """The target has it: nothing is run, the change is put on record.
 
@@ -149,7 +157,7 @@ class Run:
     def is_step(self) -> bool:
         """Whether it leads the group to where the leader is then."""
         one = self.leader
-        is_alone = self.passes or self.clears or one.order is OrderKind.SKIP
+        is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
@@ -217,7 +225,7 @@ def _passes(group: Group, mine: Arrival) -> Run | None:
     )
     if not (gone and mine.runs):
         return Run(mine, (mine,), group.agreed, passes=True)
-    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), clears=gone)
+    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), rest=True)
 
 
 def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
@@ -337,7 +345,7 @@ def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
 
 
 def _runs_rest(group: Group, mine: Arrival) -> Run | None:
-    """What the target lacks of a change of which it has the rest, from members that are further by several changes.
+    """What the target lacks of a change of which it has a part, from members that are further by several changes.
 
     Columns come or go, not both: else one may be the other under a new name.
     """
@@ -346,12 +354,13 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
         return None
     had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
     comes, goes = names_of(after) - there, there - names_of(after)
-    if (comes and had - has) or not comes <= has - had or not goes <= had - has or not (comes or goes):
+    if (comes and had - has) or not comes <= has - had or not goes <= had - has:
         return None
     columns = [column for column in group.agreed.columns if column.name.lower() not in goes]
     columns += [column for column in mine.after.columns if column.name.lower() in comes]
-    made = replace(group.agreed, columns=tuple(columns))
-    return Run(mine, (mine,), made, clears=goes, adds=comes) if same_whole(after, made) else None
+    made = replace(group.agreed, columns=tuple(columns), keys=indexed_like(group.agreed, after))
+    is_possible = len({key.name.lower() for key in made.keys}) == len(made.keys)
+    return Run(mine, (mine,), made, rest=True) if is_possible and same_whole(after, made) else None
 
 
 def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
