@@ -13,7 +13,7 @@ from pidts.batch.shard_telling import waiting_halt
 from pidts.batch.shard_turn import Coming, turn
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.plan.shards import Decision, Run, Wait
-from pidts.schema import Dialect, classify
+from pidts.schema import AlterTable, Dialect, classify
 
 T = TableName("all", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -341,6 +341,20 @@ def test_a_failure_after_which_nobody_else_can_go_on_moves_nothing() -> None:
     assert groups.moves == moves
 
 
+def coming_of(change: SchemaChange) -> Coming:
+    return Coming(
+        source="a",
+        epoch=7,
+        lsn=Lsn(0, 1, 9),
+        where=Where(),
+        table=NAME,
+        change=change,
+        dialect=Dialect(),
+        strict=True,
+        since=1.0,
+    )
+
+
 def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -349,9 +363,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     change = SchemaChange(
         statement=classify("ALTER TABLE t ADD c INT", "all"), text="ALTER", before={T: V0}, after={T: V1}
     )
-    coming = Coming(
-        source="a", epoch=7, lsn=Lsn(0, 1, 9), where=Where(), table=NAME, change=change, dialect=Dialect(), since=1.0
-    )
+    coming = coming_of(change)
 
     def fails(*_: object) -> None:
         raise MemoryError
@@ -363,12 +375,27 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     assert isinstance(arrive(groups, came("a")), Run)
 
 
+@pytest.mark.parametrize("mariadb", [(True, True), (False, False), (True, False)])
+def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb: tuple[bool, bool]) -> None:
+    groups = ShardGroups("", ("a", "b"))
+    for source, flavor in zip("ab", mariadb, strict=True):
+        groups.register(source, {NAME: V0}, mariadb=flavor)
+    arrive(groups, came("b"))
+    change = SchemaChange(
+        statement=classify("ALTER TABLE t ADD c INT", "all", dialect=Dialect(mariadb=mariadb[0])),
+        text="ALTER",
+        before={T: V0},
+        after={T: V1},
+    )
+    said = turn(groups, coming_of(change)).change.statement
+    assert isinstance(said, AlterTable)
+    assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)
+
+
 def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
     roster = begun("a", "b").roster
-    sources, behind = roster.sources, roster.behind
+    behind = roster.behind
     roster.owes({Member("a", NAME): (V1,)})
     owed = roster.behind
     roster.owes({Member("a", NAME): ()})
-    roster.begins("c", {}, ["c", "d"])
-    assert (sources, behind, owed) == ({"a", "b"}, {}, {Member("a", NAME): (V1,)})
-    assert (roster.sources, roster.behind) == ({"a", "b", "c", "d"}, {})
+    assert (behind, owed, roster.behind) == ({}, {Member("a", NAME): (V1,)}, {})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, same_version, same_whole
+from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, revalues, same_version, same_whole
 from pidts.plan.shards import Decision, Group, Run, ShardMode, Wait, decide
 
 T = TableName("shop", "t")
@@ -471,6 +471,73 @@ def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     assert decide(last, member(0)) == Run(own, (own,), table("a c"), rest=True)
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
     assert decide(others, member(0)) == passes(own, table("a old c"))
+
+
+@pytest.mark.parametrize(
+    ("order", "before", "after", "agreed", "made"),
+    [
+        (OrderKind.REPLACE, "a", "a note:text", "a note:varchar e", "a note:text e"),
+        (OrderKind.UNLOCK, "a", "b", "a e", "b e"),
+    ],
+)
+def test_what_is_ordered_is_run_where_others_have_more(
+    order: OrderKind, before: str, after: str, agreed: str, made: str
+) -> None:
+    own = arrival(0, table(before), table(after), order)
+    there = group(table(agreed), [table(before), table(agreed)], own, mode="optimistic")
+    assert decide(there, member(0)) == Run(own, (own,), table(made), left=(member(1),))
+
+
+def test_a_longer_binary_is_no_place_for_values_of_a_shorter_one() -> None:
+    """They would get zeros at their ends, and be found by them no more."""
+    short, long = (typed(ColumnType(Kind.BINARY, length=length)) for length in (4, 8))
+    assert (fits(short, long), fits(short, short), joined([short, long])) == (False, True, None)
+
+
+MOMENT, MONEY, WORD = (
+    ColumnType(Kind.DATETIME, fsp=3),
+    ColumnType(Kind.DECIMAL, precision=9, scale=2),
+    ColumnType(Kind.VARCHAR, length=9, charset="latin1"),
+)
+
+
+def typed(kind: ColumnType, like: Table = V0, *, nullable: bool = True) -> Table:
+    """With column `a` of another type."""
+    columns = (replace(one, type=kind, nullable=nullable) if one.name == "a" else one for one in like.columns)
+    return replace(like, columns=tuple(columns))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "strict", "lax"),
+    [
+        (typed(MOMENT), typed(replace(MOMENT, fsp=2)), True, True),
+        (typed(MOMENT), typed(replace(MOMENT, fsp=6)), False, False),
+        (typed(MONEY), typed(replace(MONEY, scale=1)), True, True),
+        (typed(MONEY), typed(replace(MONEY, precision=12)), False, False),
+        (typed(MONEY), typed(replace(MONEY, precision=8)), False, True),
+        (typed(WORD), typed(replace(WORD, length=8)), False, True),
+        (typed(WORD), typed(replace(WORD, length=10)), False, False),
+        (typed(WORD), typed(WORD, nullable=False), False, True),
+        (V0, V1, False, False),
+        (V1, V0, False, False),
+    ],
+)
+def test_where_rows_may_get_other_values(before: Table, after: Table, strict: bool, lax: bool) -> None:
+    assert revalues(before, after, strict=True) is strict
+    assert revalues(before, after, strict=False) is lax
+
+
+@pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
+def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room(mode: ShardMode) -> None:
+    """The target would keep the digits that its source has no more; and it runs it only for the rows of all."""
+    wide, narrow, extra = typed(MOMENT), typed(replace(MOMENT, fsp=0)), typed(MOMENT, table("a more"))
+    own = replace(arrival(0, wide, narrow), revalues=True)
+    late = group(extra, [wide, extra], own, mode=mode)
+    assert decide(late, member(0)) == Wait((member(1),))
+    assert isinstance(decide(group(extra, [wide, extra], replace(own, revalues=False), mode=mode), member(0)), Run)
+    other = replace(arrival(1, wide, narrow), revalues=True)
+    both = group(wide, [wide, wide], own, other, mode=mode)
+    assert decide(both, member(0)) == Run(own, (own, other), narrow)
 
 
 def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:

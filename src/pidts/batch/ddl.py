@@ -27,7 +27,7 @@ from pidts.model import DdlOrder, LogEntry, OrderKind, Table, TableName, Transie
 from pidts.plan.shards import Owed
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema import apply_charset, classify
+from pidts.schema import apply_charset, classify, is_strict
 
 _log = structlog.get_logger(__name__)
 
@@ -134,6 +134,8 @@ def run_ddl(
             table=found.table,
             change=found.change,
             dialect=dialect,
+            # What copies the rows of an online schema change is not refused what does not fit.
+            strict=is_strict(query.sql_mode) and not found.change.shadows,
             since=since,
         )
         now = turn(groups, coming)

@@ -133,7 +133,8 @@ class Told:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and by that name its rows would have other values on the target",
                     where=replace(self.where, table=str(old)),
-                    todo="Change the target's rows, rename its table, and say pidts ddl skip",
+                    todo="Say pidts ddl replace, with what gives its rows on the target the new name's values, and "
+                    "renames the target's table where it is called otherwise then",
                 )
 
     @property

@@ -48,6 +48,8 @@ class ShardGroups:
         self.holds = ShardHolds()
         self._epochs: dict[str, int] = {}
         """Of each part's attempt."""
+        self._flavors: dict[str, bool] = {}
+        """Whether a part's source is a MariaDB."""
         self._moved = threading.Condition()
         self._moves = 0
 
@@ -57,17 +59,17 @@ class ShardGroups:
         return self._moves
 
     def register(
-        self, source: str, landed: Mapping[TableName, Table], expected: Collection[str] = (), *, epoch: int = 0
+        self, source: str, landed: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
         """An attempt of a part begins: its tables, by their own names, as they land."""
         with self._moved:
-            self._epochs[source] = epoch
+            self._epochs[source], self._flavors[source] = epoch, mariadb
             for desk in self._desks.values():
                 if source in desk.doubted:
                     desk.doubted.discard(source)
                     desk.agreed = desk.agreed if desk.running is not None else None
             self._forget(source)
-            if self.roster.begins(source, landed, expected):
+            if self.roster.begins(source, landed):
                 # Until it claimed, an earlier process may have gone on with it.
                 for desk in self._desks.values():
                     desk.agreed = desk.agreed if desk.running is not None else None
@@ -173,6 +175,12 @@ class ShardGroups:
         """For whom it is run besides the leader, as the one who was told to run it has found them."""
         with self._moved:
             return self._desk(run.leader.after.name).parties
+
+    def flavor(self, target: TableName) -> bool | None:
+        """Whether rows of the group are MariaDB's; None where they are not of one flavor, as far as is known."""
+        with self._moved:
+            found = {self._flavors.get(member.source) for member, _ in self.roster.of(target)}
+        return found.pop() if len(found) == 1 else None
 
     def is_recorded(self, target: TableName) -> bool:
         """Whether the target's record says that it is shared."""

@@ -1,7 +1,7 @@
 """Who is a member of which group: what parts have told, and what the target's record says of those that have not.
 
-Nothing in here locks: `ShardGroups` does, and asks. What others look at without its lock, `sources`, `dropped` and
-`behind`, is replaced as a whole and never changed, so that whoever reads it has what was true at one moment.
+Nothing in here locks: `ShardGroups` does, and asks. What others look at without its lock, `dropped` and `behind`,
+is replaced as a whole and never changed, so that whoever reads it has what was true at one moment.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class Roster:
         """Sources of which is not known what they have."""
         return self.sources - self._known - self._aside
 
-    def begins(self, source: str, landed: Mapping[TableName, Table], expected: Collection[str]) -> bool:
+    def begins(self, source: str, landed: Mapping[TableName, Table]) -> bool:
         """These are a source's members now; whether they were only presumed before."""
-        self.sources |= set(expected)
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}

@@ -18,7 +18,7 @@ from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_record import dropped_records, dropped_under, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shard_versions import key_has, names_of, same_version, same_whole
+from pidts.plan.shard_versions import key_has, names_of, revalues, same_version, same_whole
 from pidts.plan.shards import Decision, Effect, Owed, Run, Wait
 from pidts.rules import Rules
 from pidts.schema import (
@@ -62,6 +62,8 @@ class Coming:
     """By its source's name; None where the statement is about none, or about several."""
     change: SchemaChange
     dialect: Dialect
+    strict: bool
+    """Whether its server refuses what does not fit, and changes no value for it."""
     since: float
     """When it came here first, in seconds since 1970."""
 
@@ -107,6 +109,7 @@ def turn(groups: ShardGroups, coming: Coming) -> Turn:
         position=coming.where.position,
         order=change.order.kind if change.order is not None else None,
         runs=not makes or not groups.is_shared(target, member),
+        revalues=before is not None and revalues(before, after, strict=coming.strict),
     )
     decision = groups.arrive(arrival, _party(coming), effect)
     try:
@@ -189,6 +192,8 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
                 where=replace(coming.where, table=str(member.table)),
                 todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
             )
+    if isinstance(change.statement, AlterTable):
+        change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
     records[SHARED] = {target: decision.agreed}
     change = replace(change, shared=target, others=parties, records=records)
     return Turn(change, decision, dropped=dropped, behind=behind)
@@ -277,9 +282,8 @@ def join(groups: ShardGroups, context: JobContext) -> None:
             behind = load_owed(session, context.task, groups.roster.sources)
         named = {name: names_of(table) for name, table in dropped.items()}
         groups.recall(look, source, agreed, named, behind)
-    groups.register(
-        source, {name: rules.landed(table) for name, table in context.structures.items()}, epoch=context.epoch
-    )
+    landing = {name: rules.landed(table) for name, table in context.structures.items()}
+    groups.register(source, landing, epoch=context.epoch, mariadb=context.dialect.mariadb)
     if groups.absent:
         _presume(groups, context)
 

@@ -42,6 +42,9 @@ class Arrival:
     """What an operator wants to be done about it."""
     runs: bool = True
     """False of a table that comes: whatever its statement says, it is not run where there are others."""
+    revalues: bool = False
+    """Its rows may have got other values by the change, so it has to be run: a table that has room for both is no
+    place for them."""
 
     @property
     def unlocked(self) -> bool:

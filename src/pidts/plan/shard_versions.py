@@ -16,7 +16,8 @@ from pidts.model import Column, ColumnType, Key, Kind, Table
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
-_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, Kind.BIT})
+_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
+"""Not BINARY: a longer one fills values up with zeros, which are part of them."""
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
     r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
@@ -115,6 +116,20 @@ def misfitting(
     if _identity(table) != _identity(into):
         found.append("rows have another key")
     return found + [f"column {one.name} needs a value" for one in there.values() if not is_fillable(one)]
+
+
+def revalues(before: Table, after: Table, *, strict: bool) -> bool:
+    """Whether rows that are there may have other values behind a change: they have fewer digits, or do not fit.
+
+    A server in strict mode refuses those that do not fit.
+    """
+    had = {column.name.lower(): column for column in before.columns}
+    pairs = [(had[column.name.lower()], column) for column in after.columns if column.name.lower() in had]
+    if any(now.type.fsp < was.type.fsp or (now.type.scale or 0) < (was.type.scale or 0) for was, now in pairs):
+        return True
+    return not strict and any(
+        _wider(now.type, was.type) != now.type or (was.nullable and not now.nullable) for was, now in pairs
+    )
 
 
 def is_fillable(column: Column) -> bool:

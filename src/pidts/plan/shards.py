@@ -126,9 +126,9 @@ class Wait:
     disagree: tuple[Arrival, ...] = ()
     """Who has come with a change that leads elsewhere."""
     absent: tuple[str, ...] = ()
+    """Sources of which nobody knows yet whether they have members."""
     begun: tuple[str, Lsn] | None = None
     """A source that has begun a change of the table, of which nobody else knows how far it is, and where."""
-    """Sources of which nobody knows yet whether they have members."""
     leader: Member | None = None
     """All have come, and this one runs it."""
     met: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Dec
         return _together(group, mine)
     met = _met(group, mine)
     if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
-        awaited = tuple(sorted(member for member, one in group.members.items() if _has(one, met)))
+        awaited = tuple(sorted(member for member, one in group.members.items() if met & names_of(one)))
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
         alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
@@ -215,7 +215,8 @@ def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
 def _passes(group: Group, mine: Arrival) -> Run | None:
     """Who comes to where the others are, or to what it owes, or is late and has a place; the last one clears up."""
     is_there = same_version(mine.after, group.agreed) or group.settles(mine)
-    if not (is_there or (_is_late(group, mine) and fits(mine.after, group.agreed))):
+    has_place = _is_late(group, mine) and fits(mine.after, group.agreed) and not mine.revalues
+    if not (is_there or has_place):
         return None
     gone = (
         names_of(group.agreed)
@@ -259,8 +260,7 @@ def _together(group: Group, mine: Arrival) -> Decision:
         if member not in here and _is_awaited(group, member, structure, goal)
     ]
     able = [one for one in alike if one.runs and same_version(one.before, group.head)]
-    if group.mode == "pessimistic":
-        able = able or [one for one in alike if one.runs]
+    able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
     if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
@@ -320,13 +320,13 @@ def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
         return False  # its rows have values of before
     if same_version(arrival.after, goal):
         return True
-    has_place = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and fits(arrival.after, goal)
-    return has_place and not _filled_otherwise(arrival, goal)
+    is_late = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and not arrival.revalues
+    return is_late and fits(arrival.after, goal) and not _filled_otherwise(arrival, goal)
 
 
 def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     before, after = _wholes(group, mine)
-    if after is None:
+    if after is None or mine.revalues:
         return None
     unchanged = before is not None and same_whole(before, after) and fits(mine.after, group.agreed)
     passes = unchanged or same_whole(after, group.agreed)
@@ -350,7 +350,7 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     Columns come or go, not both: else one may be the other under a new name.
     """
     _, after = _wholes(group, mine)
-    if after is None or not mine.runs:
+    if after is None or not mine.runs or mine.revalues:
         return None
     had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
     comes, goes = names_of(after) - there, there - names_of(after)
@@ -394,7 +394,3 @@ def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> 
     return frozenset(
         name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)
     )
-
-
-def _has(table: Table, names: Collection[str]) -> bool:
-    return not names_of(table).isdisjoint(names)

@@ -23,7 +23,7 @@ from pidts.schema.columns import column_type
 from pidts.schema.compare import differences
 from pidts.schema.ddl import classify
 from pidts.schema.definitions import type_text
-from pidts.schema.dialect import MYSQL, Dialect
+from pidts.schema.dialect import MYSQL, Dialect, is_strict
 from pidts.schema.render import column_clause, create_table, quote, quote_table, render_statement
 from pidts.schema.statements import (
     AlterDatabase,
@@ -83,6 +83,7 @@ __all__ = [
     "column_type",
     "create_table",
     "differences",
+    "is_strict",
     "quote",
     "quote_table",
     "render_statement",

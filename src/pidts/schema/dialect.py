@@ -13,6 +13,8 @@ _ORACLE = 1 << 9
 _MAXDB = 1 << 12
 _NO_BACKSLASH_ESCAPES = 1 << 20
 
+_STRICT = 1 << 21 | 1 << 22
+
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
@@ -76,6 +78,11 @@ class Dialect:
     def inline_references(self) -> bool:
         """Whether `REFERENCES` behind a column makes a foreign key; older servers read it and forget it."""
         return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))
+
+
+def is_strict(sql_mode: int | None) -> bool:
+    """Whether a statement that ran under these bits was refused where values did not fit."""
+    return sql_mode is None or bool(sql_mode & _STRICT)
 
 
 MYSQL = Dialect()

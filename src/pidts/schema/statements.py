@@ -70,8 +70,8 @@ class AlterTable:
     table: TableName
     actions: tuple[Action, ...]
     if_exists: bool = False
-    mariadb: bool = field(default=False, compare=False)
-    """Whose words these are: the two do not convert all values alike."""
+    mariadb: bool | None = field(default=False, compare=False)
+    """Who has converted the rows: the two do not convert all values alike. None where both have, each its own."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
