@@ -540,6 +540,28 @@ def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room
     assert decide(both, member(0)) == Run(own, (own, other), narrow)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "agreed", "made"),
+    [
+        ("a", "a c:bigint", "a c", "a c:bigint"),
+        ("a", "a c", "a c:bigint", None),
+        ("a! b", "a b:bigint", "a! b c", "a b:bigint c"),
+        ("a", "a c:bigint d", "a c", "a c:bigint d"),
+        ("a", "a c!", "a", "others' rows have no value in it"),
+        ("a", "a c:bigint=7", "a c=8", "its rows have another value in it"),
+    ],
+)
+def test_a_column_that_is_there_is_made_wider(before: str, after: str, agreed: str, made: str | None) -> None:
+    own, others = arrival(0, table(before), table(after)), table(agreed)
+    found = decide(group(others, [table(before), others], own, mode="optimistic"), member(0))
+    if made is None:
+        assert found == passes(own, others)
+    elif made.startswith("a"):
+        assert found == Run(own, (own,), table(made), rest=True)
+    else:
+        assert isinstance(found, Wait), made
+
+
 def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
     index, unique, other = Key("k", ("c",)), Key("k", ("c",), unique=True), Key("k", ("a",))
     further = table("a c")

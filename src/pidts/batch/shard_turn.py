@@ -30,6 +30,7 @@ from pidts.schema import (
     Dialect,
     DropColumn,
     DropKey,
+    ModifyColumn,
     Statement,
     apply,
 )
@@ -224,9 +225,9 @@ def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Stateme
     return replace(statement, actions=actions) if actions else None
 
 
-def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn]:
-    """From the one to the other, where columns and keys come or go; a key loses the columns that go by itself."""
-    had, has = names_of(there), names_of(wanted)
+def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
+    """From the one to the other, but for names; a key loses the columns that go by itself."""
+    had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:
         left = replace(key, columns=tuple(name for name in key.columns if name.lower() in has))
@@ -235,7 +236,10 @@ def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColum
         elif left.columns:
             yield DropKey(key.name)
     yield from (DropColumn(column.name) for column in there.columns if column.name.lower() not in has)
-    yield from (AddColumn(column) for column in wanted.columns if column.name.lower() not in had)
+    for column in wanted.columns:
+        was = had.get(column.name.lower())
+        if was != column:
+            yield AddColumn(column) if was is None else ModifyColumn(column)
     yield from map(AddKey, meant.values())
 
 

@@ -55,6 +55,13 @@ def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     return replace(table, columns=columns, keys=tuple(key for key in keys if key is not None))
 
 
+def widened_like(table: Table, like: Table) -> tuple[Column, ...]:
+    """Columns that both have; as in the other where that is not what the one has."""
+    theirs = {column.name.lower(): column for column in like.columns}
+    pairs = ((column, theirs.get(column.name.lower())) for column in table.columns)
+    return tuple(one if _column(one) == _column(other) else other for one, other in pairs if other is not None)
+
+
 def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
     """The keys of the one table, but of those that are not unique the other's."""
     theirs = {_key(key): key for key in like.keys if not key.unique}

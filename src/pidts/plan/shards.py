@@ -53,6 +53,7 @@ from pidts.plan.shard_versions import (
     same_version,
     same_whole,
     tidied,
+    widened_like,
 )
 
 __all__ = [
@@ -356,9 +357,9 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     comes, goes = names_of(after) - there, there - names_of(after)
     if (comes and had - has) or not comes <= has - had or not goes <= had - has:
         return None
-    columns = [column for column in group.agreed.columns if column.name.lower() not in goes]
-    columns += [column for column in mine.after.columns if column.name.lower() in comes]
-    made = replace(group.agreed, columns=tuple(columns), keys=indexed_like(group.agreed, after))
+    new = [column for column in mine.after.columns if column.name.lower() in comes]
+    columns = (*widened_like(group.agreed, after), *new)
+    made = replace(group.agreed, columns=columns, keys=indexed_like(group.agreed, after))
     is_possible = len({key.name.lower() for key in made.keys}) == len(made.keys)
     return Run(mine, (mine,), made, rest=True) if is_possible and same_whole(after, made) else None
 
