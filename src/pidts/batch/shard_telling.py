@@ -78,7 +78,10 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if arrival is not None and agreed is not None and away:
         columns = [f"column {name}" for name in away]
         what = f"the other shards have another {unlike_words(arrival.after, agreed, columns)}"
-        todo = "Take this change out, pidts ddl skip, and bring the shard to the same structure; or change the others"
+        todo = (
+            "Take this change out, pidts ddl skip, and bring the shard to the same structure; or give the target what "
+            "has room for all, pidts ddl replace"
+        )
         return Halted("shards-disagree", what, todo=todo)
     if not wait.awaited and arrival is not None and agreed is not None:
         what = (
@@ -87,7 +90,10 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         )
         todo = "Take it out, pidts ddl skip, and bring the shard to the others' structure; or pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
-    what = f"other shards of the same table have not come to this change: {_names(wait.awaited)}"
+    # Of an online schema change the log has a rename alone.
+    is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
+    made = f" of {unlike_words(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
+    what = f"other shards of the same table have not come to this change{made}: {_names(wait.awaited)}"
     todo = "Make the change on these, too; or do without them: pidts ddl unlock"
     return Halted("shard-awaits", what, todo=todo)
 

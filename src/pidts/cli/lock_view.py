@@ -47,8 +47,11 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
         print(f"  do         {halt.todo}")
     which = f"--source {lock.owner.source} --at {lock.owner.lsn}"
     of = f" {which}" if lock.disagrees else ""
-    print(f"  or         without them: pidts ddl unlock {task} --table {lock.target}{of}")
-    print(f"             one of them alone: pidts ddl skip|replace|inject {task} {which}")
+    ways = [f"one of them alone: pidts ddl skip|replace|inject {task} {which}"]
+    if not (lock.owner.halt and lock.owner.halt.stays):  # else it would go on waiting all the same
+        ways.insert(0, f"without them: pidts ddl unlock {task} --table {lock.target}{of}")
+    for heading, way in zip(("or", ""), ways, strict=False):
+        print(f"  {heading:<10} {way}")
 
 
 def others_go(lock: OpenLock, at: Standing) -> list[str]:
