@@ -320,8 +320,10 @@ def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     before, after = _wholes(group, mine)
     if after is None:
         return None
-    unchanged = before is not None and same_whole(before, after) and fits(mine.after, group.agreed)
-    passes = unchanged or same_whole(after, group.agreed)
+    # In which form others have what it drops is no part of its change.
+    left = names_of(mine.before) & names_of(after) - names_of(mine.after)
+    unchanged = before is not None and same_whole(_without(before, left), _without(after, left))
+    passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
     return Run(mine, (mine,), group.agreed, passes=True) if passes else None
 
 
@@ -345,13 +347,14 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     if after is None or not mine.runs:
         return None
     had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
-    comes, goes = names_of(after) - there, there - names_of(after)
-    if (comes and had - has) or not comes <= has - had or not goes <= had - has or not (comes or goes):
+    comes, goes, nobodys = names_of(after) - there, had & there - names_of(after), there - names_of(after) - had
+    if (comes and had - has) or not comes <= has - had or not (comes or goes):
         return None
     columns = [column for column in group.agreed.columns if column.name.lower() not in goes]
     columns += [column for column in mine.after.columns if column.name.lower() in comes]
     made = replace(group.agreed, columns=tuple(columns))
-    return Run(mine, (mine,), made, clears=goes, adds=comes) if same_whole(after, made) else None
+    is_whole = same_whole(after, tidied(made, nobodys, after))
+    return Run(mine, (mine,), made, clears=goes, adds=comes) if is_whole else None
 
 
 def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
@@ -385,6 +388,10 @@ def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> 
     return frozenset(
         name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)
     )
+
+
+def _without(table: Table, names: Collection[str]) -> Table:
+    return replace(table, columns=tuple(column for column in table.columns if column.name.lower() not in names))
 
 
 def _has(table: Table, names: Collection[str]) -> bool:
