@@ -250,7 +250,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     parts = [one.begin(source) for source in "ab"]
     until(lambda: [halt.code for part in parts for halt in part.told()] == ["target-refused", "shard-awaits"])
     until(lambda: all(part.marks == (True, False) for part in parts))
-    assert parts[0].lane.resting == parts[1].lane.resting == {AT}
+    until(lambda: parts[0].lane.resting == parts[1].lane.resting == {AT})
     parts[0].give(OrderKind.SKIP)
     until(lambda: all(part.marks == (False, True) for part in parts))
     assert [run.leader.order for run in one.runs] == [None, OrderKind.SKIP, None], "the other one's is its own"

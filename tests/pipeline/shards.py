@@ -62,6 +62,8 @@ class Group:
         self.target, self._chance = target, chance
         self.versions = [Version("", created(BASE, target))]
         self._numbers = iter(range(1, 1000))
+        self.is_strict = False
+        """Nobody comes late to it, so defaults change, too, which rows of a late one would have met."""
 
     def next(self) -> None:
         """One version more."""
@@ -86,6 +88,9 @@ class Group:
         if own:
             kinds += ["drop", "drop", "change", "after"]
         some = chance.choice(own).name if own else ""
+        keys = [key.name for key in table.keys if key.name.startswith("k")]
+        if self.is_strict:
+            kinds += ["add both"] + ["drop key"] * bool(keys) + ["default", "default", "swap"] * bool(own)
         narrow = [column.name for column in own if column.type.kind is Kind.INT]
         kinds += ["modify"] * bool(narrow)
         name = f"c{number}"
@@ -106,6 +111,14 @@ class Group:
                 return f"ALTER TABLE {{t}} ADD INDEX k{number} (v)", {}
             case "drop":
                 return f"ALTER TABLE {{t}} DROP COLUMN {some}", {}
+            case "add both":
+                return f"ALTER TABLE {{t}} ADD COLUMN {name} INT DEFAULT {number}, ADD INDEX k{number} ({name}, v)", {}
+            case "drop key":
+                return f"ALTER TABLE {{t}} DROP INDEX {chance.choice(keys)}", {}
+            case "default":
+                return f"ALTER TABLE {{t}} ALTER COLUMN {some} SET DEFAULT {number}", {}
+            case "swap":
+                return f"ALTER TABLE {{t}} DROP COLUMN {some}, ADD COLUMN {name} INT DEFAULT {number}", {}
             case "modify":
                 return f"ALTER TABLE {{t}} MODIFY COLUMN {chance.choice(narrow)} BIGINT", {}
             case _:
@@ -131,6 +144,8 @@ class Shard:
     """It came with a structure that others may not have then: as long as its rows have a place it waits for nobody."""
     had: set[str] = field(default_factory=set)
     """All columns that it ever had."""
+    has_unique: bool = True
+    """Whether its rows have values that no other has."""
 
     @property
     def table(self) -> Table:
@@ -191,7 +206,7 @@ class Shard:
         made = {column.name: chance.randrange(1000) for column in self.table.columns}
         taken = {row["u"] for one, row in rows.items() if one != key}
         unique = self.base + chance.randrange(4)
-        return made | {"id": key, "u": None if unique in taken else unique}
+        return made | {"id": key, "u": unique if self.has_unique and unique not in taken else None}
 
     def _swapped(self, old: Row, rows: dict[int, Row], chance: random.Random) -> Iterator[Any]:
         """Two rows swap a unique value: one steps aside."""

@@ -9,6 +9,7 @@ import pytest
 
 from pidts.plan import Limits
 
+from .shard_tinkers import check_rows, check_told, happens_to_one
 from .shard_unlocks import check_unlocked, unlock_one
 from .shard_world import Settings, World, driven
 from .shards import Shards
@@ -33,10 +34,13 @@ def _driven():
         yield
 
 
-def told(seed: int, ddl: float, **settings: object) -> World:
+def told(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
     """A world in which much has happened, and that has died now and then."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
+    shards.creates = not strict
+    for group in shards.all_groups:
+        group.is_strict = strict
     limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
     world = World(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
     world.looks, world.interrupts = True, chance.random() < 0.5
@@ -81,7 +85,7 @@ def test_without_schema_changes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(EXAMPLES or 20))
 def test_one_order_of_schema_changes(seed: int) -> None:
     """Each group's shards do the same in the same order, each when it likes."""
-    world = told(seed, ddl=0.25, transactional_ddl=seed % 2 == 0)
+    world = told(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
     world.shards.level()
     for _ in range(5):
         world.shards.step(ddl=0)
@@ -148,4 +152,26 @@ def test_whatever_each_likes(seed: int) -> None:
     world.rest()
     world.check_nobody_waits()
     world.check_whole()
+    world.close()
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
+def test_whatever_happens_to_each(seed: int) -> None:
+    """Optimistic: defaults, keys, tables that go and come; who has to wait is told, and every row is right."""
+    chance = random.Random(seed)
+    shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
+    settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
+    world = World(shards, settings, chance)
+    world.start()
+    for _ in range(chance.randrange(4, 40)):
+        if chance.random() < 0.4:
+            happens_to_one(shards)
+        else:
+            shards.write(chance.choice(shards.everyone))
+        if happens(world):
+            check_rows(world)
+    world.crash_after(None)
+    world.rest()
+    check_rows(world)
+    check_told(world)
     world.close()

@@ -120,3 +120,21 @@ def test_a_default_that_all_change_is_changed_on_the_target(story: Tell, *, rest
     assert world.waiting() == []
     rows = {row["id"]: row["c"] for row in world.content(T)}
     assert {rows[row["id"]] for row in world[late].rows} == {9}
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_what_says_once_more_what_a_shard_has_changes_nothing_of_what_others_have(story: Tell, mode: str) -> None:
+    world = begun(story, mode)
+    said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
+    for what in ("MODIFY COLUMN c BIGINT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9", "ADD COLUMN d INT"):
+        said(world, what, A)
+        if mode == "pessimistic":
+            world.order(A, OrderKind.UNLOCK)
+            world.rest()
+    before = world.target.store.tables[T].table
+    for name, what in ((B, "MODIFY COLUMN c INT DEFAULT 7 COMMENT 'x'"), (A, "ALTER COLUMN c SET DEFAULT 9")):
+        said(world, what, name)
+        assert world.waiting() == []
+        assert world.target.store.tables[T].table == before
+    said(world, "COMMENT = 'x'", B)
+    assert world.target.store.tables[T].table.comment == "x", "which takes nothing from anybody"

@@ -104,3 +104,39 @@ def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: T
     source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_3")
     world.rest()
     assert world.waiting() == [], "its own rows have all their values"
+
+
+def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_that_had_dropped_it(story: Tell) -> None:
+    """Rows of the one that is gone have values there, so it stays; nobody who comes or drops it would help."""
+    world = begun(story, "optimistic", keyed=False)
+    world[A].source.say("ALTER TABLE shard_1.t_1 DROP COLUMN c")
+    world.rest()
+    world.shards.drop(world[B])
+    world.rest()
+    world[A].source.say(C)
+    world.rest()
+    (halt,) = world.halts("one")
+    assert halt.code == "shard-awaits"
+    assert halt.what.endswith("with other values in this shard's rows; no shard has it any more")
+    assert halt.todo.startswith("Say pidts ddl skip")
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_others_come_to_a_column_of_one_that_is_gone(story: Tell, *, restarts: bool) -> None:
+    """The target has it, whoever else has not; nobody has to be told that it is there already."""
+    world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
+    world.looks = False
+    world[A].source.say(C)
+    world.rest()
+    world.shards.drop(world[A])
+    world[B].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
+    world.rest()
+    if restarts:
+        world.start()
+    for shard in world.shards.everyone:
+        if shard in world.shards.shards:
+            shard.source.say(f"ALTER TABLE {shard.name} ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT")
+    world.write(B, "one: shard_2.t_1")
+    world.rest()
+    assert [halt for source in ("one", "two") for halt in world.halts(source)] == []
+    assert world.columns()[3:] == ["c", "d"]

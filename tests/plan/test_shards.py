@@ -318,6 +318,26 @@ def test_optimistic_shards_add_at_once_and_drop_last() -> None:
     assert decide(group(V1, [V0, V1], last, mode="optimistic"), member(1), drops("b")) == Run(last, (last,), V0)
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "agreed"), [("b=2", "b=3", "b=2"), ("b:bigint", "b", "b:bigint"), ("b", "b!=2", "b")]
+)
+def test_a_column_that_others_have_in_another_form_is_dropped_all_the_same(mine: str, theirs: str, agreed: str) -> None:
+    gone, there = arrival(0, table(f"a {mine}"), V0), table(f"a {agreed}")
+    one = group(there, [table(f"a {mine}"), table(f"a {theirs}")], gone, mode="optimistic")
+    assert decide(one, member(0), drops("b")) == passes(gone, there)
+    last = arrival(1, table(f"a {theirs}"), V0)
+    assert decide(group(there, [V0, table(f"a {theirs}")], last, mode="optimistic"), member(1), drops("b")) == Run(
+        last, (last,), V0
+    )
+
+
+def test_the_rest_of_a_change_comes_where_nobody_has_some_column_of_the_target_any_more() -> None:
+    own = arrival(0, V0, table("a c d"))
+    one = group(table("a b c"), [V0, V0], own, mode="optimistic")
+    end = table("a b c d")
+    assert decide(one, member(0)) == Run(own, (own,), end, rest=True)
+
+
 @pytest.mark.parametrize(("mine", "theirs"), [("b=2", "b=1"), ("b!", "b")])
 def test_a_column_whose_rows_would_differ_from_the_targets_waits(mine: str, theirs: str) -> None:
     own = arrival(0, V0, table(f"a {mine}"))

@@ -49,6 +49,9 @@ def test_a_table_stands_before_a_statement_that_speaks_of_one_that_waits() -> No
 def test_a_table_that_is_made_like_one_that_waits_stands_before_that() -> None:
     entries = log("A AN n")
     assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("n", "a", "")]
+    entries = log("A AN NM")
+    both = [("n", "a", ""), ("m", "n", "")]
+    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == both, "nobody knows n yet"
 
 
 def test_one_that_is_on_its_way_does_not_stand() -> None:

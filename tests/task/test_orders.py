@@ -6,6 +6,7 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,17 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
         whose(lock, str(at(9)), "")
     with pytest.raises(ConfigError, match=r"2 tables wait.*--table shop.orders or --table shop.orders"):
         find_lock([lock, lock], "")
+
+
+def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -> None:
+    world.tell("s1", awaits("t_1", at(1)))
+    (first,) = open_locks(world.desk, world.desk.standing())
+    other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
+    assert find_lock([first, other], "", str(at(1)), "s1") is first
+    assert find_lock([first, other], "", str(at(2))) is other
+    for place, source in (("", "s1"), (str(at(9)), "s1"), (str(at(1)), "s2")):
+        with pytest.raises(ConfigError, match="2 tables wait"):
+            find_lock([first, other], "", place, source)
 
 
 def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:

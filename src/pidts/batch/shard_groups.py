@@ -19,7 +19,8 @@ from pidts.batch.shard_holds import ShardHolds
 from pidts.batch.shard_roster import Roster
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
-from pidts.plan.shards import Decision, Effect, Owed, Run, ShardMode, Wait, behind_after, decide, same_version
+from pidts.plan.shard_versions import same_version
+from pidts.plan.shards import Decision, Effect, Owed, Run, ShardMode, Wait, behind_after, decide
 from pidts.rules import Rules
 
 

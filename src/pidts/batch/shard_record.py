@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from pidts.apply import SchemaChange, TargetSession, dropped_by, owed_by
 from pidts.model import Lsn, Member, Table, TableName
-from pidts.plan.shards import Owed, same_version
+from pidts.plan.shard_versions import same_version
+from pidts.plan.shards import Owed
 
 Records = dict[str, Mapping[TableName, Table | None]]
 """By what stands in the place of a source."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
-from pidts.plan.shard_versions import names_of, refilled
-from pidts.plan.shards import Group, Owed, ShardMode, fits, joined, same_version
+from pidts.plan.shard_versions import fits, joined, names_of, refilled, same_version
+from pidts.plan.shards import Group, Owed, ShardMode
 
 
 class Roster:
@@ -97,10 +97,15 @@ class Roster:
         )
 
     def is_even(self, target: TableName) -> bool:
-        """Whether all members look alike, and none of them owes anything."""
+        """Whether the group has what each member has: all look alike, and none of them owes anything.
+
+        In optimistic mode the target may also have columns that only rows of one who has left have values in.
+        """
         tables = [table for _, table in self.of(target)]
         owes = any(member in self.behind for member, _ in self.of(target))
-        return not owes and all(same_version(tables[0], other) for other in tables)
+        recorded = self.recorded.get(target) if self._mode == "optimistic" else None
+        more = recorded is not None and bool(names_of(recorded) - names_of(*tables))
+        return not (owes or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
         """What it says of a source that has not begun; of one that has it is no news."""

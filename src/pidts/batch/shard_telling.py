@@ -109,10 +109,10 @@ def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
         what = f"the target has another {unlike}, and its values in rows that this shard has"
         todo = f"Say {again}"
         return Halted("shards-disagree", what, todo=todo)
-    what = (
-        f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows; "
-        f"these shards have it: {_names(wait.awaited)}"
-    )
+    what = f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows"
+    if not wait.awaited:
+        return Halted("shard-awaits", f"{what}; no shard has it any more", todo=f"Say {again}")
+    what = f"{what}; these shards have it: {_names(wait.awaited)}"
     return Halted("shard-awaits", what, todo=f"It goes on when they have dropped it; or say {again}")
 
 

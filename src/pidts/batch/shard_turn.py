@@ -178,9 +178,11 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
         made = _effect(restricted, target, coming.dialect)(agreed) if restricted is not None else None
-        is_unchanged = same_version(decision.agreed, agreed) and not same_version(arrival.before, arrival.after)
+        is_same = same_version(arrival.before, arrival.after) and made is not None and same_version(made, agreed)
+        is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
             # Others still have what goes, so the last of them has it go; nothing is run before but what is ordered so.
+            # Nor what only says what the shard has already, where the target has it as others do.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}

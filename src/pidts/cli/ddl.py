@@ -104,7 +104,7 @@ def unlock(
         if source:
             desk.part(source)
         waiting = desk.counted(desk.matching())
-        found = find_lock(open_locks(desk, waiting), table or lock)
+        found = find_lock(open_locks(desk, waiting), table or lock, at, source)
         meant = whose(found, at, source)
         desk.demand_heard(meant, OrderKind.UNLOCK)
         if yes:

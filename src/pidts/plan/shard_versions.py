@@ -47,19 +47,23 @@ def key_has(key: Key, names: Collection[str]) -> bool:
     return any(column.lower() in names for column in key.columns)
 
 
+def without(names: Collection[str], table: Table) -> Table:
+    """The table without these columns; its keys stay."""
+    return replace(table, columns=tuple(column for column in table.columns if column.name.lower() not in names))
+
+
 def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     """Without columns that were kept for others, and with the keys over these as in `like`, where they went before."""
-    columns = tuple(column for column in table.columns if column.name.lower() not in gone)
     theirs = {key.name.lower(): key for key in like.keys}
     keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
-    return replace(table, columns=columns, keys=tuple(key for key in keys if key is not None))
+    return replace(without(gone, table), keys=tuple(key for key in keys if key is not None))
 
 
-def widened_like(table: Table, like: Table) -> tuple[Column, ...]:
-    """Columns that both have; as in the other where that is not what the one has."""
+def widened_like(table: Table, like: Table) -> Table:
+    """With columns as the other has them, where that is not what the one has."""
     theirs = {column.name.lower(): column for column in like.columns}
-    pairs = ((column, theirs.get(column.name.lower())) for column in table.columns)
-    return tuple(one if _column(one) == _column(other) else other for one, other in pairs if other is not None)
+    pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
+    return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
 
 
 def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:

@@ -49,30 +49,14 @@ from pidts.plan.shard_versions import (
     indexed_like,
     is_fillable,
     joined,
+    key_has,
     names_of,
     same_version,
     same_whole,
     tidied,
     widened_like,
+    without,
 )
-
-__all__ = [
-    "Arrival",
-    "Decision",
-    "Effect",
-    "Group",
-    "Member",
-    "Owed",
-    "Run",
-    "ShardMode",
-    "Wait",
-    "behind_after",
-    "come",
-    "decide",
-    "fits",
-    "joined",
-    "same_version",
-]
 
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
@@ -215,9 +199,8 @@ def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
 
 def _passes(group: Group, mine: Arrival) -> Run | None:
     """Who comes to where the others are, or to what it owes, or is late and has a place; the last one clears up."""
-    is_there = same_version(mine.after, group.agreed) or group.settles(mine)
     has_place = _is_late(group, mine) and fits(mine.after, group.agreed) and not mine.revalues
-    if not (is_there or has_place):
+    if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
         return None
     gone = (
         names_of(group.agreed)
@@ -329,8 +312,10 @@ def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     before, after = _wholes(group, mine)
     if after is None or mine.revalues:
         return None
-    unchanged = before is not None and same_whole(before, after) and fits(mine.after, group.agreed)
-    passes = unchanged or same_whole(after, group.agreed)
+    # In which form others have what it drops is no part of its change.
+    left = names_of(mine.before) & names_of(after) - names_of(mine.after)
+    unchanged = before is not None and same_whole(without(left, before), without(left, after))
+    passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
     return Run(mine, (mine,), group.agreed, passes=True) if passes else None
 
 
@@ -354,14 +339,16 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     if after is None or not mine.runs or mine.revalues:
         return None
     had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
-    comes, goes = names_of(after) - there, there - names_of(after)
-    if (comes and had - has) or not comes <= has - had or not goes <= had - has:
+    comes, goes, nobodys = names_of(after) - there, had & there - names_of(after), there - names_of(after) - had
+    if (comes and had - has) or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
-    columns = (*widened_like(group.agreed, after), *new)
-    made = replace(group.agreed, columns=columns, keys=indexed_like(group.agreed, after))
-    is_possible = len({key.name.lower() for key in made.keys}) == len(made.keys)
-    return Run(mine, (mine,), made, rest=True) if is_possible and same_whole(after, made) else None
+    columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
+    left = (key for key in group.agreed.keys if key_has(key, nobodys) and not key.unique)
+    made = replace(group.agreed, columns=columns, keys=(*indexed_like(group.agreed, after), *left))
+    names = {key.name.lower() for key in made.keys}
+    is_whole = len(names) == len(made.keys) and same_whole(after, tidied(made, nobodys, after))
+    return Run(mine, (mine,), made, rest=True) if is_whole else None
 
 
 def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:

@@ -23,7 +23,7 @@ class Standing:
     tables: frozenset[TableName]
     """Those of them that are known; where none is, those that come."""
     others: frozenset[TableName]
-    """Held at an earlier place, so they have to come first."""
+    """Held at an earlier place, so they have to come first; those that are known, like `tables`."""
     leaving: frozenset[TableName]
     """Those that are gone behind it."""
 
@@ -37,7 +37,7 @@ def standing(
     there += _of_all(state, log(state.lsn, None), work_of, known, halted)
     names = frozenset(known)
     return tuple(
-        replace(one, tables=one.tables & names or one.tables, others=one.others & names)
+        replace(one, tables=one.tables & names or one.tables, others=one.others & names or one.others)
         for one in there
         if one is not None
     )

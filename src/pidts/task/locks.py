@@ -112,9 +112,11 @@ def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
     return [lock for lock in locks if not name or wanted in {str(lock.target), *_members(lock)}]
 
 
-def find_lock(locks: Sequence[OpenLock], name: str) -> OpenLock:
-    """The one that is called so; without a name, the only one."""
+def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str = "") -> OpenLock:
+    """The one that is called so, and has somebody there; without either, the only one."""
     found = named_locks(locks, name)
+    if len(found) > 1:
+        found = [lock for lock in found if _meant(lock, place, source)] or found
     if len(found) == 1:
         return found[0]
     of = f" of {name}" if name else ""
@@ -126,7 +128,7 @@ def find_lock(locks: Sequence[OpenLock], name: str) -> OpenLock:
 
 def whose(lock: OpenLock, place: str, source: str) -> Standing:
     """Whose schema change the target gets, where a lock is opened."""
-    meant = [one for one in lock.arrived if place in {"", str(one.lsn), _position(one)} and source in {"", one.source}]
+    meant = _meant(lock, place, source)
     alike = {one.statement for one in meant}
     if meant and (len(alike) == 1 or not lock.disagrees):
         return meant[0]
@@ -139,6 +141,10 @@ def whose(lock: OpenLock, place: str, source: str) -> Standing:
     raise ConfigError(
         "no-such-lock", f"the shards of {lock.target} want different things", todo=f"Say whose is run: {places}"
     )
+
+
+def _meant(lock: OpenLock, place: str, source: str) -> list[Standing]:
+    return [one for one in lock.arrived if place in {"", str(one.lsn), _position(one)} and source in {"", one.source}]
 
 
 def _lock(target: TableName, waiting: list[Standing], refused: Mapping[str, str]) -> OpenLock:

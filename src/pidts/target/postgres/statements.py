@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from pidts.model import Table
+from pidts.model import Halted, Table
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.encode import Form, form
 from pidts.target.postgres.shape import PgColumn, PgKey, PgTable
@@ -83,7 +83,7 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
     """The target's column of this name."""
     found = shape.column(name)
     if found is None:
-        raise KeyError(f"{shape.name} has no column {name} on the target")
+        raise Halted("target-shape", f"{shape.name} has no column {name} on the target")
     return found
 
 

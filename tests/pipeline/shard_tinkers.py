@@ -1,0 +1,140 @@
+"""Shards that change as each of them likes, columns' defaults and keys too, and that are made anew; what must hold then.
+
+Somebody may have to wait. What is looked at is that the target has each row as its shard has it at the place that it
+has come to, in all columns that it has there, and no other row; and that whoever waits is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from random import Random
+from typing import Any
+
+from pidts.model import Lsn, Table, TableName
+from pidts.schema import create_table
+
+from .shard_source import Row, ShardSource
+from .shard_world import World
+from .shards import Shard, Shards
+
+POOL = {
+    "a": ("INT", "INT DEFAULT 1", "INT DEFAULT 5"),
+    "b": ("INT DEFAULT 2", "INT NOT NULL DEFAULT 2", "BIGINT DEFAULT 2"),
+    "c": ("INT NOT NULL DEFAULT 3", "INT NOT NULL DEFAULT 9"),
+    "d": ("BIGINT DEFAULT 4", "INT"),
+    "e": ("INT",),
+}
+"""Columns that shards add; mostly all do it alike."""
+WAITING = ("shard-awaits", "shards-disagree", "shard-structure", "ddl-awaits-tables", "rename-moves-rows")
+"""What may keep one of them for a while."""
+
+
+def tinkered(chance: Random, table: Table) -> str:
+    """A change of one of them."""
+    own = [column.name for column in table.columns if column.name in POOL]
+    new = [name for name in POOL if name not in own]
+    keys = [key.name for key in table.keys if not key.primary and key.name != "uu"]
+    made = ["MODIFY COLUMN v BIGINT", "MODIFY COLUMN u INT COMMENT 'x'", *(f"DROP INDEX {key}" for key in keys)]
+    made += ["ADD INDEX k1 (v)"] if "k1" not in keys else []
+    for name in new:
+        add = f"ADD COLUMN {name} {_form(chance, name)}"
+        made += [add, add, f"{add} AFTER v", f"{add}, ADD INDEX k{name} ({name})"]
+        made += [f"{add}, ADD COLUMN {other} {_form(chance, other)}" for other in new if other != name]
+        made += [f"DROP COLUMN {other}, {add}" for other in own]
+    for name in own:
+        made += [f"DROP COLUMN {name}"] * 4
+        made += [f"ALTER COLUMN {name} SET DEFAULT {chance.randrange(9)}", f"ALTER COLUMN {name} DROP DEFAULT"]
+        made += [f"MODIFY COLUMN {name} {_form(chance, name)}"]
+        made += [f"DROP INDEX k{name}, DROP COLUMN {name}"] if f"k{name}" in keys else [f"ADD INDEX k{name} ({name})"]
+    return chance.choice(made)
+
+
+def _form(chance: Random, name: str) -> str:
+    return POOL[name][0] if chance.random() < 0.75 else chance.choice(POOL[name])
+
+
+def happens_to_one(shards: Shards) -> None:
+    """It changes, goes, is made anew, gets another name, or another one comes."""
+    chance, shard = shards.chance, shards.chance.choice(shards.everyone)
+    kind = chance.choice(("change",) * 6 + ("create", "drop", "anew", "anew", "empty", "rename"))
+    mates = [one for one in shards.everyone if one.group is shard.group]
+    fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{shard.name.name[0]}_{next(shards._fresh)}")
+    like = chance.choice([*(one.table for one in mates), shard.group.versions[0].table])
+    if shard in shards.loners:
+        return
+    if kind == "change":
+        shard.source.say(f"ALTER TABLE {shard.name} {tinkered(chance, shard.table)}")
+    elif kind == "create":
+        _made(shards, shard, fresh, like)
+    elif kind == "anew" and len(mates) > 1:
+        shards.drop(shard)
+        _made(shards, shard, shard.name, like).base = shard.base
+    elif kind == "drop" and len(mates) > 1:
+        shards.drop(shard)
+    elif kind == "empty":
+        shards.empty(shard)
+    elif kind == "rename" and not shards.keyed:
+        shards.rename(shard, fresh)
+
+
+def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
+    shard = shards._add(beside.source, name)
+    shard.has_unique = False  # rows that were left behind may have the same values there
+    beside.source.say(create_table(like, name))
+    return shard
+
+
+def check_rows(world: World) -> None:
+    """Each table of the target has what the shards have that land there."""
+    for name in world.target.store.tables:
+        there = {world._key(row): row for row in world.content(name)}
+        rows = {world._key(row): row for row in _rows(world, name)}
+        left = {world._key(row): row for row in _left(world, name, certain=False)}
+        certain = {world._key(row) for row in _left(world, name, certain=True)}
+        assert rows.keys() | certain <= there.keys() <= rows.keys() | left.keys(), name
+        for key, row in rows.items():
+            assert row.items() <= there[key].items(), name
+
+
+def _at(world: World, source: ShardSource, own: TableName) -> Lsn:
+    return world.place(source.name).at(own)
+
+
+def _rows(world: World, name: TableName) -> Iterator[Row]:
+    for source in world.shards.sources.values():
+        for own in source.moments:
+            landing = world.rules[source.name].routes.landing(own)
+            moment = source.at(own, _at(world, source, own))
+            if landing.name == name and moment is not None and moment.table is not None:
+                yield from (row | dict(landing.extracted) for row in moment.rows)
+
+
+def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
+    """Rows that nobody has taken away; nobody has touched those that are `certain` to be there."""
+    for left in world.shards.left:
+        source, group = left.shard.source, left.shard.group
+        landing = world.rules[source.name].routes.landing(left.name)
+        if landing.name != name or _at(world, source, left.name) < left.lsn:
+            continue
+        names = {left.name} if world.shards.keyed else {own for one in _of(world, group) for own in one.names}
+        touched: set[Any] = set()
+        for event in source._events if certain else ():
+            if event.table.name in names and left.lsn < event.lsn <= _at(world, source, event.table.name):
+                touched |= {row["id"] for _, *images in event.changes for row in images if row is not None}
+        yield from (row | dict(landing.extracted) for row in left.rows if row["id"] not in touched)
+
+
+def _of(world: World, group: object) -> list[Shard]:
+    return [shard for shard in world.shards.shards if shard.group is group]
+
+
+def check_told(world: World) -> None:
+    """Whoever has not come to the end of its log is on record with what it waits for."""
+    for name, source in world.shards.sources.items():
+        place = world.place(name)
+        with closing(world.target.connect()) as session:
+            halts = session.halts.halts("t", name)
+        told = {table for halt in halts if halt.code in WAITING for table in halt.tables}
+        assert place.exceptions.keys() <= told, name
+        assert told or place.needs == source.received, name
