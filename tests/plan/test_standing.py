@@ -79,5 +79,7 @@ def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
     at = entries[0].transaction.lsn
     state = PlanState(at, held=(Held(names("a"), START, at),))
     assert told(state, entries, work=gone) == [("bc", "a", "bc")]
+    (one,) = standing(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
+    assert one.holds_all
     made = lambda entry: Work(WorkKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else work_of(entry)  # noqa: E731
     assert told(state, entries, work=made) == [], "who makes or alters one waits for nobody"

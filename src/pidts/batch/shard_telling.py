@@ -41,9 +41,10 @@ def standing_halt(one: Standing, source: str, position: str, since: float) -> Ha
     """Of tables that nothing is wrong with, but for the company that they have in a statement."""
     names, others = sorted(one.tables), sorted(one.others)
     named = _names([Member(source, name) for name in others])
+    behind = "; all tables of this source wait behind it" if one.holds_all else ""
     error = Halted(
         "ddl-awaits-tables",
-        f"the next statement of these tables speaks also of such as wait before another one: {named}",
+        f"the next statement of these tables speaks also of such as wait before another one: {named}{behind}",
         todo="See what these wait for: pidts ddl list. Where they wait for a shard that stands here, or for one whose "
         "change comes later in the same log, say pidts ddl unlock for them",
     )

@@ -26,6 +26,8 @@ class Standing:
     """Held at an earlier place, so they have to come first; those that are known, like `tables`."""
     leaving: frozenset[TableName]
     """Those that are gone behind it."""
+    holds_all: bool = False
+    """Whether whatever comes behind it in the log waits, too, since it may be about any table."""
 
 
 def standing(
@@ -82,7 +84,7 @@ def _of_all(
         if names is None:
             schemas = work.gone_schemas
             mine = frozenset(name for name in known if not schemas or name.schema in schemas)
-            found.append(_standing(entry, work, mine - held, mine & held))
+            found.append(replace(_standing(entry, work, mine - held, mine & held), holds_all=True))
             break
         found.append(_standing(entry, work, names - held, names & held))
         held |= names
