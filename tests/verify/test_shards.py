@@ -288,6 +288,20 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: 
     assert shards.on_target("SELECT COUNT(*) FROM {} WHERE id = 5000") == [(1,)]
 
 
+def test_a_table_whose_rows_cannot_land_keeps_no_other_from_being_compared(shards_of: MakeShards) -> None:
+    shards = shards_of("other_mariadb", extracts=EXTRACTS)
+    filled(shards, "INT", lambda *about: str(apart(*about)))
+    shards.copy()
+    shards.on("a", "CREATE TABLE alone (id INT PRIMARY KEY)", "ALTER TABLE t_1 ADD COLUMN c_table INT")
+    shards.on_target(f"CREATE TABLE {shards.name}.alone (id INT PRIMARY KEY)")
+    report = compare_task(*shards.parts)
+    problems = {one.table.name: one.problem for one in report.tables}
+    assert "alone" in problems
+    assert not problems["alone"]
+    assert problems["t"] == f"a: {shards.name}.t_1: the route extracts a column c_table, which the table has itself"
+    assert not report.equal
+
+
 def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of: MakeShards) -> None:
     shards = shards_of("other_mariadb", extracts=EXTRACTS)
     name, far = shards.name, 1 << 40

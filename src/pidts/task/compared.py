@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.shard_keys import keyed_landings
-from pidts.model import Column, ColumnType, Key, Table, TableName
+from pidts.model import Column, ColumnType, Halted, Key, Table, TableName
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
 from pidts.task.source_table import OpenPart, SourceTable
@@ -33,7 +33,19 @@ class _Landed:
 
     @property
     def landed(self) -> Table:
-        return self.rules.landed(self.table)
+        """As it is, where its rows cannot land."""
+        return (
+            self.table.renamed(self.rules.landed_name(self.table.name)) if self.odd else self.rules.landed(self.table)
+        )
+
+    @property
+    def odd(self) -> str:
+        """Why its rows cannot land, if so."""
+        try:
+            self.rules.landed(self.table)
+        except Halted as error:
+            return f"{self.label}: {error.what}"
+        return ""
 
 
 def landing_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
@@ -135,6 +147,9 @@ def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
 
 
 def _problem(members: Sequence[_Landed], tables: Sequence[Table], shared: Mapping[str, Column]) -> str:
+    odd_one = next(filter(None, (one.odd for one in members)), "")
+    if odd_one:
+        return odd_one
     identity = tables[0].identity
     for one, table in zip(members, tables, strict=True):
         mapping = mapping_of(one.rules.mappings, one.table.name)
