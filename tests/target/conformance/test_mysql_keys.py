@@ -193,11 +193,13 @@ def test_a_key_that_is_computed_as_a_whole_is_said_to_be_unfit(
 
 @ALL
 def test_columns_of_a_fixed_width_would_lose_what_is_short(session: TargetSession, name: TableName) -> None:
-    made(session, name, "id int PRIMARY KEY, v char(40), b binary(4)")
-    structure = table(name, {"id": INT, "v": text(), "b": ColumnType(Kind.VARBINARY, length=4)})
+    made(session, name, "id int PRIMARY KEY, v char(40), b binary(4), c binary(4), d binary(4)")
+    short, alike = (ColumnType(Kind.BINARY, length=length) for length in (2, 4))
+    structure = table(name, {"id": INT, "v": text(), "b": ColumnType(Kind.VARBINARY, length=4), "c": short, "d": alike})
     assert session.misfits(structure) == [
         "column v is char there and would lose trailing spaces",
         "column b is binary there and would lose the length of short values",
+        "column c is binary there and would lose the length of short values",
     ]
 
 

@@ -93,8 +93,9 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
         return f"labels {', '.join(sorted(set(source.labels) - set(found.labels)))}"
     if found.kind is Kind.CHAR and source.is_text and source.kind not in _NEVER_PADDED:
         return "trailing spaces"
-    if found.kind is Kind.BINARY and source.kind in _LOOSE_BYTES:
-        return "the length of short values"
+    is_shorter = source.kind is Kind.BINARY and (source.length or 1) < (found.length or 1)
+    if found.kind is Kind.BINARY and (source.kind in _LOOSE_BYTES or is_shorter):
+        return "the length of short values"  # they are filled up with zeros, and found by their own bytes no more
     return loss(source, found)
 
 
