@@ -11,7 +11,7 @@ import pytest
 
 from pidts.apply import TargetSession
 from pidts.batch.shard_groups import ShardGroups
-from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Lsn, Table, TableName, Where
+from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
 from pidts.plan import Held, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.target import ValuesTarget
@@ -43,9 +43,10 @@ def begun(
     rows_failed: bool = True,
     lands: Rules = LANDS,
     shards: ShardGroups | None = None,
+    epoch: int = 0,
 ) -> Halting:
     stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
-    halting.begins(target, lands, STATE, [A, B, C])
+    halting.begins(target, lands, STATE, [A, B, C], epoch)
     relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
     halting.runs(stream, relay, shards or ShardGroups())
     return halting
@@ -81,6 +82,23 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
     assert halting.is_lifted(server)
     assert [halt.tables for halt in halting.rows] == [(A,)]
     assert not halting.is_lifted(server)
+
+
+def test_a_run_that_was_taken_over_does_not_take_the_task_back(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one, when it begins, tries what had halted again."""
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    server, start = ValuesTarget("halting"), Checkpoint(task="t", source="s", worker=0, lsn=STATE.lsn)
+    halting = begun(Halting("t", "s"), target)
+    assert halting.takes(refused("shop.a"))
+    (own,) = target.claim("t", "s", 1, start)
+    begun(halting, target, epoch=own.epoch)
+    assert not halting.is_lifted(server)
+    begun(Halting("t", "s"), target, epoch=target.claim("t", "s", 1, start)[0].epoch)
+    target.halts.resolve("t", "s", [str(A)])
+    with pytest.raises(Fenced, match="another run of task t has taken over"):
+        halting.is_lifted(server)
 
 
 def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(

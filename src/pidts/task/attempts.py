@@ -156,7 +156,7 @@ class Attempts:
             begun = self._begin(source, target, mark)
             self._told(begun)
             _, state, _ = Workers.claimed(begun.checkpoints)
-            self._halting.begins(target, config.rules, state, begun.structures)
+            self._halting.begins(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = self._applied = state.needs
                 mark.move(slowest)

@@ -27,6 +27,7 @@ from dataclasses import replace
 import structlog
 
 from pidts.apply import Target, TargetSession
+from pidts.apply.checkpoint import fenced
 from pidts.batch.shard_groups import ShardGroups
 from pidts.model import DecodeError, Halt, Halted, Table, TableName, Transient, Where
 from pidts.plan import PlanState
@@ -66,6 +67,7 @@ class Halting:
         self._shards: ShardGroups | None = None
         self._relay: RelayReader | None = None
         self._looked, self._asked, self._rested = 0.0, 0.0, False
+        self._epoch = 0
         self._recall = Recall(task, source)
         self._agreed: dict[TableName, Table | None] = {}
         """What tables that shards share were when the attempt began."""
@@ -82,9 +84,11 @@ class Halting:
         """What was on record when the attempt began."""
         return self._recall.told
 
-    def begins(self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName]) -> None:
+    def begins(
+        self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
+    ) -> None:
         """Another attempt, which has claimed the task, with these; what halted in an earlier one may do so again."""
-        self._stream = None
+        self._stream, self._epoch = None, epoch
         self._rules = rules
         self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}
         self._recall.begins(target, state.at, tables)
@@ -143,7 +147,8 @@ class Halting:
     def is_lifted(self, target: Target) -> bool:
         """Whether rows that were refused are to be tried again, in the next attempt.
 
-        Since an operator wants it, or since they did not fit, and the table has been changed.
+        Since an operator wants it, or since they did not fit, and the table has been changed. Another run that has
+        taken the task over takes halts off the record, too: this one is over then.
         """
         if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
             return False
@@ -156,6 +161,9 @@ class Halting:
         with suppress(Transient), closing(target.connect()) as session:
             told = {halt.place for halt in session.halts.halts(self._task, self._source)}
             lifted = {name for name, halt in self._halted.items() if halt.place not in told}
+            newest = max(session.checkpoints(self._task, self._source), key=lambda one: one.epoch, default=None)
+            if lifted and newest is not None and newest.epoch > self._epoch:
+                raise fenced(newest, self._epoch)
             for name in lifted:
                 _log.info("an operator wants the table to be tried again", table=str(name))
                 del self._halted[name]
