@@ -122,10 +122,10 @@ def test_a_table_without_a_key_is_read_in_one_go_and_once(place: Place) -> None:
     """A copy that is to go slowly holds nothing for longer than it takes: what it has read too fast it waits for later."""
     place.sql("CREATE TABLE bag (a INT)", "INSERT INTO bag SELECT seq FROM seq_1_to_40")
     place.know()
-    place.context = replace(place.context, copy_rate=10)
+    place.context = replace(place.context, copy_rate=1)
     began = time.monotonic()
     first = next(carry_out(place.context, [place.piece("bag", whole=True)]))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20, "half of what it would take at that rate"
     assert (first.rows, len(place.rows("bag"))) == (40, 40)
     place.sql("INSERT INTO bag VALUES (0)")
     again = next(carry_out(place.context, [place.piece("bag", whole=True)]))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, revalues, same_version, same_whole
+from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, revalued, same_version, same_whole
 from pidts.plan.shards import Decision, Group, Run, ShardMode, Wait, decide
 
 T = TableName("shop", "t")
@@ -535,7 +535,7 @@ def typed(kind: ColumnType, like: Table = V0, *, nullable: bool = True) -> Table
         (typed(MONEY), typed(replace(MONEY, scale=1)), True, True),
         (typed(MONEY), typed(replace(MONEY, precision=12)), False, False),
         (typed(MONEY), typed(replace(MONEY, precision=8)), False, True),
-        (typed(WORD), typed(replace(WORD, length=8)), False, True),
+        (typed(WORD), typed(replace(WORD, length=8)), True, True),
         (typed(WORD), typed(replace(WORD, length=10)), False, False),
         (typed(WORD), typed(WORD, nullable=False), False, True),
         (V0, V1, False, False),
@@ -543,21 +543,33 @@ def typed(kind: ColumnType, like: Table = V0, *, nullable: bool = True) -> Table
     ],
 )
 def test_where_rows_may_get_other_values(before: Table, after: Table, strict: bool, lax: bool) -> None:
-    assert revalues(before, after, strict=True) is strict
-    assert revalues(before, after, strict=False) is lax
+    named = {each: frozenset({"a"} if each else ()) for each in (True, False)}
+    assert revalued(before, after, {}, strict=True) == named[strict]
+    assert revalued(before, after, {}, strict=False) == named[lax]
+
+
+def test_a_column_may_get_other_values_and_another_name() -> None:
+    renamed = replace(V0, columns=(V0.columns[0], replace(V0.columns[1], name="f", type=replace(MOMENT, fsp=0))))
+    assert revalued(typed(MOMENT), renamed, {"f": "a"}, strict=True) == {"f"}
 
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
 def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room(mode: ShardMode) -> None:
     """The target would keep the digits that its source has no more; and it runs it only for the rows of all."""
     wide, narrow, extra = typed(MOMENT), typed(replace(MOMENT, fsp=0)), typed(MOMENT, table("a more"))
-    own = replace(arrival(0, wide, narrow), revalues=True)
+    own = replace(arrival(0, wide, narrow), revalues=frozenset("a"))
     late = group(extra, [wide, extra], own, mode=mode)
     assert decide(late, member(0)) == Wait((member(1),))
-    assert isinstance(decide(group(extra, [wide, extra], replace(own, revalues=False), mode=mode), member(0)), Run)
-    other = replace(arrival(1, wide, narrow), revalues=True)
+    assert isinstance(
+        decide(group(extra, [wide, extra], replace(own, revalues=frozenset()), mode=mode), member(0)), Run
+    )
+    other = replace(arrival(1, wide, narrow), revalues=frozenset("a"))
     both = group(wide, [wide, wide], own, other, mode=mode)
     assert decide(both, member(0)) == Run(own, (own, other), narrow)
+    fewer = typed(replace(MOMENT, fsp=0), table("a more"))
+    other = replace(arrival(1, extra, fewer), revalues=frozenset("a"))
+    both = group(extra, [wide, extra], own, other, mode=mode)
+    assert decide(both, member(1)) == Run(other, (own, other), fewer), "in what they differ, nothing gets other values"
 
 
 @pytest.mark.parametrize(
@@ -565,7 +577,7 @@ def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room
     [
         ("a", "a c:bigint", "a c", "a c:bigint"),
         ("a", "a c", "a c:bigint", None),
-        ("a! b", "a b:bigint", "a! b c", "a b:bigint c"),
+        ("a! b", "a! b:bigint", "a! b c", "a! b:bigint c"),
         ("a", "a c:bigint d", "a c", "a c:bigint d"),
         ("a", "a c!", "a", "others' rows have no value in it"),
         ("a", "a c:bigint=7", "a c=8", "its rows have another value in it"),
@@ -580,6 +592,30 @@ def test_a_column_that_is_there_is_made_wider(before: str, after: str, agreed: s
         assert found == Run(own, (own,), table(made), rest=True)
     else:
         assert isinstance(found, Wait), made
+
+
+def test_what_a_change_does_not_speak_of_stays_as_wide_as_rows_of_one_who_is_gone_need_it() -> None:
+    now, then = (typed(replace(MOMENT, fsp=digits)) for digits in (0, 6))
+    own = arrival(0, now, replace(now, columns=(*now.columns, column("d")), keys=(*now.keys, Key("i", ("d",)))))
+    others, agreed = (replace(one, columns=(*one.columns, column("d"))) for one in (now, then))
+    wanted = replace(agreed, keys=own.after.keys)
+    assert decide(group(agreed, [now, others], own, mode="optimistic"), member(0)) == Run(
+        own, (own,), wanted, rest=True
+    )
+
+
+def test_beside_a_column_that_nobody_has_any_more_all_go_together() -> None:
+    own, other = (arrival(number, table("a"), table("b")) for number in (0, 1))
+    both = group(table("a x"), [table("a"), table("a")], own, other, mode="optimistic")
+    assert decide(both, member(0)) == Run(own, (own, other), table("b x"))
+
+
+def test_what_is_unlocked_leaves_what_others_have_as_it_is() -> None:
+    had, index = table("a y"), Key("iy", ("y",))
+    agreed, made = (table(f"a{kind} y:bigint", index) for kind in ("", ":text"))
+    own = arrival(0, had, table("a:text y"), OrderKind.UNLOCK)
+    there = group(agreed, [had, agreed], own, mode="optimistic")
+    assert decide(there, member(0), lambda _: made) == Run(own, (own,), made, left=(member(1),))
 
 
 def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
@@ -597,6 +633,8 @@ def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
     assert swapped == Run(own, (own,), own.after, rest=True), "the last one had the index that goes"
     own = arrival(0, table("a"), table("a c", unique))
     assert said_of(own.before, own.after, further, further) == passes(own, further), "others' rows are not unique"
+    all_have = said_of(own.before, own.after, further, table("a c", unique))
+    assert all_have == Run(own, (own,), own.after, rest=True), "the last one has it"
     taken = table("a c", other)
     assert isinstance(said_of(table("a"), table("a c", index), taken, taken), Wait), "its name is another's"
 

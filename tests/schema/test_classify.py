@@ -389,3 +389,9 @@ def test_no_text_whatever_makes_it_stumble(sql, at, cut, inserted, mariadb) -> N
     text = sql[:at] + inserted + sql[at + cut :]
     statement = classify(text, "d", dialect=MARIADB if mariadb else Dialect())
     assert all(isinstance(name, TableName) for name in statement.tables)
+
+
+@pytest.mark.parametrize("words", ["IGNORE", "ONLINE IGNORE"])
+def test_who_ignores_what_does_not_fit_has_other_values(words: str) -> None:
+    said = [classify(f"ALTER {each} TABLE a ADD c INT", "shop") for each in (words, "")]
+    assert [isinstance(one, AlterTable) and one.ignore for one in said] == [True, False]

@@ -39,7 +39,7 @@ print(given_back, kept, faults(), while_kept - behind)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's memory that is kept")
 def test_within_memory_is_used_again_and_at_the_end_given_back() -> None:
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(4 << 20)}
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(4 << 20), "NUMPY_MADVISE_HUGEPAGE": "0"}
     done = subprocess.run([sys.executable, "-c", _WORK], env=env, check=True, capture_output=True, text=True)
     given_back, kept, behind, freed = map(int, done.stdout.split())
 

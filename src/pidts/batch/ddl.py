@@ -27,7 +27,7 @@ from pidts.model import DdlOrder, LogEntry, OrderKind, Table, TableName, Transie
 from pidts.plan.shards import Owed
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema import apply_charset, classify, is_strict
+from pidts.schema import AlterTable, Statement, apply_charset, classify, is_strict
 
 _log = structlog.get_logger(__name__)
 
@@ -135,7 +135,7 @@ def run_ddl(
             change=found.change,
             dialect=dialect,
             # What copies the rows of an online schema change is not refused what does not fit.
-            strict=is_strict(query.sql_mode) and not found.change.shadows,
+            strict=is_strict(query.sql_mode) and not (found.change.shadows or _bends(found.change.statement)),
             since=since,
         )
         now = turn(groups, coming)
@@ -164,6 +164,11 @@ def run_ddl(
         charsets = apply_charset(found.statement, context.charsets, dialect=dialect)
     made = [table for table in found.change.after.values() if table is not None]
     return Changed(change.structures, charsets, _watched(context, made), keyed, owed)
+
+
+def _bends(statement: Statement | None) -> bool:
+    """Whether its server changes values that do not fit, whatever the mode."""
+    return isinstance(statement, AlterTable) and statement.ignore
 
 
 def _named_behind(

@@ -134,7 +134,8 @@ class Sharing:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
                     where=replace(where, table=str(old)),
-                    todo="Clear them in its rows on the target, or have all shards drop them; then: pidts ddl skip",
+                    todo="Have all shards drop them, then: pidts ddl retry; or clear them in its rows on the target, "
+                    "then: pidts ddl skip",
                 )
             moves = old in known and self.rules.landed_name(old) != self.rules.landed_name(new)
             if moves and (self.shared(old) or self.shared(new)):

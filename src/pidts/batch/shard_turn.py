@@ -18,7 +18,7 @@ from pidts.batch.shard_desk import Ran
 from pidts.batch.shard_groups import ShardGroups
 from pidts.batch.shard_record import dropped_records, dropped_under, load_owed, owed_records
 from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shard_versions import key_has, names_of, revalues, same_version, same_whole
+from pidts.plan.shard_versions import key_has, names_of, revalued, same_version, same_whole
 from pidts.plan.shards import Decision, Effect, Owed, Run, Wait
 from pidts.rules import Rules
 from pidts.schema import (
@@ -99,6 +99,7 @@ def turn(groups: ShardGroups, coming: Coming) -> Turn:
     if isinstance(statement, AlterTable) and before is not None and groups.is_shared(target, member):
         _demand_values_stay(groups, coming, statement, before, after)
     effect = _effect(statement, target, coming.dialect)
+    moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
     arrival = Arrival(
         member=member,
@@ -110,7 +111,7 @@ def turn(groups: ShardGroups, coming: Coming) -> Turn:
         position=coming.where.position,
         order=change.order.kind if change.order is not None else None,
         runs=not makes or not groups.is_shared(target, member),
-        revalues=before is not None and revalues(before, after, strict=coming.strict),
+        revalues=frozenset() if makes or before is None else revalued(before, after, moved, strict=coming.strict),
     )
     decision = groups.arrive(arrival, _party(coming), effect)
     try:

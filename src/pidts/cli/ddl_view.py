@@ -170,7 +170,7 @@ def show_order(
         print(f"  … and what waits behind {left:,} more shards")
     moved = at.halt is not None and at.halt.code == "rename-moves-rows"
     if moved and kind is OrderKind.SKIP:
-        print("  Rows that are on the target keep what they have of the old names, and are not followed any more")
+        print("  Rows that are on the target stay as they are, and may not be found by the new name any more")
     elif kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_of_shards(at.halt) else ""
         print("  Rows that are on the target stay as they are. If the change gave them other values on the source:")

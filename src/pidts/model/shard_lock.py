@@ -42,7 +42,7 @@ class Arrival:
     """What an operator wants to be done about it."""
     runs: bool = True
     """False of a table that comes: whatever its statement says, it is not run where there are others."""
-    revalues: bool = False
+    revalues: frozenset[str] = frozenset()
     """Its rows may have got other values by the change, so it has to be run: a table that has room for both is no
     place for them."""
 

@@ -59,6 +59,14 @@ def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     return replace(without(gone, table), keys=tuple(key for key in keys if key is not None))
 
 
+def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
+    """With columns that do not go, and the keys over them, which do not change then."""
+    names = {column.name.lower() for column in kept}
+    keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
+    changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
+    return replace(goal, columns=(*goal.columns, *kept), keys=(*changed, *keys.values()))
+
+
 def widened_like(table: Table, like: Table) -> Table:
     """With columns as the other has them, where that is not what the one has."""
     theirs = {column.name.lower(): column for column in like.columns}
@@ -67,10 +75,16 @@ def widened_like(table: Table, like: Table) -> Table:
 
 
 def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
-    """The keys of the one table, but of those that are not unique the other's."""
-    theirs = {_key(key): key for key in like.keys if not key.unique}
-    mine = {_key(key): key for key in table.keys if key.unique or _key(key) in theirs}
+    """The primary key of the one table, and the other's keys besides."""
+    theirs = {_key(key): key for key in like.keys if not key.primary}
+    mine = {_key(key): key for key in table.keys if key.primary or _key(key) in theirs}
     return (*mine.values(), *(key for said, key in theirs.items() if said not in mine))
+
+
+def unchanged(before: Table, after: Table) -> frozenset[str]:
+    """Columns that are the same in both."""
+    had = {column.name.lower(): _column(column) for column in before.columns}
+    return frozenset(name for column in after.columns if had.get(name := column.name.lower()) == _column(column))
 
 
 def differing(one: Table, other: Table) -> list[str]:
@@ -129,18 +143,31 @@ def misfitting(
     return found + [f"column {one.name} needs a value" for one in there.values() if not is_fillable(one)]
 
 
-def revalues(before: Table, after: Table, *, strict: bool) -> bool:
-    """Whether rows that are there may have other values behind a change: they have fewer digits, or do not fit.
+def revalued(before: Table, after: Table, origins: Mapping[str, str | None], *, strict: bool) -> frozenset[str]:
+    """Columns in which rows that are there may have other values behind a change: fewer digits, or what does not fit.
 
-    A server in strict mode refuses those that do not fit.
+    A server in strict mode refuses what does not fit, but for spaces at the end of a text, which it takes away.
     """
     had = {column.name.lower(): column for column in before.columns}
-    pairs = [(had[column.name.lower()], column) for column in after.columns if column.name.lower() in had]
-    if any(now.type.fsp < was.type.fsp or (now.type.scale or 0) < (was.type.scale or 0) for was, now in pairs):
+    named = ((had.get(origins.get(now.name.lower(), now.name.lower()) or ""), now) for now in after.columns)
+    return frozenset(now.name.lower() for was, now in named if was is not None and _revalues(was, now, strict=strict))
+
+
+def _revalues(was: Column, now: Column, *, strict: bool) -> bool:
+    if now.type.fsp < was.type.fsp or (now.type.scale or 0) < (was.type.scale or 0):
         return True
-    return not strict and any(
-        _wider(now.type, was.type) != now.type or (was.nullable and not now.nullable) for was, now in pairs
+    if _wider(now.type, was.type) != now.type and (not strict or (was.type.is_text and not was.type.labels)):
+        return True
+    return not strict and was.nullable and not now.nullable
+
+
+def taking_alike(one: Table, other: Table) -> frozenset[str]:
+    """Columns that take the same values in both."""
+    mine, theirs = (
+        {column.name.lower(): (_plain(column.type), column.nullable) for column in table.columns}
+        for table in (one, other)
     )
+    return frozenset(name for name in mine if mine[name] == theirs.get(name))
 
 
 def is_fillable(column: Column) -> bool:

@@ -53,8 +53,11 @@ from pidts.plan.shard_versions import (
     names_of,
     same_version,
     same_whole,
+    taking_alike,
     tidied,
+    unchanged,
     widened_like,
+    with_kept,
     without,
 )
 
@@ -158,15 +161,15 @@ def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Dec
     if mine.order is OrderKind.REPLACE and mine.runs:
         if passing is not None and group.settles(mine):
             return Run(mine, (mine,), passing.agreed)
-        return _together(group, mine)
+        return _together(group, mine, effect)
     met = _met(group, mine)
     if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
         awaited = tuple(sorted(member for member, one in group.members.items() if met & names_of(one)))
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
         alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
-        return alone or _together(group, mine)
-    return passing or _together(group, mine)
+        return alone or _together(group, mine, effect)
+    return passing or _together(group, mine, effect)
 
 
 def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
@@ -199,7 +202,7 @@ def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
 
 def _passes(group: Group, mine: Arrival) -> Run | None:
     """Who comes to where the others are, or to what it owes, or is late and has a place; the last one clears up."""
-    has_place = _is_late(group, mine) and fits(mine.after, group.agreed) and not mine.revalues
+    has_place = _is_late(group, mine) and _takes(mine, group.agreed)
     if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
         return None
     gone = (
@@ -225,7 +228,7 @@ def _is_late(group: Group, arrival: Arrival) -> bool:
     return not arrival.runs or bool(group.owed(arrival)) or not same_version(arrival.before, group.head)
 
 
-def _together(group: Group, mine: Arrival) -> Decision:
+def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
     goal = _goal(group, mine)
     waiting = [one for one in _arrivals(group) if not (one.runs and same_version(one.before, one.after))]
     alike = [one for one in waiting if _leads_to(group, one, goal)]
@@ -243,14 +246,19 @@ def _together(group: Group, mine: Arrival) -> Decision:
         for member, structure in group.members.items()
         if member not in here and _is_awaited(group, member, structure, goal)
     ]
-    able = [one for one in alike if one.runs and same_version(one.before, group.head)]
+    gone = _nobodys(group)
+    able = [one for one in alike if one.runs and same_version(one.before, tidied(group.head, gone, one.before))]
     able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
     if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
         left = tuple(sorted((*awaited, *(one.member for one in disagree))))
         kept = _kept(group, goal, leader, run) if left else ()
-        return Run(leader, run, _with_kept(goal, kept, group.agreed), left)
+        kept += tuple(one for one in group.agreed.columns if one.name.lower() in gone)
+        agreed = with_kept(goal, kept, group.agreed)
+        made = effect(group.agreed) if group.mode == "optimistic" and mine == leader else None
+        is_more = made is not None and mine.order is OrderKind.UNLOCK and names_of(made) == names_of(agreed)
+        return Run(leader, run, made if made is not None and is_more else agreed, left)
     return Wait(tuple(sorted(awaited)), tuple(sorted(disagree, key=lambda one: (one.since, one.member))))
 
 
@@ -276,12 +284,10 @@ def _kept(group: Group, goal: Table, leader: Arrival, run: Collection[Arrival]) 
     return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
 
 
-def _with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
-    """With columns that do not go, and the keys over them, which do not change then."""
-    names = {column.name.lower() for column in kept}
-    keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
-    changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
-    return replace(goal, columns=(*goal.columns, *kept), keys=(*changed, *keys.values()))
+def _nobodys(group: Group) -> frozenset[str]:
+    """Columns that only rows of those who are gone have values in."""
+    alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
+    return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
 
 
 def _has_place(group: Group, structure: Table, goal: Table) -> bool:
@@ -298,19 +304,24 @@ def _goal(group: Group, mine: Arrival) -> Table:
     return mine.after
 
 
+def _takes(one: Arrival, there: Table) -> bool:
+    """Whether its rows have a place there, with the values that its source has given them."""
+    return fits(one.after, there) and one.revalues <= taking_alike(one.after, there)
+
+
 def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
         return False  # its rows have values of before
     if same_version(arrival.after, goal):
         return True
-    is_late = arrival.runs and _is_late(group, arrival) and not group.owed(arrival) and not arrival.revalues
-    return is_late and fits(arrival.after, goal) and not _filled_otherwise(arrival, goal)
+    is_late = arrival.runs and _is_late(group, arrival) and not group.owed(arrival)
+    return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
 
 
 def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     before, after = _wholes(group, mine)
-    if after is None or mine.revalues:
+    if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
     # In which form others have what it drops is no part of its change.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
@@ -336,15 +347,18 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     Columns come or go, not both: else one may be the other under a new name.
     """
     _, after = _wholes(group, mine)
-    if after is None or not mine.runs or mine.revalues:
+    if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
     had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
     comes, goes, nobodys = names_of(after) - there, had & there - names_of(after), there - names_of(after) - had
     if (comes and had - has) or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
+    # What this change does not speak of may be wider than all have it: rows of one who is gone are in it.
+    other = has & unchanged(mine.before, mine.after)
+    after = widened_like(after, without(there - other, group.agreed))
     columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
-    left = (key for key in group.agreed.keys if key_has(key, nobodys) and not key.unique)
+    left = (key for key in group.agreed.keys if key_has(key, nobodys) and not key.primary)
     made = replace(group.agreed, columns=columns, keys=(*indexed_like(group.agreed, after), *left))
     names = {key.name.lower() for key in made.keys}
     is_whole = len(names) == len(made.keys) and same_whole(after, tidied(made, nobodys, after))

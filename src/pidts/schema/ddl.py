@@ -78,10 +78,11 @@ def _create(cursor: Cursor) -> Statement:
 
 
 def _alter(cursor: Cursor) -> Statement:
-    while cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
-        pass
+    words: set[str] = set()
+    while word := cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
+        words.add(word)
     if cursor.take("TABLE"):
-        return parse_alter_table(cursor)
+        return replace(parse_alter_table(cursor), ignore="IGNORE" in words)
     if not cursor.take_any("DATABASE", "SCHEMA"):
         raise cursor.surprise("TABLE or DATABASE")
     name = cursor.default_schema if _at_database_option(cursor) else cursor.schema_name()

@@ -72,6 +72,8 @@ class AlterTable:
     if_exists: bool = False
     mariadb: bool | None = field(default=False, compare=False)
     """Who has converted the rows: the two do not convert all values alike. None where both have, each its own."""
+    ignore: bool = field(default=False, compare=False)
+    """Whether values that did not fit were changed, whatever the mode."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.shard_keys import keyed_landings
-from pidts.model import Column, ColumnType, Halted, Key, Table, TableName
+from pidts.model import Column, ColumnType, ConfigError, Halted, Key, Table, TableName
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
 from pidts.task.source_table import OpenPart, SourceTable
@@ -43,7 +43,7 @@ class _Landed:
         """Why its rows cannot land, if so."""
         try:
             self.rules.landed(self.table)
-        except Halted as error:
+        except (Halted, ConfigError) as error:
             return f"{self.label}: {error.what}"
         return ""
 
@@ -183,7 +183,7 @@ def _reduced(one: _Landed, table: Table) -> Table:
     mapping = mapping_of(one.rules.mappings, one.table.name)
     own = {column.name: column for column in one.table.columns}
     names = [column.name for column in table.columns if column.name in own]
-    if mapping is not None and mapping.target_column not in names:
+    if mapping is not None and mapping.target_column in own and mapping.target_column not in names:
         names.append(mapping.target_column)
     keys = tuple(key for key in one.table.keys if key.columns == one.table.identity)
     return replace(one.table, columns=tuple(own[name] for name in names), keys=keys)

@@ -83,7 +83,8 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
     """The target's column of this name."""
     found = shape.column(name)
     if found is None:
-        raise Halted("target-shape", f"{shape.name} has no column {name} on the target")
+        what = f"{shape.name} has no column {name} on the target"
+        raise Halted("target-shape", what, todo="Give it the source's columns, spelt as there")
     return found
 
 
