@@ -134,14 +134,20 @@ def try_renames_again(world: World) -> None:
             return
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
-def test_whatever_each_likes(seed: int) -> None:
-    """Optimistic: shards add and drop columns as they like, and nobody waits for long."""
+def optimistic(seed: int) -> tuple[random.Random, Shards, World]:
+    """A world that has begun."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
     world = World(shards, settings, chance)
     world.start()
+    return chance, shards, world
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
+def test_whatever_each_likes(seed: int) -> None:
+    """Optimistic: shards add and drop columns as they like, and nobody waits for long."""
+    chance, shards, world = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.3:
             shards.tinker()
@@ -158,11 +164,7 @@ def test_whatever_each_likes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(EXAMPLES or 12))
 def test_whatever_happens_to_each(seed: int) -> None:
     """Optimistic: defaults, keys, tables that go and come; who has to wait is told, and every row is right."""
-    chance = random.Random(seed)
-    shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
-    settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
-    world = World(shards, settings, chance)
-    world.start()
+    chance, shards, world = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.4:
             happens_to_one(shards)

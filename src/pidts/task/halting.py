@@ -161,9 +161,9 @@ class Halting:
         with suppress(Transient), closing(target.connect()) as session:
             told = {halt.place for halt in session.halts.halts(self._task, self._source)}
             lifted = {name for name, halt in self._halted.items() if halt.place not in told}
-            newest = max(session.checkpoints(self._task, self._source), key=lambda one: one.epoch, default=None)
-            if lifted and newest is not None and newest.epoch > self._epoch:
-                raise fenced(newest, self._epoch)
+            for stored in session.checkpoints(self._task, self._source) if lifted else ():
+                if stored.epoch > self._epoch:
+                    raise fenced(stored, self._epoch)
             for name in lifted:
                 _log.info("an operator wants the table to be tried again", table=str(name))
                 del self._halted[name]
