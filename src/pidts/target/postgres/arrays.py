@@ -85,7 +85,7 @@ def parameter(column: pa.Array, element: Element) -> Parameter:
 def _variable(column: pa.Array) -> bytes:
     """Each value behind its length."""
     if len(column) < _FEW:
-        return b"".join(map(_behind_length, column.to_pylist()))
+        return b"".join(map(behind_length, column.to_pylist()))
     data = column.cast(pa.large_binary())
     lengths = pc.fill_null(pc.binary_length(data), -1)
     sizes = np.asarray(lengths).astype(">i4")
@@ -95,7 +95,8 @@ def _variable(column: pa.Array) -> bytes:
     return _bytes_of(joined)
 
 
-def _behind_length(value: str | bytes | None) -> bytes:
+def behind_length(value: str | bytes | None) -> bytes:
+    """As PostgreSQL's binary formats have it, NULL as a length below zero."""
     if value is None:
         return _NULL
     data = value.encode() if isinstance(value, str) else value

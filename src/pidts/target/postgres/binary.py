@@ -1,7 +1,4 @@
-"""Rows in the format of COPY BINARY, made a whole column at a time.
-
-The format is a count of fields, then each field behind its length. All of a row whose length is the same in every row
-(lengths, numbers, dates) is one record of numpy; a row is such records and what varies between them, joined.
+"""Values in the format of COPY BINARY, made a whole column at a time; `block` makes rows of them.
 
 There is no room for a cast: the bytes of a field are the value of the column's very type. Where this module does not
 know how to write them (`wire` gives None), rows go by INSERT.
@@ -12,7 +9,6 @@ from __future__ import annotations
 import binascii
 import socket
 import struct
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,11 +20,8 @@ from pidts.target.postgres.arrays import Element, held, numbers
 from pidts.target.postgres.encode import Form, text
 from pidts.target.text import combined, text_of
 
-HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-TRAILER = b"\xff\xff"
-
-_Fixed: TypeAlias = np.ndarray[Any, Any]
-Wire: TypeAlias = "_Fixed | pa.Array"
+Fixed: TypeAlias = np.ndarray[Any, Any]
+Wire: TypeAlias = "Fixed | pa.Array"
 """Values of one length as numpy holds them, whatever stands for NULL; else large binary values."""
 
 _BYTES = pa.large_binary()
@@ -65,54 +58,7 @@ def wire(form: Form, data: pa.Array) -> Wire | None:
     return _each_value(data, _vector) if base == "real[]" and kind is Kind.VECTOR else None
 
 
-def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Rows of these columns: what they hold, for the NULLs in it, and how it is written."""
-    count = len(columns[0][0])
-    pieces: list[pa.Array] = []
-    record: list[tuple[str, Any]] = [("count", ">i2")]
-    values: list[tuple[str, Any]] = [("count", len(columns))]
-
-    def close() -> None:
-        made = np.empty(count, record)
-        for name, value in values:
-            made[name] = value
-        pieces.append(_fixed_binary(made))
-        record.clear()
-        values.clear()
-
-    for number, (data, written) in enumerate(columns):
-        name = str(number)
-        record.append((f"size{name}", ">i4"))
-        if isinstance(written, np.ndarray) and not data.null_count:
-            values.append((f"size{name}", written.itemsize))
-            record.append((name, written.dtype))
-            values.append((name, written))
-            continue
-        if isinstance(written, np.ndarray):
-            valid = np.asarray(data.is_valid())
-            values.append((f"size{name}", np.where(valid, written.itemsize, -1)))
-            close()
-            pieces.append(pc.if_else(pa.array(valid), _fixed_binary(written), pa.scalar(b"", _BYTES)))
-        else:
-            values.append((f"size{name}", np.asarray(pc.fill_null(pc.binary_length(written), -1))))
-            close()
-            pieces.append(written)
-    if record:
-        close()
-    return text_of(
-        pc.binary_join_element_wise(*pieces, pa.scalar(b"", _BYTES), null_handling="replace", null_replacement=b"")
-        if len(pieces) > 1
-        else pieces[0]
-    )
-
-
-def _fixed_binary(made: _Fixed) -> pa.Array:
-    made = np.ascontiguousarray(made)
-    kind = pa.binary(made.itemsize)
-    return pa.FixedSizeBinaryArray.from_buffers(kind, len(made), [None, pa.py_buffer(made)]).cast(_BYTES)
-
-
-def _native(element: Element, data: pa.Array) -> _Fixed:
+def _native(element: Element, data: pa.Array) -> Fixed:
     found = numbers(data, element)
     made = np.zeros(len(data), element.layout)
     if element is Element.INTERVAL:
@@ -122,7 +68,7 @@ def _native(element: Element, data: pa.Array) -> _Fixed:
     return made
 
 
-def _integers(data: pa.Array, layout: str) -> _Fixed | None:
+def _integers(data: pa.Array, layout: str) -> Fixed | None:
     """None where one is out of range: the server says so in its own words."""
     if not pa.types.is_integer(data.type):
         return None
@@ -132,7 +78,7 @@ def _integers(data: pa.Array, layout: str) -> _Fixed | None:
     return held(data).astype(layout)
 
 
-def _numeric(data: pa.Array) -> _Fixed:
+def _numeric(data: pa.Array) -> Fixed:
     """Digits of base 10,000; zeros in front and behind may stay, the server takes them away."""
     decimal = pa.types.is_decimal(data.type)
     precision, scale = (data.type.precision, data.type.scale) if decimal else (20, 0)
@@ -163,20 +109,20 @@ def _numeric(data: pa.Array) -> _Fixed:
     return made
 
 
-def _magnitude(plain: _Fixed, negative: _Fixed) -> _Fixed:
+def _magnitude(plain: Fixed, negative: Fixed) -> Fixed:
     """Also of the lowest number, whose opposite is none."""
     wide = plain.astype(np.uint64)
     return np.where(negative, np.uint64(0) - wide, wide)
 
 
-def _digits(plain: _Fixed, count: int) -> _Fixed:
+def _digits(plain: Fixed, count: int) -> Fixed:
     made = np.empty((len(plain), count), np.int16)
     for place in range(count - 1, -1, -1):
         plain, made[:, place] = np.divmod(plain, np.uint64(10_000))
     return made
 
 
-def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[_Fixed, _Fixed]:
+def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
     kind = pa.decimal128 if isinstance(data.type, pa.Decimal128Type) else pa.decimal256
     whole = pa.Array.from_buffers(kind(data.type.precision, 0), len(data), data.buffers(), data.null_count, data.offset)
     text_type = pa.large_string()
@@ -190,7 +136,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[_Fixed, _Fixed
     return ((characters - 48) @ np.array([1000, 100, 10, 1], np.int16)), negative
 
 
-def _bits(form: Form, data: pa.Array) -> _Fixed | None:
+def _bits(form: Form, data: pa.Array) -> Fixed | None:
     """One bit is a boolean here; several stand from the left."""
     plain, count = held(data), form.column.type.length or 1
     if form.target.base == "boolean":
@@ -205,14 +151,14 @@ def _bits(form: Form, data: pa.Array) -> _Fixed | None:
     return made
 
 
-def _uuids(data: pa.Array) -> _Fixed | None:
+def _uuids(data: pa.Array) -> Fixed | None:
     digits = pc.fill_null(pc.replace_substring(data, pattern="-", replacement=""), "0" * 32).cast(_BYTES)
     if not pc.all(pc.equal(pc.binary_length(digits), 32)).as_py():
         return None
     return np.frombuffer(binascii.unhexlify(text_of(digits)), "V16")
 
 
-def _addresses(data: pa.Array, kind: Kind) -> _Fixed:
+def _addresses(data: pa.Array, kind: Kind) -> Fixed:
     family, number, size = _FAMILY[kind]
     parts = [("" if each is None else each).partition("/") for each in data.to_pylist()]
     packed = b"".join(socket.inet_pton(family, address) if address else bytes(size) for address, _, _ in parts)

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pidts.ahead import ahead
 from pidts.model import Table
-from pidts.target.postgres.binary import HEADER, TRAILER, Wire, block, wire
+from pidts.target.postgres.binary import Wire, wire
+from pidts.target.postgres.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode import UnrealDates
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
