@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from math import ceil
 from uuid import uuid4
 
@@ -101,7 +102,8 @@ class CopyLane:
         cut = self._pace.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
         try:
-            fetched = self._job(spark, context, pieces) if pieces else []
+            counts = [len(cut.pieces) for cut in cuts if cut.pieces]
+            fetched = self._job(spark, context, pieces, counts) if pieces else []
         except Exception:
             if self._stop():
                 return
@@ -121,12 +123,14 @@ class CopyLane:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 
-    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
+    def _job(
+        self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece], counts: Sequence[int]
+    ) -> list[Fetched]:
         tables = {piece.request.table for piece in pieces}
         known = {name: table for name, table in context.structures.items() if name in tables}
         # Where Spark has no more slots than may be used, whoever is done takes the next task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
-        tasks = bundles(len(pieces), min(len(pieces), context.copy_threads), takes_next=takes_next)
+        tasks = bundles(counts, min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
         spark.sparkContext.addJobTag(tag)
         self._running = spark, tag
@@ -165,19 +169,24 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     return task
 
 
-def bundles(pieces: int, slots: int, *, takes_next: bool) -> list[range]:
-    """What each task does, one piece after the other.
+def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
+    """What each task does, one piece after the other; `counts` are the pieces of each table.
 
     A task of its own costs a piece as much as some ten thousand rows, and nothing is read while it begins. So there are
     few, and where they are taken one after the other, the last ones are short: the slots are done at the same time.
+    A task ends where a table does, if that is near: two that fill one table leave its index half empty.
     """
     found: list[range] = []
-    begin = 0
+    ends = list(accumulate(counts))
+    begin, pieces = 0, ends[-1]
     while begin < pieces:
         left, free = pieces - begin, slots - len(found)
         size = ceil(left * _SHARE / slots if takes_next else left / free)
-        found.append(range(begin, begin + size))
-        begin += size
+        plain = begin + size
+        near = range(begin + ceil(size / 2), begin + ceil(left / slots) + 1) if takes_next else range(0)
+        end = min((end for end in ends[:-1] if end in near), key=lambda end: abs(end - plain), default=plain)
+        found.append(range(begin, end))
+        begin = end
     return found
 
 

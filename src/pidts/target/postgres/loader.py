@@ -23,7 +23,7 @@ from pidts.target.postgres.writer import Writer, explained, parts
 
 _THERE = frozenset({"23505", "23P01"})
 """A unique key, or what an EXCLUDE constraint says, has such a row already."""
-_ROWS = 8_000
+_ROWS = 32_000
 
 
 class _NoWay(Exception):
