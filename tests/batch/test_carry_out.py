@@ -283,6 +283,12 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
     while not finishing.wait(0.1):
         assert time.monotonic() - began < 30
     assert [keys(table) for table in tables] == [2] * 5
+    finishing.gather_statistics().join(30)
+    if isinstance(target := place.context.target, PostgresTarget):
+        with closing(target.connect()) as session:
+            sql = "SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = %s::regnamespace AND reltuples >= 0"
+            ((looked_at,),) = session.exchange.now(f"{sql} AND relkind = 'r'", (place.context.task,)).rows
+        assert looked_at == 5
 
 
 def test_a_run_that_was_taken_over_is_told_so_by_the_end_of_a_table(place: Place) -> None:

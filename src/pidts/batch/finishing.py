@@ -35,10 +35,10 @@ from pidts.schema import TruncateTable
 _log = structlog.get_logger(__name__)
 
 
-def finish(context: JobContext, table: Table) -> None:
-    """Returns when the target has it all, for as long as that may take."""
+def finish(context: JobContext, table: Table) -> list[str]:
+    """Returns when the target has it all, for as long as that may take, with what may be done later."""
     table = context.rules.landed(table)
-    _run(context, f"finish {table.name}", lambda session: [session.finish_statements(table)])
+    return _run(context, f"finish {table.name}", lambda session: [session.finish_statements(table)])
 
 
 class Finishing:
@@ -54,6 +54,7 @@ class Finishing:
         for table in tables:
             self._waiting.put(table)
         self._failures: list[BaseException] = []
+        self._later: list[str] = []
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -67,10 +68,27 @@ class Finishing:
             raise self._failures[0]
         return not any(thread.is_alive() for thread in self._threads)
 
+    def gather_statistics(self) -> threading.Thread:
+        """Behind the end: what the target learns about the rows, in a thread that nobody has to wait for.
+
+        It keeps nobody from the rows, as the end of a table does; where it fails, the server does it itself some time.
+        """
+        thread = threading.Thread(target=self._gather, name="statistics", daemon=True)
+        thread.start()
+        return thread
+
+    def _gather(self) -> None:
+        try:
+            with closing(self._context.target.connect()) as session:
+                for statement in self._later:
+                    session.execute(statement)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.info("the target has no statistics of copied tables yet", cause=str(error))
+
     def _work(self) -> None:
         while not self._failures:
             try:
-                finish(self._context, self._waiting.get_nowait())
+                self._later += finish(self._context, self._waiting.get_nowait())
             except Empty:
                 return
             except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
@@ -92,28 +110,31 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
     _run(context, str(lsn), statements)
 
 
-def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> None:
-    """All in one transaction, or under a lock that others have to wait for."""
+def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
+    """All in one transaction, or under a lock that others have to wait for; gives what is for later."""
     with closing(context.target.connect()) as session:
         if session.transactional_ddl:
             session.begin()
-            _execute(session, statements(session))
+            later = _execute(session, statements(session))
             _check_epoch(context, session)
             session.commit()
-            return
+            return later
         with session.ddl_lock(context.task, f"{context.source.source_id} {lock}"):
             session.begin()
             _check_epoch(context, session)
             session.rollback()
-            _execute(session, statements(session))
+            return _execute(session, statements(session))
 
 
-def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> None:
+def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> list[str]:
+    later: list[str] = []
     for rendered in all_rendered:
         for note in rendered.notes:
             _log.info("note on a copied table", note=note)
         for statement in rendered.statements:
             session.execute(statement)
+        later += rendered.later
+    return later
 
 
 def _check_epoch(context: JobContext, session: TargetSession) -> None:

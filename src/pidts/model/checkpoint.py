@@ -65,3 +65,5 @@ class Rendered:
 
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    """What nobody has to wait for, each by itself, when the others are committed."""

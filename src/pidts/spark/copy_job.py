@@ -35,6 +35,8 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
+_STATISTICS_SECONDS = 10.0
+"""So long the end of a run waits for the target's statistics."""
 _SHARE = 0.75
 """Of what is left, the slots' next tasks together."""
 _MOST_PAUSE = 2.5
@@ -52,6 +54,7 @@ class CopyLane:
         self._stop = stop
         self._cutter, self._pace = Cutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
+        self._statistics: threading.Thread | None = None
 
     def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> None:
         """All that a batch asks for; of what is broken off, or shall not go on yet, nothing is told: it is asked again.
@@ -68,6 +71,8 @@ class CopyLane:
         while not finishing.wait(_LOOK_SECONDS):
             if self._stop():
                 return
+        if ending:
+            self._statistics = finishing.gather_statistics()
         for request in ending:
             stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
 
@@ -91,6 +96,8 @@ class CopyLane:
     def close(self) -> None:
         """The run ends."""
         self._cutter.close()
+        if self._statistics is not None:
+            self._statistics.join(_STATISTICS_SECONDS)
 
     def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> None:
         rate = context.copy_rate

@@ -34,7 +34,7 @@ def finish_table(
             statements.append(_counted(name, identifier(column.name), counter))
     if keys:
         statements.append(f"DELETE FROM {meta}.unfinished WHERE relation = {literal(name)}::regclass")
-    return Rendered((*statements, f"ANALYZE {name}"))
+    return Rendered(tuple(statements), later=(f"ANALYZE {name}",))
 
 
 def _counted(table: str, column: str, counter: str) -> str:
