@@ -22,6 +22,7 @@ from pidts.batch.finishing import Finishing
 from pidts.batch.loading import Fetched, Piece, carry_out
 from pidts.batch.requests import Cut, Cutter
 from pidts.batch.staging import staged_chunk, staged_rows
+from pidts.batch.statistics import Statistics
 from pidts.login import Mode, Tls
 from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
 from pidts.plan import ChunkRequest, CopyState, Phase, Way
@@ -283,7 +284,9 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
     while not finishing.wait(0.1):
         assert time.monotonic() - began < 30
     assert [keys(table) for table in tables] == [2] * 5
-    finishing.gather_statistics().join(30)
+    statistics = Statistics()
+    statistics.gather(place.context.target, ["no statement of any target", *finishing.later])
+    statistics.close(30)
     if isinstance(target := place.context.target, PostgresTarget):
         with closing(target.connect()) as session:
             sql = "SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = %s::regnamespace AND reltuples >= 0"

@@ -205,7 +205,8 @@ class TargetSession(Protocol):
     def finish_statements(self, table: Table) -> Rendered:
         """What a table needs when its rows are copied: keys that were left out, counters behind the highest value.
 
-        Only what is missing now: it may be asked for again at any time, and is when not all of it was executed.
+        Only what is missing now: it may be asked for again at any time, and is when not all of it was executed, but for
+        what may be done later.
         Sessions that have written to the table do not know of its new keys: close them.
         """
 

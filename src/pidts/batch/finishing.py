@@ -10,7 +10,7 @@ Crash points of `finish`: each statement may be run again, and the target is ask
 DDL is part of a transaction they are one, which locks a checkpoint's row last to look at the epoch: a run that was
 taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints first and the table behind
 them: one of the two may be told of a deadlock then, and tries again. Elsewhere the lock of the table keeps a second run
-waiting for the end of the first.
+waiting for the end of the first. What is for later is asked for once: a run that ends before leaves it to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 are read behind it. So a run that begins after a crash meets it first, and starts over again. It has the schema
@@ -54,7 +54,8 @@ class Finishing:
         for table in tables:
             self._waiting.put(table)
         self._failures: list[BaseException] = []
-        self._later: list[str] = []
+        self.later: list[str] = []
+        """What may be done behind all of it."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -68,27 +69,10 @@ class Finishing:
             raise self._failures[0]
         return not any(thread.is_alive() for thread in self._threads)
 
-    def gather_statistics(self) -> threading.Thread:
-        """Behind the end: what the target learns about the rows, in a thread that nobody has to wait for.
-
-        It keeps nobody from the rows, as the end of a table does; where it fails, the server does it itself some time.
-        """
-        thread = threading.Thread(target=self._gather, name="statistics", daemon=True)
-        thread.start()
-        return thread
-
-    def _gather(self) -> None:
-        try:
-            with closing(self._context.target.connect()) as session:
-                for statement in self._later:
-                    session.execute(statement)
-        except Exception as error:  # noqa: BLE001 - as above
-            _log.info("the target has no statistics of copied tables yet", cause=str(error))
-
     def _work(self) -> None:
         while not self._failures:
             try:
-                self._later += finish(self._context, self._waiting.get_nowait())
+                self.later += finish(self._context, self._waiting.get_nowait())
             except Empty:
                 return
             except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches

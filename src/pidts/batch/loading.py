@@ -49,6 +49,7 @@ from pidts.plan import ChunkRequest, Way
 from pidts.relay import RelayReader
 from pidts.rules import merged
 from pidts.source.text_cells import Cells
+from pidts.target.postgres.block import block
 
 _log = structlog.get_logger(__name__)
 
@@ -139,7 +140,8 @@ def warm() -> None:
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())
         cells.take_row(b"\1a")
-        cells.table()
+        texts = cells.table()["v"].combine_chunks().cast(pa.large_binary())
+        block([(texts, texts)])
 
 
 def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:

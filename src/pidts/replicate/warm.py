@@ -1,4 +1,4 @@
-"""`python -m pidts.replicate.warm`: has everything compiled on the way of a row, so that no first use waits for it.
+"""`python -m pidts.replicate.warm`: has all that takes long compiled on the way of a row: no first use waits for it.
 
 A few made-up transactions go through a socket into a relay and out of it, and a row of a full copy comes. Machine code
 of files that have changed since is thrown away.

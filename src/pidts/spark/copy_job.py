@@ -26,6 +26,7 @@ from pidts.batch.finishing import Finishing
 from pidts.batch.loading import Fetched, Piece, carry_out, warm
 from pidts.batch.requests import Cut, Cutter, Pace
 from pidts.batch.staging import stage
+from pidts.batch.statistics import Statistics
 from pidts.model import PidtsError, Transient
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text
@@ -35,8 +36,6 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
-_STATISTICS_SECONDS = 10.0
-"""So long the end of a run waits for the target's statistics."""
 _SHARE = 0.75
 """Of what is left, the slots' next tasks together."""
 _MOST_PAUSE = 2.5
@@ -48,13 +47,13 @@ class _StoppedError(Exception):
 
 
 class CopyLane:
-    """Carries out the requests of one run, batch by batch; one thread, but for `cancel`."""
+    """Carries out the requests of one run, batch by batch; one thread, but for `cancel` and, behind all, `close`."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self._stop = stop
         self._cutter, self._pace = Cutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
-        self._statistics: threading.Thread | None = None
+        self._statistics = Statistics()
 
     def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> None:
         """All that a batch asks for; of what is broken off, or shall not go on yet, nothing is told: it is asked again.
@@ -71,8 +70,7 @@ class CopyLane:
         while not finishing.wait(_LOOK_SECONDS):
             if self._stop():
                 return
-        if ending:
-            self._statistics = finishing.gather_statistics()
+        self._statistics.gather(context.target, finishing.later)
         for request in ending:
             stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
 
@@ -93,11 +91,10 @@ class CopyLane:
             with suppress(Exception):  # a JVM that is gone runs no job
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
-    def close(self) -> None:
-        """The run ends."""
+    def close(self, seconds: float) -> None:
+        """The run ends; what the target learns about the rows may take so long still."""
         self._cutter.close()
-        if self._statistics is not None:
-            self._statistics.join(_STATISTICS_SECONDS)
+        self._statistics.close(seconds)
 
     def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> None:
         rate = context.copy_rate
@@ -181,6 +178,7 @@ def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[rang
 
     A task of its own costs a piece as much as some ten thousand rows, and nothing is read while it begins. So there are
     few, and where they are taken one after the other, the last ones are short: the slots are done at the same time.
+    That counts on pieces that take equally long, which `next_limit` sees to.
     A task ends where a table does, if that is near: two that fill one table leave its index half empty.
     """
     found: list[range] = []

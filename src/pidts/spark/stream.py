@@ -211,13 +211,13 @@ class TaskStream:
                     self._query.stop()
         finally:
             self._busy.release()
-        self._copying.close()
         self._ddl.close(max(0.0, deadline - time.monotonic()))
         self._shards.holds.leave(self._context.source.source_id, self._keep)
         self._shards.forget(self._context.source.source_id)
         for committer in self._committers:
             committer.close()
         self._relay.close()
+        self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _batch(self, slices: DataFrame, batch_id: int) -> None:
         if not self._begins():

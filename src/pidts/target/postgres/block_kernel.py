@@ -15,6 +15,7 @@ from pidts.target.postgres.binary import Fixed, Wire
 VALID, FIRST, SIZE, VALUES, OFFSETS = range(0, 40, 8)
 FIELD = 40
 _NULL = 0xFFFFFFFF
+_BYTES = pa.large_binary()
 
 
 def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
@@ -28,7 +29,7 @@ def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 
 
 def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]:
-    """How many bytes all values have, and what has to stay in memory until they are copied."""
+    """How many bytes all values have, and what was made here and has to stay until they are copied."""
     marked = data if isinstance(written, np.ndarray) else written
     if marked.null_count:
         field[[VALID // 8, FIRST // 8]] = marked.buffers()[0].address, marked.offset
@@ -36,6 +37,8 @@ def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]
         cells = np.ascontiguousarray(written)
         field[[SIZE // 8, VALUES // 8]] = cells.itemsize, cells.ctypes.data
         return cells.nbytes, cells
+    if written.type != _BYTES or len(written) != len(data):
+        raise TypeError(f"{len(written)} values of type {written.type} cannot be read for a column of {len(data)}")
     _, offsets, values = written.buffers()
     places = np.frombuffer(offsets, np.int64)[written.offset :]
     field[[VALUES // 8, OFFSETS // 8]] = values.address if values else 0, places.ctypes.data
