@@ -123,8 +123,9 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, m
 
 
 _OWNER = """
-import sys, threading, time
+import signal, sys, threading, time
 from pidts import sandbox
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in a shell's background ignores it
 started = []
 def start():  # in a thread that is gone when the servers are in use
     for begin in (sandbox.start_mariadb, sandbox.start_postgres):
