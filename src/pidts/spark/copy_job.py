@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -106,8 +107,7 @@ class CopyLane:
         cut = self._pace.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
         try:
-            counts = [len(cut.pieces) for cut in cuts if cut.pieces]
-            fetched = self._job(spark, context, pieces, counts) if pieces else []
+            fetched = self._job(spark, context, pieces) if pieces else []
         except Exception:
             if self._stop():
                 return
@@ -127,14 +127,12 @@ class CopyLane:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 
-    def _job(
-        self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece], counts: Sequence[int]
-    ) -> list[Fetched]:
-        tables = {piece.request.table for piece in pieces}
-        known = {name: table for name, table in context.structures.items() if name in tables}
+    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
+        counts = Counter(piece.request.table for piece in pieces)  # in their order: a table has one request
+        known = {name: table for name, table in context.structures.items() if name in counts}
         # Where Spark has no more slots than may be used, whoever is done takes the next task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
-        tasks = bundles(counts, min(len(pieces), context.copy_threads), takes_next=takes_next)
+        tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
         spark.sparkContext.addJobTag(tag)
         self._running = spark, tag

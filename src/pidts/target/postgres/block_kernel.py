@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.jit import copy, jit, load8, load16, load32, load64, store16, store32, store64
+from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store16, store32, store64
 from pidts.target.postgres.binary import Fixed, Wire
 
 # What a column is to the compiled loop: where its bits are that say which values are there (0 where all are) and which
@@ -52,37 +52,40 @@ def write(fields: int, width: int, count: int, out: int) -> int:
     for row in range(count):
         store16(out, heading)
         out += 2
-        field = fields
-        for _ in range(width):
-            valid = load64(field + VALID)
-            place = load64(field + FIRST) + row
-            if valid != 0 and (load8(valid + (place >> 3)) >> (place & 7)) & 1 == 0:
-                store32(out, _NULL)
-                out += 4
-            else:
-                begin, size = load64(field + VALUES), load64(field + SIZE)
-                if size != 0:
-                    begin += row * size
-                else:
-                    offsets = load64(field + OFFSETS) + 8 * row
-                    size = load64(offsets + 8) - load64(offsets)
-                    begin += load64(offsets)
-                store32(out, _turned(size))
-                out += 4
-                if size == 8:
-                    store64(out, load64(begin))
-                elif size == 4:
-                    store32(out, load32(begin))
-                elif size == 2:
-                    store16(out, load16(begin))
-                else:
-                    copy(out, begin, size)
-                out += size
-            field += FIELD
+        for place in range(width):
+            out = _put(fields + FIELD * place, row, out)
     return out
 
 
-@jit
+@inline
+def _put(field: int, row: int, out: int) -> int:
+    """One value behind its length."""
+    valid, bit = load64(field + VALID), load64(field + FIRST) + row
+    if valid != 0 and (load8(valid + (bit >> 3)) >> (bit & 7)) & 1 == 0:
+        store32(out, _NULL)
+        return out + 4
+    begin, size = load64(field + VALUES), load64(field + SIZE)
+    if size != 0:
+        begin += row * size
+    else:
+        offsets = load64(field + OFFSETS) + 8 * row
+        size = load64(offsets + 8) - load64(offsets)
+        begin += load64(offsets)
+    store32(out, _turned(size))
+    out += 4
+    if size == 8:
+        store64(out, load64(begin))
+    elif size == 4:
+        store32(out, load32(begin))
+    elif size == 2:
+        store16(out, load16(begin))
+    else:
+        copy(out, begin, size)
+    end: int = out + size
+    return end
+
+
+@inline
 def _turned(number: int) -> int:
     """Four bytes, the highest one first."""
     return (number & 0xFF) << 24 | (number & 0xFF00) << 8 | (number >> 8) & 0xFF00 | (number >> 24) & 0xFF
