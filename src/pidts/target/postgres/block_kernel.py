@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store16, store32, store64
+from pidts.binlog.jit import copy, inline, jit, load16, load32, load64, store16, store32, store64
+from pidts.binlog.kernel.images import has_bit
 from pidts.target.postgres.binary import Fixed, Wire
 
 # What a column is to the compiled loop: where its bits are that say which values are there (0 where all are) and which
@@ -60,8 +61,8 @@ def write(fields: int, width: int, count: int, out: int) -> int:
 @inline
 def _put(field: int, row: int, out: int) -> int:
     """One value behind its length."""
-    valid, bit = load64(field + VALID), load64(field + FIRST) + row
-    if valid != 0 and (load8(valid + (bit >> 3)) >> (bit & 7)) & 1 == 0:
+    valid = load64(field + VALID)
+    if valid != 0 and has_bit(valid, load64(field + FIRST) + row) == 0:
         store32(out, _NULL)
         return out + 4
     begin, size = load64(field + VALUES), load64(field + SIZE)
