@@ -2,40 +2,103 @@
 
 A server starts when the first test asks for it and stops with the session. Tests share it, so a test works in databases of
 its own (`database`), and a test that changes a server's settings, or kills it, starts one for itself with `pidts.sandbox`.
+
+Property tests look at other examples in each run, also where CI is set: Hypothesis alone would repeat the same ones for
+ever there. `PIDTS_SEED` decides which examples; the report shows its number, and with the same number a run, or any
+single test of it, looks at the same examples again. Examples that fail are kept below `.hypothesis/examples`, which a CI
+may carry from run to run, and are tried first.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pymysql
 import pytest
+from hypothesis import HealthCheck, core, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from pidts import sandbox
 from pidts.model.errors import PidtsError
 from pidts.sandbox import Server
 
+from .file_times import FileTimes
+
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
+STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
+IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 RunSql = Callable[..., list[tuple[Any, ...]]]
 InOneSession = Callable[..., None]
 
 _numbers = itertools.count(1)
 
+# Workers of xdist are children of this process, and so have the same number.
+SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
+KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
-def pytest_report_header() -> str:
+# It stands here since each `@settings` of a test module takes over what the profile says when the module is imported.
+settings.register_profile(
+    "pidts",
+    derandomize=False,
+    deadline=None,  # machines that run these tests are slow at times
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(KEPT),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("pidts")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    # Not by @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
+    core.threadlocal._hypothesis_global_random = random.Random(f"{SEED} {item.nodeid}")
+    return (yield)
+
+
+def pytest_report_header() -> list[str]:
     versions = sandbox.installed()
-    return "servers: " + ", ".join(f"{kind} {version or 'MISSING'}" for kind, version in versions.items())
+    return [
+        "servers: " + ", ".join(f"{kind} {version or 'MISSING'}" for kind, version in versions.items()),
+        f"examples: PIDTS_SEED={SEED}",
+    ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(
+            f"PIDTS_SEED={SEED} repeats the examples of this run; failing ones are kept in {KEPT}"
+        )
+
+
+def _no_server(*_: object, **__: object) -> Server:
+    pytest.skip("./test quick starts no server")
+
+
+if IS_QUICK:
+    # Test modules are loaded after this file, and take these in place of the functions that start servers.
+    for start in STARTS:
+        setattr(sandbox, start, _no_server)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FileTimes(), "file-times")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if set(SERVER_FIXTURES) & set(getattr(item, "fixturenames", ())):
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        needs = {*getattr(item, "fixturenames", ()), *(one for one in parameters if isinstance(one, str))}
+        if needs & {*SERVER_FIXTURES, "mysql_like", "target_server"}:
             item.add_marker("server")
     # A file is one worker's: were one that takes minutes the last to begin, the other workers would wait for it.
     long = {item.path for item in items if item.get_closest_marker("spark")}

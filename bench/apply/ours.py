@@ -18,7 +18,7 @@ import yaml
 from targets import TargetServer
 from workload import SCHEMA, Log, Source
 
-from pidts.batch.log import log_format
+from pidts.batch.relay_events import log_format
 from pidts.binlog import decode_slice
 from pidts.model import ChangeBatch, Extent, Table
 from pidts.relay import RelayReader

@@ -1,4 +1,4 @@
-"""Puts what was measured into docs/performance.md, between the marks that name each table.
+"""Puts what was measured into docs/reference/performance.md, between the marks that name each table.
 
 python bench/apply/table.py
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 BENCH = Path(__file__).parent.parent
-PAGE = BENCH.parent / "docs" / "performance.md"
+PAGE = BENCH.parent / "docs" / "reference" / "performance.md"
 NAMES = {"mariadb": "MariaDB 10.11", "mysql97": "MySQL 9.7", "postgres": "PostgreSQL"}
 TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key"}
 COPIERS = ("mysqldump", "pg_chameleon")

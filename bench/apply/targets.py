@@ -64,8 +64,8 @@ class TargetServer:
         """The source's table, filled, and the server stopped to keep its files."""
         self._table = f"{table.name.schema}.{table.name.name}"
         session = self.target.connect()
-        session.prepare_meta()
-        for statement in session.create_statements(table).statements:
+        session.meta.prepare()
+        for statement in session.schema.create_statements(table).statements:
             session.execute(statement)
         session.close()
         connection = self.connect()

@@ -92,9 +92,9 @@ class _Feeding:
 
 def _make_tables(source: Source, target: TargetServer) -> None:
     with closing(target.target.connect()) as session:
-        session.prepare_meta()
+        session.meta.prepare()
         for table in source.structures().values():
-            for statement in session.create_statements(table).statements:
+            for statement in session.schema.create_statements(table).statements:
                 session.execute(statement)
 
 

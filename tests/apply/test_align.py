@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, prepared
-from pidts.apply.align import aligned
-from pidts.apply.complete import told_columns
+from pidts.apply.merge.align import aligned
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 from pidts.reduce import Counts, NetChange
+from pidts.reduce.column_presence import column_presence
 from pidts.target import ValuesTarget
 
 from .made import INT, PLAIN, TEXT, batch_of
@@ -72,7 +72,7 @@ def test_what_a_table_lacks_is_left_to_the_target_whatever_others_have(default: 
         changes(PLAIN, THREE, (Op.UPDATE, {**ROW, "id": 5}, {**ROW, "id": 5, "a": 9}), start=30),
     ]
     with closing(store.connect()) as session:
-        for sql in session.create_statements(target).statements:
+        for sql in session.schema.create_statements(target).statements:
             session.execute(sql)
         session.begin()
         session.write(whole_change(target, [{**ROW, "id": 5, "c": 11}, {**ROW, "id": 1, "c": 12}]))
@@ -98,7 +98,7 @@ def test_rows_have_the_targets_own_default_under_a_version_guard_too(version: st
     ]
     rules = ApplyRules(source="s", version_column=version, merged=frozenset({PLAIN.name}))
     with closing(store.connect()) as session:
-        for sql in session.create_statements(target).statements:
+        for sql in session.schema.create_statements(target).statements:
             session.execute(sql)
         session.begin()
         there = [
@@ -133,14 +133,14 @@ def test_what_images_hold_is_told_of_the_columns_where_they_are_now() -> None:
     found, _ = aligned([some, other])
     names = found.table.arrow.names
     assert names == ["id", "a", "b", "u", "at"]
-    columns = told_columns(found)
+    columns = column_presence(found)
     assert [[name for name, has in zip(names, row, strict=True) if has] for row in columns.before] == [
         ["id", "at"],
         names,
     ]
     assert [name for name, has in zip(names, columns.after[0], strict=True) if has] == ["b", "at"]
     swapped, _ = aligned([changes(LATER, TWO, (Op.DELETE, {**ROW, "at": 3}, None), held=[(("id", "at"), ())]), some])
-    assert told_columns(swapped).before.tolist() == [[True, False, True, False, False]]
+    assert column_presence(swapped).before.tolist() == [[True, False, True, False, False]]
 
 
 @pytest.mark.parametrize(

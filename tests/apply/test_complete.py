@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply.complete import Completion, keyed
+from pidts.apply.rows.partial_images import Completion
+from pidts.apply.unread import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
-from pidts.reduce import buckets, net_changes
+from pidts.plan.copy.state import CopyState, Phase, Way
+from pidts.reduce import buckets, net_changes, with_whole_keys
 
 from .made import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
 
@@ -59,7 +61,7 @@ def history(table: Table, chance: random.Random, start: dict[int, Row], length: 
 
 
 def completed(batch: ChangeBatch, rows: dict[int, Row]) -> ChangeBatch:
-    completion = Completion(keyed(batch))
+    completion = Completion(with_whole_keys(batch))
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
     return completion.written(completion.images(rows_of(batch.table, [rows[key] for key in wanted if key in rows])))
@@ -86,7 +88,9 @@ def test_a_history_told_in_part_is_the_one_told_in_full(seed, table, image):
 def test_nothing_is_read_for_what_the_batch_itself_tells():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.INSERT, None, row), (Op.UPDATE, row, {**row, "b": "y"})]
-    completion = Completion(keyed(batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])))
+    completion = Completion(
+        with_whole_keys(batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes]))
+    )
     assert completion.keys.num_rows == 0
     images = completion.images(rows_of(PLAIN, []))
     assert not images.is_partial
@@ -97,17 +101,19 @@ def test_a_before_image_without_a_column_that_no_key_needs_reads_nothing():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     change: Change = (Op.UPDATE, row, {**row, "a": 8})
     without_b = [(["id", "a", "u"], ["id", "a", "b", "u"])]
-    completion = Completion(keyed(batch_of(UNIQUE, [change], held=without_b)))
+    completion = Completion(with_whole_keys(batch_of(UNIQUE, [change], held=without_b)))
     assert completion.keys.num_rows == 0
     assert completion.images(rows_of(UNIQUE, [])).rows["after"].to_pylist() == [{**row, "a": 8}]
     in_unique_key = Table(PLAIN.name, PLAIN.columns, (PRIMARY, Key("by_b", ("b",), unique=True)))
-    assert Completion(keyed(batch_of(in_unique_key, [change], held=without_b))).keys.to_pylist() == [{"id": 1}]
+    assert Completion(with_whole_keys(batch_of(in_unique_key, [change], held=without_b))).keys.to_pylist() == [
+        {"id": 1}
+    ]
 
 
 def test_a_copied_row_comes_before_all_that_the_log_says_of_it():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.UPDATE, row, {**row, "a": 8}), (Op.COPY, None, {**row, "b": "copied"})]
-    completion = Completion(keyed(batch_of(PLAIN, changes, held=[minimal(PLAIN, changes[0]), None])))
+    completion = Completion(with_whole_keys(batch_of(PLAIN, changes, held=[minimal(PLAIN, changes[0]), None])))
     assert completion.keys.num_rows == 0
     (net,) = net_changes([completion.written(completion.images(rows_of(PLAIN, [])))])
     assert net.upserts.to_pylist() == [{**row, "a": 8, "b": "copied"}]
@@ -118,7 +124,15 @@ def test_a_row_that_is_nowhere_halts_with_its_key():
     change: Change = (Op.UPDATE, row, {**row, "a": 8})
     with pytest.raises(Halted, match="id = 1") as caught:
         completed(batch_of(PLAIN, [change], held=[minimal(PLAIN, change)]), {})
-    assert caught.value.code == "row-missing"
+    assert_missing(caught.value, 100)
+
+
+def assert_missing(error: Halted, offset: int) -> None:
+    assert (error.code, error.where.table, error.where.position) == (
+        "row-missing",
+        str(PLAIN.name),
+        str(Lsn(0, 1, offset)),
+    )
 
 
 def test_a_row_that_the_copy_has_not_reached_is_left_to_it():
@@ -127,11 +141,225 @@ def test_a_row_that_the_copy_has_not_reached_is_left_to_it():
     other: Change = (Op.INSERT, None, {**row, "id": 2})
     changes: list[Change] = [update, other, update, (Op.DELETE, row, None)]
     batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
-    assert left_out(batch, copying=True) == [Op.INSERT, Op.DELETE]
-    moved: Change = (Op.UPDATE, row, {**row, "id": 9})
-    batch = batch_of(PLAIN, [moved], held=[minimal(PLAIN, moved)])
+    assert left_out(batch, is_unread=nothing) == [Op.INSERT, Op.DELETE]
+
+
+def nothing(_key: tuple[object, ...]) -> bool:
+    """The copy has read all keys."""
+    return False
+
+
+def behind_5(key: tuple[Any, ...]) -> bool:
+    """The copy is still to read the keys behind 5."""
+    return bool(key[0] > 5)
+
+
+ROW = {"id": 7, "a": 7, "b": "x", "u": 1}
+
+
+def test_a_row_that_moves_to_where_the_copy_has_been_halts():
+    for key, reads in ((9, True), (3, False)):
+        moved: Change = (Op.UPDATE, ROW, {**ROW, "id": key})
+        changed: Change = (Op.UPDATE, moved[2], {**ROW, "id": key, "a": 1})
+        for changes in ([moved], [moved, changed]):
+            batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
+            if reads:
+                assert left_out(batch, is_unread=behind_5) == []
+            else:
+                with pytest.raises(Halted, match="another key") as caught:
+                    left_out(batch, is_unread=behind_5)
+                assert caught.value.code == "partial-row-image"
+
+
+def test_only_where_a_moved_row_is_at_the_end_counts():
+    there: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
+    deleted: Change = (Op.DELETE, {**ROW, "id": 3}, None)
+    onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})
+    back: Change = (Op.UPDATE, {**ROW, "id": 3}, ROW)
+    for changes, left in (([there, deleted], [Op.DELETE]), ([there, onward], []), ([there, back], [])):
+        batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
+        assert left_out(batch, is_unread=behind_5) == left
+    batch = batch_of(PLAIN, [there, back], held=[minimal(PLAIN, change) for change in (there, back)])
     with pytest.raises(Halted):
-        left_out(batch, copying=True)
+        left_out(batch, is_unread=nothing)
+
+
+def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where_it_is_read():
+    table = Table(PLAIN.name, (Column("id", INT, nullable=False), Column("b", TEXT, default="uuid()")), (PRIMARY,))
+    for key, reads in ((9, True), (3, False)):
+        batch = batch_of(table, [(Op.INSERT, None, {"id": key, "b": "?"})], held=[((), ["id"])])
+        if reads:
+            assert left_out(batch, is_unread=behind_5) == []
+        else:
+            with pytest.raises(Halted):
+                left_out(batch, is_unread=behind_5)
+
+
+def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
+    """What becomes of rows that were read at their new keys: written and removed ones."""
+    completion = Completion(with_whole_keys(batch), read_early=True)
+    wanted = [key["id"] for key in completion.keys.to_pylist()]
+    assert len(wanted) == len(set(wanted))
+    held = [row for row in target if row["id"] in wanted]
+    (net,) = net_changes([completion.written(completion.images(rows_of(PLAIN, held)), is_unread=nothing)])
+    return net.upserts.to_pylist(), net.deletes.to_pylist()
+
+
+def test_a_row_that_was_read_at_its_new_key_is_continued_there():
+    """What the log tells is newer than what was read, or was read with it."""
+    moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
+    changed: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 3, "a": 1})
+    read = {**ROW, "id": 3, "b": "as it was read"}
+    partly = [minimal(PLAIN, change) for change in (moved, changed)]
+    loaded = moved_within(batch_of(PLAIN, [moved, changed], held=partly), [read])
+    waiting = moved_within(batch_of(PLAIN, [moved, changed, (Op.COPY, None, read)], held=[*partly, None]), [])
+    assert loaded[0] == waiting[0] == [{**read, "a": 1}]
+    assert {"id": 7} in loaded[1]
+
+
+def test_a_row_that_was_there_before_is_not_the_one_that_moved():
+    """5 was read as it was before it was deleted; what came to its place afterwards nobody has read."""
+    other = {**ROW, "id": 5, "b": "another row"}
+    changes: list[Change] = [(Op.DELETE, other, None), (Op.UPDATE, ROW, {**ROW, "id": 5})]
+    partly = [minimal(PLAIN, change) for change in changes]
+    for more, target in (([], [other]), ([(Op.COPY, None, other)], [])):
+        with pytest.raises(Halted):
+            moved_within(batch_of(PLAIN, [*changes, *more], held=[*partly, *(None for _ in more)]), target)
+
+
+OTHER = {**ROW, "a": 9, "b": "another row"}
+AWAY: Change = (Op.UPDATE, ROW, {**ROW, "id": 3, "a": 1})
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+@pytest.mark.parametrize("how", ["inserted", "moved", "ahead"])
+@pytest.mark.parametrize("options", [{}, {"filtered": True}, {"seen_until": Lsn(0, 1, 999)}])
+def test_a_row_takes_nothing_from_another_row_that_was_read_at_its_old_key(
+    how: str, is_waiting: bool, options: dict[str, Any]
+) -> None:
+    """Row 7 had left when the copy read key 7: what it found there came later."""
+    later: dict[str, list[Change]] = {
+        "inserted": [(Op.INSERT, None, OTHER)],
+        "moved": [(Op.INSERT, None, {**OTHER, "id": 8}), (Op.UPDATE, {**OTHER, "id": 8}, OTHER)],
+        "ahead": [],
+    }
+    changes = [AWAY, *later[how]]
+    with pytest.raises(Halted, match="got another key") as caught:
+        beside_copy(changes, [OTHER], is_waiting=is_waiting, is_ahead=how == "ahead", is_unread=nothing, **options)
+    assert_partial(caught.value, 100)
+    assert f"`pidts run TASK --resync {PLAIN.name}`" in caught.value.todo
+    assert "Stop changing keys and unique values" in caught.value.todo
+    assert "binlog_row_image = FULL" in caught.value.todo
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_where_the_copy_brings_the_row_at_its_new_key_only_the_old_key_is_removed(is_waiting: bool) -> None:
+    inserted: Change = (Op.INSERT, None, OTHER)
+    moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 9})
+    upserts, _ = beside_copy([moved, inserted], [OTHER], is_waiting=is_waiting, is_unread=behind_5)
+    assert upserts == [OTHER]
+    with pytest.raises(Halted):
+        beside_copy([moved], [OTHER], is_waiting=is_waiting, is_ahead=True, is_unread=behind_5)
+
+
+def test_a_row_that_may_have_given_way_to_another_is_not_left_to_the_copy() -> None:
+    """Row 7 was loaded with u = 2, and removed for a row that had u = 2 before."""
+    taken: Change = (Op.UPDATE, ROW, {**ROW, "u": 2})
+    batch = with_whole_keys(batch_of(UNIQUE, [taken], held=[minimal(UNIQUE, taken)]))
+    for is_ahead in (False, True):
+        completion = Completion(batch, is_ahead=lambda _, is_ahead=is_ahead: is_ahead)
+        images = completion.images(rows_of(UNIQUE, []))
+        if is_ahead:
+            with pytest.raises(Halted, match="another unique value"):
+                completion.written(images, is_unread=behind_5)
+        else:
+            assert not len(completion.written(images, is_unread=behind_5))
+
+
+def test_a_row_that_is_told_whole_or_deleted_later_needs_nothing_of_the_other_row() -> None:
+    inserted: Change = (Op.INSERT, None, OTHER)
+    moved: Change = (Op.UPDATE, ROW, {"id": 3, "a": 1, "b": "y", "u": 2})
+    assert beside_copy([moved, inserted], [OTHER], is_unread=nothing)[0] == [moved[2], OTHER]
+    deleted: Change = (Op.DELETE, AWAY[2], None)
+    upserts, deletes = beside_copy([AWAY, inserted, deleted], [OTHER], is_unread=nothing)
+    assert (upserts, {"id": 3} in deletes) == ([OTHER], True)
+
+
+def test_a_row_that_moves_from_a_key_that_nothing_else_takes_is_continued_beside_a_copy() -> None:
+    assert beside_copy([AWAY], [ROW], is_unread=nothing)[0] == [AWAY[2]]
+
+
+def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -> None:
+    """Row 3 was read when the row that had moved there was gone again, and another one had come."""
+    moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
+    onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})
+    again: Change = (Op.INSERT, None, {**OTHER, "id": 3})
+    for changes, is_ahead in (([moved, onward, again], False), ([moved], True)):
+        with pytest.raises(Halted, match="another key"):
+            beside_copy(changes, [{**OTHER, "id": 3}], is_ahead=is_ahead, is_unread=nothing)
+
+
+def beside_copy(
+    changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
+) -> tuple[list[Row], list[Row]]:
+    """What is written and removed by MINIMAL images while `read` is on the target, or waits for this batch."""
+    told = [minimal(PLAIN, change) for change in changes]
+    copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
+    batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*told, *(None for _ in copied)]))
+    completion = Completion(batch, read_early=True, is_ahead=lambda _: is_ahead)
+    wanted = completion.keys.to_pylist()
+    held = [] if is_waiting else [row for row in read if {"id": row["id"]} in wanted]
+    (net,) = net_changes([completion.written(completion.images(rows_of(PLAIN, held)), **why)])
+    return net.upserts.to_pylist(), net.deletes.to_pylist()
+
+
+def test_a_row_that_is_where_it_came_from_is_continued_from_there():
+    moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
+    batch = batch_of(PLAIN, [moved], held=[minimal(PLAIN, moved)])
+    assert moved_within(batch, [{**ROW, "b": "here"}])[0] == [{**ROW, "id": 3, "b": "here"}]
+
+
+@pytest.mark.parametrize(
+    ("copy", "unread_keys"),
+    [
+        (CopyState(), [1, 5, 10, 11]),
+        (CopyState(after=(4,), upto=(10,)), [5, 10]),
+        (CopyState(after=(4, 1), upto=(10, 1)), []),
+        (CopyState(after=("4",), upto=("9",)), []),
+        (CopyState(phase=Phase.EXTRAS), []),
+        (CopyState(phase=Phase.FINISH), []),
+    ],
+)
+def test_the_copy_tells_which_keys_it_is_still_to_read(copy: CopyState, unread_keys: list[int]) -> None:
+    found = unread(copy, same_keys=True)
+    assert found is not None
+    assert [key for key in (1, 5, 10, 11) if found((key,))] == unread_keys
+    mapped = unread(copy, same_keys=False)
+    assert mapped is not None
+    assert mapped((5,)) == (copy == CopyState())
+    assert unread(None, same_keys=True) is None
+
+
+@pytest.mark.parametrize(
+    ("copy", "all_changes", "keys"),
+    [
+        (CopyState(), True, []),
+        (CopyState(), False, [1, 5]),
+        (CopyState(way=Way.ADD), True, [1, 5]),
+        (CopyState(way=Way.OWN), True, [1, 5]),
+        (CopyState(after=(4,), upto=(10,), reads=2, settled=1, ahead=True), True, [5]),
+        (CopyState(after=(4,), upto=(10,), reads=2, settled=2, ahead=True), True, [1]),
+        (CopyState(after=("4",), upto=("9",), reads=2, settled=1, ahead=True), True, [1, 5]),
+        (CopyState(reads=1, ahead=True), True, [1, 5]),
+    ],
+)
+def test_the_copy_tells_at_which_keys_the_target_may_be_ahead(
+    copy: CopyState, all_changes: bool, keys: list[int]
+) -> None:
+    found = ahead(copy, same_keys=True, all_changes=all_changes)
+    assert found is not None
+    assert [key for key in (1, 5) if found((key,))] == keys
+    assert ahead(None, same_keys=True, all_changes=True) is None
 
 
 def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_out():
@@ -142,13 +370,14 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
     ]
     batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
     assert left_out(batch, seen_until=Lsn(0, 1, 101)) == []
-    with pytest.raises(Halted, match="id = 2"):
+    with pytest.raises(Halted, match="id = 2 ") as caught:
         left_out(batch, seen_until=Lsn(0, 1, 100))
+    assert_missing(caught.value, 101)
 
 
 def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
     """The changes of a batch that are written over an empty target."""
-    completion = Completion(keyed(batch))
+    completion = Completion(with_whole_keys(batch))
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found
 
@@ -156,16 +385,25 @@ def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
 def test_a_row_that_was_deleted_before_is_not_taken_from_the_target():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.DELETE, row, None), (Op.UPDATE, row, {**row, "a": 8})]
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="id = 1 ") as caught:
         completed(batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes]), {1: row})
+    assert_missing(caught.value, 101)
 
 
 def test_an_insert_that_leaves_out_what_the_server_computed_halts():
     table = Table(PLAIN.name, (Column("id", INT, nullable=False), Column("b", TEXT, default="uuid()")), (PRIMARY,))
     batch = batch_of(table, [(Op.INSERT, None, {"id": 1, "b": "?"})], held=[((), ["id"])])
-    with pytest.raises(Halted) as caught:
+    with pytest.raises(Halted, match="whose default is computed") as caught:
         completed(batch, {})
-    assert caught.value.code == "partial-row-image"
+    assert_partial(caught.value, 100)
+
+
+def assert_partial(error: Halted, offset: int) -> None:
+    assert (error.code, error.where.table, error.where.position) == (
+        "partial-row-image",
+        str(PLAIN.name),
+        str(Lsn(0, 1, offset)),
+    )
 
 
 def test_a_generated_column_that_no_update_tells_is_never_guessed():
@@ -175,12 +413,13 @@ def test_a_generated_column_that_no_update_tells_is_never_guessed():
     names = ["id", "a", "b", "u"]
     changes: list[Change] = [(Op.UPDATE, row, {**row, "a": 8, "g": 9}), (Op.DELETE, {**row, "a": 8, "g": 9}, None)]
     batch = batch_of(table, changes, held=[(names, names), (names, ())])
-    with pytest.raises(Halted, match="generated column g"):
+    with pytest.raises(Halted, match="generated column g") as caught:
         completed(batch, {1: row})
-    computed = Completion(keyed(batch), computed={"g"})
+    assert_partial(caught.value, 100)
+    computed = Completion(with_whole_keys(batch), computed={"g"})
     assert computed.keys.num_rows == 0
     assert computed.images(rows_of(table, [])).rows["after"].to_pylist() == [{**row, "a": 8, "g": None}, None]
-    only_deleted = Completion(keyed(batch_of(table, changes[1:], held=[(names, ())])))
+    only_deleted = Completion(with_whole_keys(batch_of(table, changes[1:], held=[(names, ())])))
     assert only_deleted.keys.num_rows == 0
     assert len(only_deleted.images(rows_of(table, []))) == 1
 
@@ -190,11 +429,17 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
     changes: list[Change] = [(Op.UPDATE, {**row, "id": key}, {**row, "id": key + 100}) for key in range(20)]
 
     def dealt(table: Table, after: list[str]) -> list[ChangeBatch | None]:
-        return buckets(keyed(batch_of(table, changes, held=[(["id"], after)] * 20)), 2)
+        return buckets(with_whole_keys(batch_of(table, changes, held=[(["id"], after)] * 20)), 2)
 
     with pytest.raises(Halted, match="two workers") as caught:
         dealt(PLAIN, ["id"])
     assert "worker-count: 1" in caught.value.todo
+
+    def worker(new: Row) -> list[bool]:
+        return [part is not None for part in buckets(batch_of(PLAIN, [(Op.INSERT, None, new)]), 2)]
+
+    first = next(number for number, (_, old, new) in enumerate(changes) if worker(old) != worker(new))
+    assert_partial(caught.value, 100 + first)
     dealt(UNIQUE, ["id"])  # unique values may be traded, so one worker has the whole table
     parts = dealt(PLAIN, ["id", "a", "b", "u"])
     halves = [Completion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]

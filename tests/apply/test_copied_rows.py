@@ -105,7 +105,7 @@ def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, 
     session = live.target.connect()
     for one in [("t", "s"), (task, source)]:
         session.begin()
-        session.save_structures(*one, Lsn(0, 1, 0), {TABLE.name: TABLE})
+        session.meta.structures.save(*one, Lsn(0, 1, 0), {TABLE.name: TABLE})
         session.commit()
     session.close()
     written(live, absent(TABLE, 1))

@@ -56,14 +56,14 @@ def test_crashes_change_nothing(batches, faults):
             raise kind("gone", "gone") if kind is Transient else kind
 
     session = target.connect()
-    for sql in session.create_statements(TABLE).statements:
+    for sql in session.schema.create_statements(TABLE).statements:
         session.execute(sql)
     target.store.hook = hook
     finished = False
     while not finished:
         try:
             session = target.connect()
-            (row,) = session.claim("t", "s", 1, start())
+            (row,) = session.meta.checkpoints.claim("t", "s", 1, start())
             session.close()
             with Committer(target, "t", "s", row.epoch, retry=Retry(attempts=20), sleep=lambda _: None) as writer:
                 for number in range(row.lsn.offset, len(batches)):
@@ -96,9 +96,9 @@ def test_what_is_refused_of_one_of_several_tables_is_told_of_that_one(origin, na
     target = ValuesTarget("refused-of-one")
     target.forget()
     session = target.connect()
-    for sql in session.create_statements(TABLE).statements:
+    for sql in session.schema.create_statements(TABLE).statements:
         session.execute(sql)
-    (claimed,) = session.claim("t", "s", 1, start())
+    (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start())
 
     def hook(point):
         if point == "write":

@@ -48,9 +48,9 @@ class Live:
     def __post_init__(self) -> None:
         self.target = ValuesTarget(f"guard-{next(_numbers)}", folds=self.folds)
         session = self.target.connect()
-        for sql in session.create_statements(self.table).statements:
+        for sql in session.schema.create_statements(self.table).statements:
             session.execute(sql)
-        session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
+        session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
 
     def apply(self, batch: ChangeBatch, rules: ApplyRules | None = None) -> None:
         session = self.target.connect()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pidts.apply import ApplyRules, prepared
-from pidts.apply.kept_away import without_kept_away
+from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.model import Lsn, Op, Table
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
 from pidts.target import ValuesTarget
-from pidts.target.values import ValuesSession
+from pidts.target.values.session import ValuesSession
 
 from .made import PLAIN, Change, batch_of, rows_of
 
@@ -41,7 +41,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[ValuesSession]:
     """The target has row 1 alone."""
     target = ValuesTarget(f"kept away {request.node.name}")
     found = target.connect()
-    for statement in found.create_statements(PLAIN).statements:
+    for statement in found.schema.create_statements(PLAIN).statements:
         found.execute(statement)
     found.begin()
     assert found.load(PLAIN, rows_of(PLAIN, [row(1)]))

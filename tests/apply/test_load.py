@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply import Asked, load_chunk
+from pidts.apply import Asked, load_chunk, load_whole
 from pidts.model import Checkpoint, Column, ColumnType, Fenced, Key, Kind, Lsn, Table, TableName, Transient
 from pidts.reduce import Counts, NetChange
 from pidts.target import ValuesTarget
@@ -19,7 +20,7 @@ TABLE = Table(
     (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.INT))),
     (Key("PRIMARY", ("id",), unique=True, primary=True),),
 )
-POINTS = ("begin", "hold", "load", "commit:before", "commit:after")
+POINTS = ("begin", "lock_shared", "load", "commit:before", "commit:after")
 ROWS = pa.table({"id": pa.array(range(5), pa.int32()), "v": pa.array([1] * 5, pa.int32())})
 
 
@@ -31,21 +32,32 @@ def made(name):
     target = ValuesTarget(name)
     target.forget()
     session = target.connect()
-    for sql in session.create_statements(TABLE).statements:
+    for sql in session.schema.create_statements(TABLE).statements:
         session.execute(sql)
     start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 100))
-    return target, session, session.claim("t", "s", 2, start)[0]
+    return target, session, session.meta.checkpoints.claim("t", "s", 2, start)[0]
 
 
 def delete(target, key, place):
     """What the log does to a row, with the checkpoint that says so."""
     session = target.connect()
     session.begin()
-    row = session.lock_checkpoint("t", "s", key % 2)
+    row = session.meta.checkpoints.lock("t", "s", key % 2)
     gone = pa.table({"id": pa.array([key], pa.int32())})
     session.write(NetChange(TABLE, gone, TABLE.arrow.empty_table(), Counts(deleted=1)))
-    session.save_checkpoint(replace(row, lsn=Lsn(0, 1, place)))
+    session.meta.checkpoints.save(replace(row, lsn=Lsn(0, 1, place)))
     session.commit()
+
+
+@pytest.mark.parametrize("load", [load_chunk, partial(load_whole, told=str)])
+def test_a_run_that_was_taken_over_loads_nothing(load):
+    """It may stand where its successor stands: only the epoch tells them apart."""
+    target, session, start = made("load-taken-over")
+    session.meta.checkpoints.claim("t", "s", 2, start)
+    asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
+    with pytest.raises(Fenced, match="fenced"):
+        load(session, asked, TABLE, [ROWS])
+    assert not target.store.content(TABLE.name)
 
 
 @pytest.mark.parametrize("kind", [Crash, Transient])
@@ -80,7 +92,7 @@ def test_a_row_that_the_log_removed_is_never_brought_back(steps):
     """Readers fall asleep with rows in their hands, and load them at any time later; the log removes one row a step."""
     target, session, start = made("load-late")
     place, epoch, gone = start.lsn.offset, start.epoch, set()
-    asleep = []
+    asleep, there = [], set()
     for step in steps:
         if step == "read":
             keep = [key not in gone for key in range(5)]
@@ -88,13 +100,21 @@ def test_a_row_that_the_log_removed_is_never_brought_back(steps):
         elif step == "delete" and len(gone) < 5:
             place += 10
             delete(target, len(gone), place)
+            there.discard(len(gone))
             gone.add(len(gone))
         elif step == "take over":
-            epoch = session.claim("t", "s", 2, start)[0].epoch
+            epoch = session.meta.checkpoints.claim("t", "s", 2, start)[0].epoch
         elif asleep and step in ("load", "late"):
             its_epoch, low, rows = asleep.pop(0 if step == "late" else -1)
-            try:
-                load_chunk(target.connect(), Asked("t", "s", its_epoch, 0, Lsn(0, 1, low)), TABLE, [rows])
-            except (Fenced, Transient):
-                assert its_epoch != epoch or low < place
-    assert not gone & {key for (key,) in target.store.content(TABLE.name)}
+            asked = Asked("t", "s", its_epoch, 0, Lsn(0, 1, low))
+            if its_epoch != epoch:
+                with pytest.raises(Fenced, match="fenced"):
+                    load_chunk(target.connect(), asked, TABLE, [rows])
+            elif low < place:
+                with pytest.raises(Transient, match="chunk-too-late"):
+                    load_chunk(target.connect(), asked, TABLE, [rows])
+            else:
+                new = not there & set(rows["id"].to_pylist())
+                assert load_chunk(target.connect(), asked, TABLE, [rows]) is new
+                there |= set(rows["id"].to_pylist())
+        assert {key for (key,) in target.store.content(TABLE.name)} == there

@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pidts.apply import ApplyRules, Committer, Outcome, Retry, Target, TargetSession, keyed, prepared
-from pidts.apply.shard_keys import keyed_landings
+from pidts.apply import ApplyRules, Committer, Outcome, Retry, Target, TargetSession, prepared
+from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.model import ChangeBatch, Checkpoint, Column, Key, Lsn, Op, Table, TableName, Transient
+from pidts.reduce import with_whole_keys
 from pidts.rules import Extract, RouteRule, Routes, Rules
 
 from .made import INT, PRIMARY, TEXT, Change, batch_of, minimal
@@ -51,7 +52,7 @@ class Shards:
         self.place += 100
         found = self.rules.changes(batch_of(table, changes, self.place, told))
         assert found is not None
-        return keyed(found)
+        return with_whole_keys(found)
 
     def apply(self, *batches: ChangeBatch) -> None:
         rules = ApplyRules(source="s", merged=frozenset({self.lands}), filters=self.rules)
@@ -153,11 +154,11 @@ def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     """Once, wherever the process dies, and once more in safe mode; rows of its own table keep what they have."""
     target = target_on(request.getfixturevalue(server))
     with closing(target.connect()) as session:
-        session.prepare_meta()
+        session.meta.prepare()
         shards = Shards(session, extracts=False)
         shards.create(STATE, AT)
         shards.apply(shards.batch(shards.table(1, STATE, AT), *((N, None, row(n, state=4, at=5)) for n in (1, 2))))
-        epoch = session.claim(
+        epoch = session.meta.checkpoints.claim(
             shards.schema, "s", 1, Checkpoint(task=shards.schema, source="s", worker=0, lsn=Lsn(0, 1, 0))
         )[0].epoch
         one, two = shards.table(1), shards.table(2)  # the first one has dropped both meanwhile, and another has them

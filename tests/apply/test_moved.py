@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import ApplyRules, TargetSession, Uneven, keyed, prepared
+from pidts.apply import ApplyRules, TargetSession, Uneven, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
+from pidts.reduce import with_whole_keys
 from pidts.target import ValuesTarget
 
 from .made import PLAIN, Change, Row, batch_of, minimal
@@ -38,7 +39,7 @@ def update(key: int, a: int, to: int | None = None, was: int = 1) -> Change:
 
 def of(member: TableName, start: int, *changes: Change, told: Sequence[Any] = ()) -> ChangeBatch:
     """Its changes from a place of the log on."""
-    return replace(keyed(batch_of(PLAIN, changes, start, told)), upstream=member)
+    return replace(with_whole_keys(batch_of(PLAIN, changes, start, told)), upstream=member)
 
 
 class Landing:
@@ -47,7 +48,7 @@ class Landing:
     def __init__(self, *rows: Row, rules: ApplyRules = RULES) -> None:
         self.rules = rules
         self.session: TargetSession = ValuesTarget(f"moved {next(_numbers)}").connect()
-        for sql in self.session.create_statements(PLAIN).statements:
+        for sql in self.session.schema.create_statements(PLAIN).statements:
             self.session.execute(sql)
         self.session.begin()
         if rows:
@@ -68,7 +69,7 @@ class Landing:
     @property
     def record(self) -> dict[tuple[str, str], int]:
         keys = [f"{number}|" for number in range(20)]
-        found = self.session.moves.find("t", "s", LANDED, keys)
+        found = self.session.meta.moves.find("t", "s", LANDED, keys)
         return {(one.member.name, one.key): one.lsn.offset - 100 for one in found}
 
 

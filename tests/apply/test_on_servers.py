@@ -15,10 +15,11 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from pidts.apply import ApplyRules, Target, TargetSession, keyed, prepared
+from pidts.apply import ApplyRules, Target, TargetSession, prepared
 from pidts.binlog import LogWalker, decode_slice, iter_raw
 from pidts.login import Mode, Tls
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Table, TableName
+from pidts.reduce import with_whole_keys
 from pidts.rules import AllowList
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, read_structures
@@ -42,16 +43,16 @@ def target_on(server: Server) -> Target:
 @pytest.fixture(params=["mariadb", "postgres"])
 def session(request: pytest.FixtureRequest) -> Iterator[TargetSession]:
     with closing(target_on(request.getfixturevalue(request.param)).connect()) as session:
-        session.prepare_meta()
+        session.meta.prepare()
         yield session
 
 
 def create(session: TargetSession, table: Table) -> None:
-    if session.transactional_ddl:
+    if session.schema.transactional_ddl:
         session.begin()
-    for sql in session.create_statements(table).statements:
+    for sql in session.schema.create_statements(table).statements:
         session.execute(sql)
-    if session.transactional_ddl:
+    if session.schema.transactional_ddl:
         session.commit()
 
 
@@ -152,11 +153,11 @@ def test_what_the_log_leaves_out_arrives_all_the_same(mysql_like, database, to, 
             offset=4 + len(first),
         )
         assert any(batch.is_partial for batch in batches)
-        target.prepare_meta()
+        target.meta.prepare()
         copies = {old: table.renamed(TableName(f"to_{database}", old.name)) for old, table in structures.items()}
         for table in copies.values():
             create(target, table)
-        moved = [keyed(ChangeBatch(copies[batch.table.name], batch.rows)) for batch in batches]
+        moved = [with_whole_keys(ChangeBatch(copies[batch.table.name], batch.rows)) for batch in batches]
         for part in _cut(moved, chance):
             apply(target, part, ApplyRules())
         for old, table in copies.items():
@@ -267,7 +268,7 @@ def test_tombstones_are_kept_for_a_week(session, table, monkeypatch):
 
     def kept() -> int:
         counted = "SELECT count(*) FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s"
-        return int(session._run(counted, (table.name.schema, table.name.name))[0][0][0])
+        return int(session.run(counted, (table.name.schema, table.name.name))[0][0][0])
 
     buried(range(10), 0)
     buried(range(10, 14), 6.9)
@@ -285,8 +286,8 @@ def test_rows_that_are_read_for_the_guard_are_locked(session, table, request):
     session.begin()
     keys = pa.table({"id": pa.array([1], pa.int32())})
     assert session.read_rows(table, keys=keys, lock=True).num_rows == 1
-    wait = "SET innodb_lock_wait_timeout = 1" if not session.transactional_ddl else "SET lock_timeout = '300ms'"
-    other._run(wait, ())
+    wait = "SET innodb_lock_wait_timeout = 1" if not session.schema.transactional_ddl else "SET lock_timeout = '300ms'"
+    other.run(wait, ())
     other.begin()
     with pytest.raises(Exception, match=r"(?i)lock") as caught:
         other.read_rows(table, keys=keys, lock=True)
@@ -324,10 +325,10 @@ def test_keys_of_every_kind_find_their_tombstone(session):
 
 def test_the_safe_range_of_a_task_is_what_its_first_start_said_last(session):
     task = f"t{next(_numbers)}"
-    assert session.safe_until(task, "s") is None
+    assert session.meta.safe_range.read(task, "s") is None
     for lsn in (Lsn(0, 1, 99), Lsn(1, 2, 3), None, Lsn(0, 1, 7)):
         session.begin()
-        session.save_safe_until(task, "s", lsn)
+        session.meta.safe_range.save(task, "s", lsn)
         session.commit()
-        assert session.safe_until(task, "s") == lsn
-    assert session.safe_until(task, "other") is None
+        assert session.meta.safe_range.read(task, "s") == lsn
+    assert session.meta.safe_range.read(task, "other") is None

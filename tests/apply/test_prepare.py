@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +21,13 @@ POINTS = ("lock", "write", "save", "commit:before", "commit:after")
 
 
 class Deaf:
-    """A session that may be asked for nothing but the keys it watches."""
+    """A session that may be asked for nothing but the columns by which rows can collide."""
 
-    def watched(self, table: Table) -> tuple[str, ...]:
+    @property
+    def schema(self) -> Deaf:
+        return self
+
+    def collision_columns(self, table: Table) -> tuple[str, ...]:
         return ()
 
     def __getattr__(self, name: str) -> Any:
@@ -34,6 +39,10 @@ class Landed(Deaf):
 
     def __init__(self, table: Table) -> None:
         self.table = table
+
+    @property
+    def meta(self) -> Any:
+        return SimpleNamespace(structures=SimpleNamespace(load=self.load))
 
     def structure(self, name: TableName) -> Table:
         assert name == self.table.name
@@ -86,7 +95,7 @@ def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op
     """No other table of the source lands there, but those of other sources do, or may."""
     there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
-    there.load_structures = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", SHARED) else {}
+    there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", SHARED) else {}
     filters = Rules(keyed=frozenset({PLAIN.name}) if keyed else frozenset())
     rules = ApplyRules(task="t", source="s", filters=filters, beside=True)
     old = {"id": 2, "a": 7, "b": "x", "u": 2}
@@ -102,7 +111,7 @@ def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op
 def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_there() -> None:
     there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
-    there.load_structures = lambda *_: {}
+    there.load = lambda *_: {}
     copied: list[Change] = [(Op.COPY, None, NEW[2])]
     (change,) = prepared(session, [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s", beside=True))
     assert (change.deletes.num_rows, change.upserts.num_rows) == (0, 1)
@@ -171,9 +180,9 @@ def test_rows_and_tombstones_survive_a_crash_at(point, occurrence):
         target = ValuesTarget(f"prepare-{point}-{occurrence}-{crashes}")
         target.forget()
         session = target.connect()
-        for sql in session.create_statements(TABLE).statements:
+        for sql in session.schema.create_statements(TABLE).statements:
             session.execute(sql)
-        session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
+        session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
         seen = 0
 
         def hook(where: str) -> None:

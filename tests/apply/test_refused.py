@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.apply import Committer, Outcome, RefusedRow, Retry
-from pidts.apply import refused as refused_module
-from pidts.apply.refused import first_refused
+from pidts.apply import refused_row as refused_module
+from pidts.apply.refused_row import first_refused
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
 from pidts.model import calendar as days
 from pidts.reduce import Counts, NetChange
@@ -76,7 +76,7 @@ def target() -> Iterator[Picky]:
     made.forget()
     session = made.connect()
     for table in (ONE, OTHER, LOOSE):
-        for sql in session.create_statements(table).statements:
+        for sql in session.schema.create_statements(table).statements:
             session.execute(sql)
     yield Picky(made)
     made.forget()
@@ -87,7 +87,7 @@ def told(
 ) -> Halted:
     """What a commit of these says; nothing of it is there, and the next one comes through."""
     start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0))
-    (claimed,) = target.target.connect().claim("t", "s", 1, start)
+    (claimed,) = target.target.connect().meta.checkpoints.claim("t", "s", 1, start)
     before = [target.target.store.content(table.name) for table in (ONE, OTHER, LOOSE)], target.target.store.commits
     with Committer(target, "t", "s", claimed.epoch, retry=Retry(attempts=1), sleep=lambda _: None) as committer:
         new = replace(start, lsn=Lsn(0, 1, claimed.lsn.offset + 9))

@@ -40,11 +40,11 @@ class World:
         self.table = Table(self.name, COLUMNS, KEYS)
         self.other = replace(self.table, name=TableName(self.name.schema, "o"))
         self.session = self.target.connect()
-        self.session.prepare_meta()
+        self.session.meta.prepare()
         create(self.session, self.table)
         create(self.session, self.other)
         start = Checkpoint(task=self.name.schema, source="s1", worker=0, lsn=Lsn(0, 1, 0))
-        (self.at,) = self.session.claim(start.task, "s1", 1, start)
+        (self.at,) = self.session.meta.checkpoints.claim(start.task, "s1", 1, start)
 
     def sql(self, statement: str) -> None:
         """On the target, by itself."""

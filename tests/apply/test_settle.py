@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -28,19 +29,39 @@ def test_what_is_in_is_not_applied_again(stored):
 
 @pytest.mark.parametrize("stored", [9, 11, 19])
 def test_a_gap_or_an_overlap_halts(stored):
-    with pytest.raises(Halted, match="checkpoint-mismatch"):
+    with pytest.raises(Halted, match=r"covers .* but the target is at") as caught:
         settle(at(stored), Lsn(0, 1, 10), at(20), rows=3)
+    assert_mismatch(caught.value, stored)
+
+
+def assert_mismatch(error: Halted, stored: int) -> None:
+    assert (error.code, error.where.source, error.where.position) == (
+        "checkpoint-mismatch",
+        "s",
+        str(Lsn(0, 1, stored)),
+    )
+
+
+def test_a_row_that_was_edited_is_not_gone_on_from():
+    """Also where it stands at the very place at which the batch begins or ends."""
+    for place in (10, 20):
+        with pytest.raises(Halted, match="checkpoint-altered") as caught:
+            settle(replace(at(place), altered="its position is none"), Lsn(0, 1, 10), at(20), rows=3)
+        assert "--resync" in caught.value.todo
 
 
 def test_a_batch_cannot_end_before_it_begins():
-    with pytest.raises(Halted, match="before its begin"):
+    with pytest.raises(Halted, match="before its begin") as caught:
         settle(at(10), Lsn(0, 1, 10), at(5), rows=3)
+    assert_mismatch(caught.value, 10)
 
 
+@pytest.mark.parametrize("stored", [9, 10, 20])
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_another_epoch_is_refused_before_anything_else_is_looked_at(epoch):
-    with pytest.raises(Fenced):
-        settle(at(10, epoch=2), Lsn(0, 1, 10), at(20, epoch=epoch), rows=3)
+def test_another_epoch_is_refused_before_anything_else_is_looked_at(epoch, stored):
+    with pytest.raises(Fenced, match=f"epoch 2, this run has {epoch}") as caught:
+        settle(at(stored, epoch=2), Lsn(0, 1, 10), at(20, epoch=epoch), rows=3)
+    assert (caught.value.code, caught.value.where.source) == ("fenced", "s")
 
 
 def test_a_copy_batch_is_told_apart_by_its_progress():
@@ -54,8 +75,9 @@ def test_an_attempt_that_wakes_up_behind_a_later_batch_of_the_same_place_does_no
 
 
 def test_rows_that_would_move_nothing_are_never_dropped_in_silence():
-    with pytest.raises(Halted, match="neither"):
+    with pytest.raises(Halted, match="neither") as caught:
         settle(at(10, copy="b", batch=1), Lsn(0, 1, 10), at(10, copy="b", batch=2), rows=1)
+    assert_mismatch(caught.value, 10)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=8, unique=True).map(sorted), st.data())

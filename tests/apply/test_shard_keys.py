@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from pidts.apply import TargetSession
-from pidts.apply.shard_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.target import ValuesTarget
@@ -53,6 +53,6 @@ def test_a_table_where_others_may_come_is_made_with_the_long_key(
 
 
 def test_what_the_target_has_counts(session: TargetSession) -> None:
-    for statement in session.create_statements(routed("shop*", "orders").landed(ORDERS)).statements:
+    for statement in session.schema.create_statements(routed("shop*", "orders").landed(ORDERS)).statements:
         session.execute(statement)
     assert keyed_landings(session, routed("shop*", "orders"), [ORDERS]) == frozenset()

@@ -57,7 +57,7 @@ class World:
         self.epochs: dict[str, int] = {}
         self.executed: list[str] = []
         with closing(self.target.connect()) as session:
-            for sql in session.create_statements(table).statements:
+            for sql in session.schema.create_statements(table).statements:
                 session.execute(sql)
         self.claim()
 
@@ -66,7 +66,7 @@ class World:
         with closing(self.target.connect()) as session:
             for source in sources or SOURCES:
                 start = Checkpoint(task="t", source=source, worker=0, lsn=Lsn(0, 1, 4))
-                self.epochs[source] = session.claim("t", source, 1, start)[0].epoch
+                self.epochs[source] = session.meta.checkpoints.claim("t", source, 1, start)[0].epoch
 
     def runner(self, source: str) -> DdlRunner:
         retry = Retry(attempts=3)
@@ -100,13 +100,13 @@ class World:
         found = set()
         with closing(self.target.connect()) as session:
             for source in SOURCES:
-                journal = session.read_journal("t", source, AT[source])
+                journal = session.meta.journal.read("t", source, AT[source])
                 is_done = journal is not None and journal.state is DdlState.DONE
-                assert is_done == (own(source) in session.load_structures("t", source)), "in one commit"
+                assert is_done == (own(source) in session.meta.structures.load("t", source)), "in one commit"
                 if is_done and journal is not None:
                     assert journal.statement == f"of {source}"
                     found.add(source)
-            assert bool(found) == (T in session.load_structures("t", SHARED))
+            assert bool(found) == (T in session.meta.structures.load("t", SHARED))
         return found
 
     def columns(self) -> list[str]:
@@ -209,7 +209,7 @@ def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
     points = 0
     while begins(world, points):
         with closing(world.target.connect()) as session:
-            journal = session.read_journal("t", "a", AT["a"])
+            journal = session.meta.journal.read("t", "a", AT["a"])
         world.claim()
         if journal is not None and journal.state is DdlState.INTENT:
             with pytest.raises(JournalOpen) as raised:
@@ -279,15 +279,15 @@ def test_one_that_comes_late_is_told_by_a_commit_that_nobody_heard_of(world: Wor
 
 def ordered(world: World, source: str, kind: OrderKind, *statements: str) -> DdlOrder:
     with closing(world.target.connect()) as session:
-        session.halts.give("t", source, DdlOrder(lsn=AT[source], kind=kind, statements=statements))
-        order = session.halts.order("t", source, AT[source])
+        session.meta.orders.give("t", source, DdlOrder(lsn=AT[source], kind=kind, statements=statements))
+        order = session.meta.orders.find("t", source, AT[source])
     assert order is not None
     return order
 
 
 def taken(world: World, source: str) -> bool:
     with closing(world.target.connect()) as session:
-        order = session.halts.order("t", source, AT[source])
+        order = session.meta.orders.find("t", source, AT[source])
     return order is not None and order.taken
 
 
@@ -307,7 +307,7 @@ def test_to_unlock_goes_on_with_what_was_begun() -> None:
     while begins(world, points):
         world.claim()
         with closing(world.target.connect()) as session:
-            begun = session.read_journal("t", "a", AT["a"])
+            begun = session.meta.journal.read("t", "a", AT["a"])
         if begun is not None and begun.state is DdlState.INTENT and world.columns() == ["id", "c"]:
             break
         world = World(transactional=False)
@@ -363,7 +363,7 @@ def test_what_somebody_has_made_by_hand_after_it_was_refused_counts() -> None:
     with closing(world.target.connect()) as session:
         statement = world.change("a").statement
         assert statement is not None
-        for sql in session.ddl_statements(statement, {T: BEFORE}, {T: AFTER}, 0).statements:
+        for sql in session.schema.ddl_statements(statement, {T: BEFORE}, {T: AFTER}, 0).statements:
             session.execute(sql)
     assert world.runner("a").run(world.change("a", "b"), AT["a"]) is Outcome.APPLIED
     assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c"])

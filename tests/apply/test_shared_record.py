@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from pidts.apply import SHARED, dropped_by, owed_by
-from pidts.apply.shared_record import put_on_record
+from pidts.apply.merge.merged_tables import put_on_record
 from pidts.model import Column, ColumnType, Key, Kind, Lsn, Table, TableName
 from pidts.target import ValuesTarget
 
@@ -20,14 +20,22 @@ def test_a_first_start_owes_nothing() -> None:
     with closing(target.connect()) as session:
         for task in ("t", "other"):
             session.begin()
-            session.save_structures(task, owed_by("a", 0), AT, {OWN: TABLE})
-            session.save_structures(task, dropped_by("a"), AT, {OWN: TABLE})
-            session.save_structures(task, "a", AT, {OWN: TABLE})
+            session.meta.structures.save(task, owed_by("a", 0), AT, {OWN: TABLE})
+            session.meta.structures.save(task, dropped_by("a"), AT, {OWN: TABLE})
+            session.meta.structures.save(task, "a", AT, {OWN: TABLE})
             session.commit()
         session.begin()
         put_on_record(session, "t", AT, {T: TABLE}, anew=True)
         session.commit()
-        assert session.load_structures("t", owed_by("a", 0)) == session.load_structures("t", dropped_by("a")) == {}
-        assert session.load_structures("t", "a") == session.load_structures("other", owed_by("a", 0)) == {OWN: TABLE}
-        assert session.load_structures("t", SHARED) == {T: TABLE}
+        assert (
+            session.meta.structures.load("t", owed_by("a", 0))
+            == session.meta.structures.load("t", dropped_by("a"))
+            == {}
+        )
+        assert (
+            session.meta.structures.load("t", "a")
+            == session.meta.structures.load("other", owed_by("a", 0))
+            == {OWN: TABLE}
+        )
+        assert session.meta.structures.load("t", SHARED) == {T: TABLE}
     target.forget()

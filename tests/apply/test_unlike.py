@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.apply.unlike import unlike_words
+from pidts.apply.merge.differences import unlike_words
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
 INT = ColumnType(Kind.INT)

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import SHARED, ApplyRules, left_by, prepared
-from pidts.apply.residents import RULES
-from pidts.batch import loading
+from pidts.apply.merge.table_owners import RULES
 from pidts.batch.context import JobContext
+from pidts.batch.copy import load_task
+from pidts.batch.copy.finish import Finishing
+from pidts.batch.copy.load_task import Fetched, Piece, carry_out
+from pidts.batch.copy.pieces import Cut, Cutter
+from pidts.batch.copy.staging import staged_chunk, staged_rows
+from pidts.batch.copy.target_statistics import Statistics
 from pidts.batch.decoding import absent
-from pidts.batch.finishing import Finishing
-from pidts.batch.loading import Fetched, Piece, carry_out
-from pidts.batch.requests import Cut, Cutter
-from pidts.batch.staging import staged_chunk, staged_rows
-from pidts.batch.statistics import Statistics
 from pidts.login import Mode, Tls
 from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
 from pidts.plan import ChunkRequest, CopyState, Phase, Way
@@ -55,13 +55,13 @@ class Place:
         with closing(connect(context.source)) as source, closing(context.target.connect()) as target:
             structures = read_structures(source, self.ours)
             for table in structures.values():
-                for statement in target.create_statements(table, before_copy=before_copy).statements:
+                for statement in target.schema.create_statements(table, before_copy=before_copy).statements:
                     target.execute(statement)
                 if before_copy:
-                    target.leave_unfinished(table.name)
+                    target.meta.leave_unfinished(table.name)
             here = Lsn.at(log_end(source))
             start = Checkpoint(task=context.task, source="s", worker=0, lsn=here)
-            (claimed,) = target.claim(context.task, "s", 1, start)
+            (claimed,) = target.meta.checkpoints.claim(context.task, "s", 1, start)
             self.context = replace(context, structures=structures, epoch=claimed.epoch)
 
     def ours(self, name: TableName) -> bool:
@@ -97,7 +97,7 @@ def place(
         writer.begin(Origin(server_info(source).identity, "bin", 0), Lsn.at(here), "")
         writer.start_segment(event_at(config, Position(here.file, 4)))
     with closing(target.connect()) as session:
-        session.prepare_meta()
+        session.meta.prepare()
     context = JobContext(
         task=database,
         source=config,
@@ -113,8 +113,8 @@ def place(
         charsets={},
     )
     yield Place(context, mariadb, run_sql)
-    while loading._kept:
-        loading._kept.pop().session.close()
+    while load_task._kept:
+        load_task._kept.pop().session.close()
     if there.kind != "postgres":
         run_sql(there, f"DROP DATABASE IF EXISTS `{database}`")
 
@@ -172,13 +172,13 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         {"k": key, "n": 0, "part": part} for part, keys in (("1", "abcdef"), ("2", "az"), ("9", "ay")) for key in keys
     ]
     with closing(place.context.target.connect()) as target:
-        for statement in target.create_statements(table).statements:
+        for statement in target.schema.create_statements(table).statements:
             target.execute(statement)
         target.begin()
         assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
-        target.save_structures(task, "s", Lsn(0, 1, 4), place.context.structures)
-        target.save_structures(task, SHARED, Lsn(0, 1, 4), {landed: table})
-        target.note(task, "s", RULES, to_text(rules))
+        target.meta.structures.save(task, "s", Lsn(0, 1, 4), place.context.structures)
+        target.meta.structures.save(task, SHARED, Lsn(0, 1, 4), {landed: table})
+        target.meta.notes.write(task, "s", RULES, to_text(rules))
         target.commit()
 
     def remove(keys: Any) -> None:
@@ -216,25 +216,25 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     for record, source in (("s", "s"), (left_by("s"), "s"), (left_by("z"), "z"), ("z", "z")):
         with closing(place.context.target.connect()) as target:
             target.begin()
-            target.note(task, source, RULES, to_text(rules))
-            target.save_structures(task, record, Lsn(0, 1, 4), {gone: place.context.structures[one].renamed(gone)})
+            target.meta.notes.write(task, source, RULES, to_text(rules))
+            target.meta.structures.save(task, record, Lsn(0, 1, 4), {gone: place.context.structures[one].renamed(gone)})
             target.commit()
         assert extra() == ([], 1), f"rows with the same values are, or were, those of {gone} of {record}"
         remove(too_much)
         assert there_now() == before, "known since the keys were read"
         with closing(place.context.target.connect()) as target:
             target.begin()
-            target.save_structures(task, record, Lsn(0, 1, 4), {gone: None})
+            target.meta.structures.save(task, record, Lsn(0, 1, 4), {gone: None})
             target.commit()
     assert extra()[0] == list("acef")
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.save_structures("another", SHARED, Lsn(0, 1, 4), {landed: table})
+        target.meta.structures.save("another", SHARED, Lsn(0, 1, 4), {landed: table})
         target.commit()
     assert extra() == ([], 1), "nobody knows what another task has brought there"
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.save_structures("another", SHARED, Lsn(0, 1, 4), {landed: None})
+        target.meta.structures.save("another", SHARED, Lsn(0, 1, 4), {landed: None})
         target.commit()
     remove(too_much)
     assert set(before) - set(there_now()) == {("1", key) for key in "acef"}
@@ -261,8 +261,9 @@ def test_what_came_before_a_piece_that_fails_is_told(place: Place) -> None:
     place.know()
     cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
     told = []
-    with pytest.raises(Transient, match="has been settled without them"):
+    with pytest.raises(Transient, match="has been settled without them") as late:
         told += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])
+    assert (late.value.code, late.value.where.source) == ("chunk-too-late", place.context.source.source_id)
     assert [one.rows for one in told] == [10]
     assert [row["id"] for row in place.rows("t")] == list(range(1, 11))
 
@@ -275,7 +276,7 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
 
     def keys(table: Table) -> int:
         with closing(place.context.target.connect()) as target:
-            found = target.structure(table.name)
+            found = target.schema.structure(table.name)
             return len(found.keys) if found else 0
 
     Finishing(place.context, ()).wait(1)
@@ -294,10 +295,31 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
         assert looked_at == 5
 
 
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
+    names = [f"t{number}" for number in range(3)]
+    place.sql(*(f"CREATE TABLE {name} (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))" for name in names))
+    place.know(before_copy=True)
+    tables = [place.context.structures[place.name(name)] for name in names]
+    place.context = replace(place.context, copy_threads=1)
+    with closing(place.context.target.connect()) as other:
+        other.begin()
+        other.clear(tables[0].name)
+        assert other.count(tables[0].name) == 0  # so that it is done: the key has to wait for this transaction
+        finishing = Finishing(place.context, tables)
+        assert not finishing.wait(0.5)
+        finishing.begin_no_more()
+        other.rollback()
+        assert finishing.wait(30)
+        keys = [len(found.keys) for table in tables if (found := other.schema.structure(table.name))]
+    assert keys == [2, 1, 1]
+
+
 def test_a_run_that_was_taken_over_is_told_so_by_the_end_of_a_table(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))")
     place.know()
     place.context = replace(place.context, epoch=place.context.epoch - 1)
     finishing = Finishing(place.context, place.context.structures.values())
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced, match="has taken over") as caught:
         finishing.wait(30)
+    assert (caught.value.code, caught.value.where.source) == ("fenced", place.context.source.source_id)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pidts.apply import OrderChanged
-from pidts.batch import ddl_lane
-from pidts.batch.ddl import Changed
-from pidts.batch.ddl_lane import DdlLane
-from pidts.batch.ddl_marks import done_of, halted_of
+from pidts.ddl import lane
+from pidts.ddl.lane import DdlLane
+from pidts.ddl.planner_signals import done_of, halted_of
+from pidts.ddl.runner import Changed
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Work, WorkKind
 from pidts.target import ValuesTarget
@@ -77,11 +77,11 @@ class World:
 
     def give(self, kind: OrderKind) -> None:
         with closing(self.target.connect()) as session:
-            session.halts.give("t", "s", DdlOrder(lsn=AT, kind=kind))
+            session.meta.orders.give("t", "s", DdlOrder(lsn=AT, kind=kind))
 
     def told(self) -> list[Any]:
         with closing(self.target.connect()) as session:
-            return session.halts.halts("t", "s")
+            return session.meta.halts.read("t", "s")
 
     def marks(self) -> tuple[bool, bool]:
         return bool(halted_of(self.context.staging, [AT])), bool(done_of(self.context.staging, [AT]))
@@ -99,12 +99,12 @@ class _Meaning:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
-    monkeypatch.setattr(ddl_lane, "RelayReader", Log)
-    monkeypatch.setattr(ddl_lane, "_ORDER_SECONDS", 0.02)
+    monkeypatch.setattr(lane, "RelayReader", Log)
+    monkeypatch.setattr(lane, "_ORDER_SECONDS", 0.02)
 
     def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> World:
         script = Script(list(ends))
-        monkeypatch.setattr(ddl_lane, "run_ddl", script)
+        monkeypatch.setattr(lane, "run_ddl", script)
         made.append(World(script, tmp_path, tables))
         return made[-1]
 

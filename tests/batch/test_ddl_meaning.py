@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pidts.batch.context import JobContext
-from pidts.batch.ddl_meaning import Found, Told
-from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_left import Sharing
-from pidts.batch.shard_turn import ShardWaits
 from pidts.binlog import Query
+from pidts.ddl.interpreter import Found, Told
+from pidts.ddl.shards.admission import ShardWaits
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.ddl.shards.protected_rows import Sharing
 from pidts.model import (
     Column,
     ColumnType,
@@ -33,7 +33,7 @@ from pidts.model import (
 from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
 from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
 from pidts.source import SourceConfig
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 AT = Lsn(0, 1, 100)
 

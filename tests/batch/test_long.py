@@ -38,7 +38,7 @@ from pidts.model import (
     change_schema,
 )
 from pidts.reduce import buckets
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 INT = ColumnType(Kind.INT)
 KEYED = Table(
@@ -124,14 +124,14 @@ class Run:
         self.target = ValuesTarget(f"long {next(_numbers)}")
         session = self.target.connect()
         for table in TABLES:
-            for statement in session.create_statements(table).statements:
+            for statement in session.schema.create_statements(table).statements:
                 session.execute(statement)
         session.close()
 
     def attempt(self) -> None:
         session = self.target.connect()
         first = Checkpoint(task="t", source="s", worker=0, lsn=BEGIN, gtid="0-1-1", position="bin.000001:4")
-        before = tuple(session.claim("t", "s", self.workers, first))
+        before = tuple(session.meta.checkpoints.claim("t", "s", self.workers, first))
         session.close()
         after = tuple(replace(c, lsn=END, batch=c.batch + 1, gtid=DONE[0], position=DONE[1]) for c in before)
         with Committer(self.target, "t", "s", before[0].epoch, sleep=lambda _: None) as committer:
@@ -195,7 +195,7 @@ def test_whatever_the_cuts_and_crashes_the_target_ends_right(size, seed, workers
     run.target.store.hook = None
     assert run.bags() == run.wanted
     session = run.target.connect()
-    assert {(c.lsn, c.gtid, c.position) for c in session.checkpoints("t", "s")} == {(END, *DONE)}
+    assert {(c.lsn, c.gtid, c.position) for c in session.meta.checkpoints.read("t", "s")} == {(END, *DONE)}
     session.close()
     run.target.forget()
 
@@ -259,7 +259,9 @@ def test_an_ordinary_batch_is_one_part_and_a_larger_one_is_cut_between_slices(mo
         )
         run = Run(transaction, [], 1, None)
         session = run.target.connect()
-        before = tuple(session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=BEGIN)))
+        before = tuple(
+            session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=BEGIN))
+        )
         session.close()
         after = (replace(before[0], lsn=END, batch=1),)
         with Committer(run.target, "t", "s", before[0].epoch) as committer:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.batch.meaning import Meaning
+from pidts.batch.relevance import Meaning
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.plan import Work, WorkKind
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.online_ddl import SHADOW, TRASH
+from pidts.schema.online.names import SHADOW, TRASH
 
 LONG = "t" * 59
 A, B, T, U = (TableName("shop", name) for name in ("a", "b", "_a", "u"))

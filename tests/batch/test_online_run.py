@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pidts.batch import ddl
 from pidts.batch.context import JobContext
 from pidts.binlog import Query
+from pidts.ddl import runner
 from pidts.model import (
     Checkpoint,
     DdlOrder,
@@ -28,7 +28,7 @@ from pidts.model import (
 )
 from pidts.rules import AllowList, EventFilter, FilterRule, RouteRule, Routes, Rules
 from pidts.schema import Dialect
-from pidts.schema.online_ddl import SHADOW, TRASH
+from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import SourceConfig
 from pidts.target import ValuesTarget
 
@@ -63,13 +63,13 @@ class Driver:
         self.place += 0 if again else 10
         at = Lsn(0, 1, self.place)
         entry = LogEntry(Transaction(lsn=at, prev_lsn=at, begin=at, ddl=sql, ddl_schema="shop"), Extent(1, 4, 96))
-        self.patch.setattr(ddl, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
+        self.patch.setattr(runner, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
         ordered = None
         if order is not None:
             with closing(self.target.connect()) as session:
-                session.halts.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
-                ordered = session.halts.order("t", "s", at)
-        changed = ddl.run_ddl(
+                session.meta.orders.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
+                ordered = session.meta.orders.find("t", "s", at)
+        changed = runner.run_ddl(
             self.context, self.context.rules.allow, NoRelay(), entry, lambda _: None, order=ordered, filling=filling
         )
         self.context = changed.applied_to(self.context)
@@ -77,13 +77,15 @@ class Driver:
     def restart(self) -> None:
         """The next run knows what the target remembers."""
         with closing(self.target.connect()) as session:
-            (row,) = session.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
-            known = session.load_structures("t", "s")
+            (row,) = session.meta.checkpoints.claim(
+                "t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
+            )
+            known = session.meta.structures.load("t", "s")
         self.context = replace(self.context, epoch=row.epoch, structures=known)
 
     def shadows(self) -> dict[TableName, Shadow]:
         with closing(self.target.connect()) as session:
-            return session.shadows.load("t", "s")
+            return session.meta.shadows.load("t", "s")
 
     def columns(self, name: TableName = T) -> list[str]:
         return [column.name for column in self.target.store.tables[name].table.columns]

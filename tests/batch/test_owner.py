@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import RefusedRow
-from pidts.batch.owner import owner
+from pidts.batch.source_of_row import owner
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
 
 COLUMNS = (Column("id", ColumnType(Kind.INT), nullable=False), Column("at", ColumnType(Kind.INT), nullable=False))

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from pidts.batch.loading import Fetched, Piece
-from pidts.batch.requests import Cut, Pace, _looked_up
-from pidts.batch.staging import forget, keep, stage, staged_chunk, staged_rows
+from pidts.batch.copy.load_task import Fetched, Piece
+from pidts.batch.copy.pieces import Cut, Pace, _looked_up
+from pidts.batch.copy.staging import forget, keep, stage, staged_chunk, staged_rows
 from pidts.copy import Range
 from pidts.model import Lsn, TableName
 from pidts.plan import ChunkRequest, Phase, StagedChunk

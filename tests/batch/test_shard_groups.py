@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from pidts.apply import Party, SchemaChange
-from pidts.batch.shard_desk import Ran
-from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_telling import waiting_halt
-from pidts.batch.shard_turn import Coming, turn
+from pidts.ddl.shards.admission import Coming, turn
+from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.plan.shards import Decision, Run, Wait
 from pidts.schema import AlterTable, Dialect, classify
+from pidts.shards.decide import Decision, Run, Wait
 
 T = TableName("all", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -261,6 +261,14 @@ def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[
     if code == "shards-disagree":
         assert "column c" in halt.what
         assert "column d" in halt.what
+
+
+def test_a_shard_that_waits_for_the_leader_is_told_the_order_about_the_leader() -> None:
+    """`pidts ddl list` prints this line, so the line does not send the reader to `pidts ddl list`."""
+    wait = Wait(leader=Member("b", TableName("shard", "t_7")))
+    halt = waiting_halt(wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
+    assert "pidts ddl retry TASK --source b --table shard.t_7" in halt.todo
+    assert "ddl list" not in halt.todo
 
 
 def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pidts.batch import shard_holds
-from pidts.batch.ddl_marks import kept_of, mark_kept
-from pidts.batch.shard_holds import ShardHolds
+from pidts.ddl.planner_signals import kept_of, mark_kept
+from pidts.ddl.shards import write_barrier
+from pidts.ddl.shards.write_barrier import ShardHolds
 from pidts.model import TableName
 
 T, U = TableName("shard", "t"), TableName("shard", "u")
@@ -87,7 +87,7 @@ def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_holds, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(write_barrier, "_PATIENCE_SECONDS", 0.1)
     holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
     attending(holds, "a", told)
     change = Change(holds, {"a": frozenset({T})})

@@ -15,13 +15,13 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from pidts.apply import Party, PartyLeft
-from pidts.batch import ddl_lane
-from pidts.batch.ddl import Changed
-from pidts.batch.ddl_lane import DdlLane
-from pidts.batch.ddl_marks import done_of, halted_of
-from pidts.batch.shard_desk import Ran
-from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_turn import ShardWaits
+from pidts.ddl import lane
+from pidts.ddl.lane import DdlLane
+from pidts.ddl.planner_signals import done_of, halted_of
+from pidts.ddl.runner import Changed
+from pidts.ddl.shards.admission import ShardWaits
+from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
     Arrival,
     Column,
@@ -39,8 +39,8 @@ from pidts.model import (
     Where,
 )
 from pidts.plan import PlanState, Work, WorkKind
-from pidts.plan.shards import Run, Wait
 from pidts.rules import Rules
+from pidts.shards.decide import Run, Wait
 from pidts.target import ValuesTarget
 
 OWN, T = TableName("shard", "t"), TableName("all", "t")
@@ -100,11 +100,11 @@ class Part:
 
     def told(self) -> list[Halt]:
         with closing(self.world.target.connect()) as session:
-            return session.halts.halts("t", self.source)
+            return session.meta.halts.read("t", self.source)
 
     def give(self, kind: OrderKind) -> None:
         with closing(self.world.target.connect()) as session:
-            session.halts.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
+            session.meta.orders.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
 
 
 class _Meaning:
@@ -156,13 +156,13 @@ class _Made(Changed):
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
-    monkeypatch.setattr(ddl_lane, "RelayReader", Log)
-    monkeypatch.setattr(ddl_lane, "_ORDER_SECONDS", 0.05)
-    monkeypatch.setattr(ddl_lane, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(lane, "RelayReader", Log)
+    monkeypatch.setattr(lane, "_ORDER_SECONDS", 0.05)
+    monkeypatch.setattr(lane, "_LOOK_SECONDS", 0.01)
 
     def make(*sources: str) -> World:
         made.append(World(tmp_path, *sources))
-        monkeypatch.setattr(ddl_lane, "run_ddl", made[-1].run_ddl)
+        monkeypatch.setattr(lane, "run_ddl", made[-1].run_ddl)
         return made[-1]
 
     yield make
@@ -244,7 +244,7 @@ def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World
 def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for_it(
     world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ddl_lane, "_LEADER_SECONDS", 0.1)
+    monkeypatch.setattr(lane, "_LEADER_SECONDS", 0.1)
     one = world("a", "b")
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     parts = [one.begin(source) for source in "ab"]

@@ -13,8 +13,8 @@ import pytest
 from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
 from pidts.batch.context import JobContext
+from pidts.batch.lagging_merge import KeptMoves, uneven_in
 from pidts.batch.parts import Stretch
-from pidts.batch.uneven import KeptMoves, uneven_in
 from pidts.batch.workers import Commit
 from pidts.model import (
     ChangeBatch,
@@ -117,7 +117,7 @@ def test_rows_that_move_in_a_transaction_that_is_cut_into_parts(monkeypatch, spl
     monkeypatch.setattr(applying, "PART_BYTES", 1)
     target = ValuesTarget(f"cut {next(_numbers)}")
     session = target.connect()
-    for sql in session.create_statements(TABLE).statements:
+    for sql in session.schema.create_statements(TABLE).statements:
         session.execute(sql)
     left = [crash]
 
@@ -129,7 +129,7 @@ def test_rows_that_move_in_a_transaction_that_is_cut_into_parts(monkeypatch, spl
                 raise RuntimeError(point)
 
     def attempt() -> None:
-        (before,) = session.claim("t", "one", 1, at(4))
+        (before,) = session.meta.checkpoints.claim("t", "one", 1, at(4))
         kept = KeptMoves(context(target, before.epoch), (before,), lambda _: None)
         after = replace(before, lsn=END, batch=before.batch + 1, position="bin.000001:1000000")
         target.store.hook = hook
@@ -162,20 +162,20 @@ class Remembering:
     def __init__(self) -> None:
         self.target = ValuesTarget(f"remembering {next(_numbers)}")
         self.session = self.target.connect()
-        self.session.claim("t", "one", 1, at(4))
-        self.epoch = self.session.claim("t", "one", 1, at(4))[0].epoch
+        self.session.meta.checkpoints.claim("t", "one", 1, at(4))
+        self.epoch = self.session.meta.checkpoints.claim("t", "one", 1, at(4))[0].epoch
         self.note()
 
     def note(self) -> None:
         for name in (LANDED, ALONE):
-            self.session.moves.got("t", "one", name, [Moved(A, "1|", BEGIN)])
+            self.session.meta.moves.add("t", "one", name, [Moved(A, "1|", BEGIN)])
 
     def kept(self, *places: Checkpoint, epoch: int | None = None) -> KeptMoves:
         return KeptMoves(context(self.target, epoch or self.epoch), places, lambda _: None)
 
     @property
     def left(self) -> list[TableName]:
-        return self.session.moves.landings("t", "one")
+        return self.session.meta.moves.target_tables("t", "one")
 
 
 def test_a_run_begins_by_forgetting_what_nobody_needs():

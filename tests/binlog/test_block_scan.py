@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
-from pidts.binlog import ordinary as o
-from pidts.binlog.block_scan import BlockScan, Run
+from pidts.binlog.blocks import ordinary as o
+from pidts.binlog.blocks.scan import BlockScan, Run
 from pidts.model import DecodeError, Lsn, PidtsError, Transaction
 
-from .made_log import LogMaker, made_log
+from .log_maker import LogMaker, random_log
 from .scenarios import kept, load
 
 
@@ -134,7 +134,7 @@ def test_every_recorded_log(name):
 @example(0)
 def test_any_mixture_of_what_servers_write(seed):
     chance = random.Random(seed)
-    log = made_log(chance, chance.randint(1, 40))
+    log = random_log(chance, chance.randint(1, 40))
     same(log.events, log.start, log.file, chance)
 
 
@@ -142,7 +142,7 @@ def test_any_mixture_of_what_servers_write(seed):
 @given(st.integers(0, 2**32))
 def test_any_damage_is_told_the_same_way(seed):
     chance = random.Random(seed)
-    log = made_log(chance, chance.randint(1, 12))
+    log = random_log(chance, chance.randint(1, 12))
     events = list(log.events)
     number = chance.randrange(1, len(events))
     raw = bytearray(events[number])

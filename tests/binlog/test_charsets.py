@@ -16,7 +16,7 @@ from contextlib import closing
 import pymysql
 import pytest
 
-from pidts.binlog import charsets
+from pidts.binlog.values import charsets
 from pidts.model import Halted, TableName
 from pidts.source import SourceConfig, connect, read_structures, select_range
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.binlog import LogWalker, TransactionScanner, decode_slice, iter_raw, json
+from pidts.binlog import LogWalker, TransactionScanner, decode_slice, iter_raw
+from pidts.binlog.values import json
 from pidts.model import Halted, Lsn
 
 from . import fuzz

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.binlog import Format, charsets, jit, json
+from pidts.binlog import Format, jit
 from pidts.binlog.kernel import buffers
 from pidts.binlog.kernel.texts import has_ascii
+from pidts.binlog.values import charsets, json
 from pidts.model import Column, ColumnType, DecodeError, Kind, Lsn, Op, Sieve, Table, TableName
 
 from .scenarios import Recording, kept, load

@@ -9,7 +9,7 @@ import pytest
 
 from pidts.binlog import MAGIC, LogWalker, decode_slice, iter_raw
 from pidts.binlog.events import EventType
-from pidts.binlog.partial_json import legs, rebuilt
+from pidts.binlog.values.partial_json import legs, rebuilt
 from pidts.model import Column, ColumnType, DecodeError, Halted, Key, Kind, Table, TableName
 
 NAME = TableName("diffs", "t")

@@ -19,7 +19,7 @@ import zstandard
 from pidts.binlog import EventType, decode_slice, decode_stream, whole_events
 from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
 
-from .made_log import LogMaker
+from .log_maker import LogMaker
 from .scenarios import Recording, kept, load
 
 MOVING = [name for name in kept() if name.endswith(("transactions", "partial", "prepared"))]
@@ -68,7 +68,7 @@ def test_pieces_give_the_same_rows(name, size, kernel, monkeypatch):
 def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(kernel, monkeypatch):
     monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 1)
     for closing, parts in (("COMMIT", 3), ("ROLLBACK", 0)):
-        log = made_log([5, 5, 5], closing)
+        log = random_log([5, 5, 5], closing)
         stretches = list(decode_stream(lambda log=log: log.events, **about(log)))  # type: ignore[misc]
         assert len(stretches) == parts
 
@@ -100,7 +100,7 @@ def bare(kind: int, content: bytes) -> bytes:
     return bytes(raw) + content
 
 
-def made_log(sizes: list[int], closing: str) -> LogMaker:
+def random_log(sizes: list[int], closing: str) -> LogMaker:
     log = LogMaker(random.Random(1), flavor="mariadb")
     log.gtid()
     log.put(EventType.TABLE_MAP, TABLE_MAP)
@@ -141,7 +141,7 @@ def test_a_transaction_larger_than_memory_should_be_is_decoded_in_little(kernel)
 def large() -> None:
     import resource
 
-    first = made_log([], "COMMIT")
+    first = random_log([], "COMMIT")
     head, body = first.events[:3], first.events[3]
     content = row(EVENT_BYTES)
     size = 19 + len(content) + 4

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.binlog import charsets, columns, compressed, decimals, identifiers, json
+from pidts.binlog import columns, compressed
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.gtid_events import _signed, _varlen
+from pidts.binlog.values import charsets, decimals, identifiers, json
 from pidts.binlog.wire import Wire, WireType
 from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Table, TableName, calendar
 
@@ -68,8 +69,9 @@ def test_decimals_of_every_size(case):
 
 
 def test_a_group_of_digits_that_is_too_large_is_no_decimal():
-    with pytest.raises(DecodeError):
+    with pytest.raises(DecodeError, match="ffffffffff") as caught:
         decimals.unscaled(b"\xff\xff\xff\xff\xff", decimals.layout(10, 2)[1])
+    assert caught.value.code == "bad-decimal"
 
 
 @given(st.integers(-(838 * 3600 + 3599) * 10**6, (838 * 3600 + 3599) * 10**6))
@@ -94,22 +96,42 @@ def test_datetimes_real_or_not(year, month, day, microseconds):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wire", "raw"),
+    ("kind", "wire", "raw", "code", "said"),
     [
-        (ColumnType(Kind.DATE), Wire(WireType.DATE), b"\xff\xff\xff"),
-        (ColumnType(Kind.DATETIME), Wire(WireType.DATETIME2), b"\x80\x00\x01\xf0\x00"),
-        (ColumnType(Kind.DATETIME), Wire(WireType.DATETIME2), b"\x00\x00\x00\x00\x00"),
-        (ColumnType(Kind.TIME), Wire(WireType.TIME2), b"\xff\xff\xff"),
-        (ColumnType(Kind.TIMESTAMP, fsp=6), Wire(WireType.TIMESTAMP2, scale=6), b"\1\1\1\1\xff\xff\xff"),
-        (ColumnType(Kind.ENUM, labels=("a",)), Wire(WireType.ENUM, 1), b"\2"),
-        (ColumnType(Kind.SET, labels=("a",)), Wire(WireType.SET, 1), b"\2"),
-        (ColumnType(Kind.VARCHAR, charset="utf8mb4"), Wire(WireType.VARCHAR_COMPRESSED, 9), b"\x04\x81\x05no!"),
-        (ColumnType(Kind.JSON), Wire(WireType.JSON, 1), b"\x02\x05\x01"),
+        (ColumnType(Kind.DATE), Wire(WireType.DATE), b"\xff\xff\xff", "bad-date", "year 32767"),
+        (ColumnType(Kind.DATETIME), Wire(WireType.DATETIME2), b"\x80\x00\x01\xf0\x00", "bad-date", "31:0:0.000000"),
+        (ColumnType(Kind.DATETIME), Wire(WireType.DATETIME2), bytes(5), "bad-date", "before the year 0"),
+        (ColumnType(Kind.TIME), Wire(WireType.TIME2), b"\xff\xff\xff", "bad-time", "2047:63:63.000000"),
+        (
+            ColumnType(Kind.TIMESTAMP, fsp=6),
+            Wire(WireType.TIMESTAMP2, scale=6),
+            b"\1\1\1\1\xff\xff\xff",
+            "bad-time",
+            "16777215 microseconds",
+        ),
+        (
+            ColumnType(Kind.ENUM, labels=("a",)),
+            Wire(WireType.ENUM, 1),
+            b"\2",
+            "structure-mismatch",
+            "column c .*2, of 1",
+        ),
+        (ColumnType(Kind.SET, labels=("a",)), Wire(WireType.SET, 1), b"\2", "structure-mismatch", "column c .*2, of 1"),
+        (
+            ColumnType(Kind.VARCHAR, charset="utf8mb4"),
+            Wire(WireType.VARCHAR_COMPRESSED, 9),
+            b"\x04\x81\x05no!",
+            "bad-compression",
+            "header check",
+        ),
+        (ColumnType(Kind.JSON), Wire(WireType.JSON, 1), b"\x02\x05\x01", "bad-json", "2 bytes points outside"),
     ],
 )
-def test_impossible_values_are_refused(kind, wire, raw):
-    with pytest.raises(DecodeError):
+def test_impossible_values_are_refused(kind, wire, raw, code, said):
+    with pytest.raises(DecodeError, match=said) as caught:
         decoded(kind, wire, raw)
+    assert caught.value.code == code
+    assert code != "structure-mismatch" or caught.value.where.table == "d.t"
 
 
 def test_text_that_is_none_stops_the_task_and_names_the_column():
@@ -174,9 +196,22 @@ def test_doubles_in_json_lose_nothing(number):
 
 
 def test_containers_that_share_their_parts_do_not_take_for_ever():
-    levels = b"".join(struct.pack("<HHBHBH", 2, 10, 2, 10 * (level + 1), 2, 10 * (level + 1)) for level in range(60))
-    with pytest.raises(DecodeError):
-        json.text(b"\2" + levels)
+    """Both members of each array are the array behind it: 22 levels, 222 bytes, and two to the power of 22 values."""
+    level = struct.pack("<HHBHBH", 2, 10, 2, 10, 2, 10)
+    last = struct.pack("<HHBHBH", 2, 10, 4, 0, 4, 1)
+    with pytest.raises(DecodeError, match="nested too deeply") as caught:
+        json.text(b"\2" + 21 * level + last)
+    assert caught.value.code == "bad-json"
+    assert json.text(b"\2" + 2 * level + last) == "[[[null, true], [null, true]], [[null, true], [null, true]]]"
+
+
+def test_a_document_is_as_deep_as_the_server_allows():
+    inside = struct.pack("<HHBH", 1, 7, 4, 0)
+    deepest = b"\2" + 98 * struct.pack("<HHBH", 1, 7, 2, 7) + inside
+    assert json.text(deepest) == 99 * "[" + "null" + 99 * "]"
+    with pytest.raises(DecodeError, match="nested too deeply") as caught:
+        json.text(b"\2" + struct.pack("<HHBH", 1, 7, 2, 7) + deepest[1:])
+    assert caught.value.code == "bad-json"
 
 
 @pytest.mark.parametrize("charset", ["utf8mb4", "utf8mb3", "utf16", "utf16le", "utf32"])
@@ -260,5 +295,6 @@ def test_signed_numbers_of_variable_length(number):
 
 @given(st.binary())
 def test_what_is_not_compressed_is_refused(raw):
-    with pytest.raises(DecodeError):
+    with pytest.raises(DecodeError, match="a test") as caught:
         compressed.inflate(b"\x82\xff\xff" + raw, "a test")
+    assert caught.value.code in {"bad-compression", "bad-size"}

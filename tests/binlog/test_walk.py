@@ -153,6 +153,14 @@ def test_sets_at_the_start_of_a_file():
     assert str(found).startswith("0-")
 
 
+def test_a_domain_stands_where_its_last_line_says():
+    """MariaDB writes one line for each server that wrote to a domain, and the line of the latest event group last."""
+    lines = [(0, 1, 900), (0, 2, 7), (5, 2, 3), (0, 3, 901), (5, 1, 2)]
+    body = struct.pack("<I", len(lines)) + b"".join(struct.pack("<IIQ", *line) for line in lines)
+    event = LogWalker("bin.000001", 4, PLAIN).feed(raw(EventType.GTID_LIST, body, log_pos=4 + 19 + len(body)))
+    assert str(gtid_list(event)) == "0-3-901,5-1-2"
+
+
 @pytest.mark.parametrize("body", [rotate("bin.000002", 10**12), rotate("bin"), rotate("bin.99999999999"), bytes(8)])
 def test_a_rotate_to_nowhere_is_refused(body):
     with pytest.raises(DecodeError):

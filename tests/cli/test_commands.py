@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
 from pidts.model import Halted, PidtsError, Where
+from pidts.task.operate.progress import Summary
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
 
@@ -99,13 +102,37 @@ def fail(error: Exception) -> None:
 def test_an_errors_kind_is_the_exit_code(
     kind: type[PidtsError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(kind("x", "y")))
+    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(kind("x", "y")))
     assert run_command(["check", "t.yaml"]) == code
     assert "error [x] y" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("mode", "option", "stage", "code"),
+    [
+        ("all", [], "synced", 0),
+        ("all", [], "stopped", 0),
+        ("all", [], "halted", 5),
+        ("all", ["--until-synced"], "synced", 0),
+        ("all", ["--until-synced"], "stopped", 1),
+        ("all", ["--until-synced"], "halted", 5),
+        ("full", [], "synced", 0),
+        ("full", [], "stopped", 1),
+        ("full", [], "paused", 1),
+        ("full", [], "halted", 5),
+    ],
+)
+def test_a_run_that_is_asked_to_come_to_an_end_and_does_not_is_no_success(
+    mode: str, option: list[str], stage: Any, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = SimpleNamespace(mode=mode, notes=())
+    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: (part,))
+    monkeypatch.setattr("pidts.task.run.task_run.run_task", lambda *_, **__: Summary(stage=stage, task="t"))
+    assert run_command(["run", "t.yaml", *option]) == code
+
+
 def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
+    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
     assert run_command(["check", "t.yaml"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "error [unexpected] ZeroDivisionError: over"
@@ -115,7 +142,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pyte
 
 
 def test_with_debug_the_traceback_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    monkeypatch.setattr("pidts.task.config.load_parts", lambda _: fail(ZeroDivisionError("x")))
+    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("x")))
     assert run_command(["check", "t.yaml", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
 

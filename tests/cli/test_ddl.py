@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.ddl_view import advice, show_halt, show_halts, show_lifted, show_order, show_standing
+from pidts.cli.ddl_view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
-from pidts.task.locks import OpenLock
-from pidts.task.orders import Standing
-from pidts.task.waiting import Backlog, Held
+from pidts.task.operate.backlog import Backlog, HeldTables
+from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.shard_locks import OpenLock
 
 Output = pytest.CaptureFixture[str]
 AT = Lsn(0, 1, 500)
@@ -31,7 +31,7 @@ CHANGE = Halt(
 ROWS = Halt(
     tables=(TableName("shop", "b"),), lsn=AT, code="target-refused", what="Data too long", todo="Compare the tables"
 )
-STANDING = Standing(
+STANDING = BlockedChange(
     AT,
     CHANGE.statement,
     CHANGE,
@@ -40,11 +40,11 @@ STANDING = Standing(
     "s",
     Backlog(transactions=1203, own_bytes=1_200_000, log_bytes=5_000_000, since=1_700_000_000),
 )
-REFUSED_ROWS = Standing(AT, "", ROWS, source="s")
+REFUSED_ROWS = BlockedChange(AT, "", ROWS, source="s")
 MERGED = TableName("shop", "orders")
 
 
-def shard(source: str, number: int, *, code: str = "shard-awaits", statement: str = "") -> Standing:
+def shard(source: str, number: int, *, code: str = "shard-awaits", statement: str = "") -> BlockedChange:
     text = statement or f"ALTER TABLE t_{number} ADD c INT"
     halt = Halt(
         tables=(TableName("shop", f"t_{number}"),),
@@ -57,7 +57,7 @@ def shard(source: str, number: int, *, code: str = "shard-awaits", statement: st
         awaits=("s2: shop.t_9",),
         since=time.time() - 3720,
     )
-    return Standing(halt.lsn, text, halt, source=source)
+    return BlockedChange(halt.lsn, text, halt, source=source)
 
 
 LOCK = OpenLock(target=MERGED, arrived=(shard("s1", 1), shard("s2", 2)), awaited=("s2: shop.t_9",))
@@ -81,7 +81,9 @@ def said(capsys: Output) -> str:
 
 
 def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
-    show_standing("t", TASK, [STANDING, REFUSED_ROWS], [], [Held("s", {TableName("shop", "a"): AT}, 42)], as_json=False)
+    show_ddl_list(
+        "t", TASK, [STANDING, REFUSED_ROWS], [], [HeldTables("s", {TableName("shop", "a"): AT}, 42)], as_json=False
+    )
     text = said(capsys)
     for words in (
         "shop.a: halted at bin.000001:500",
@@ -89,21 +91,20 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "Mend it",
         "skip|replace",
         "ADD x BIGINT",
-        "1,203 transactions (1.2 MB) wait behind it, from 2023-11-14 22:13:20 UTC",
+        "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
         f"pidts run {TASK} --resync shop.b",
-        "s: 1 table held back, 42 B of log is kept",
-        "order at Lsn",
-        "replace (given)",
+        "s: 1 table waiting; the relay keeps 42 B of log",
+        "ddl replace (not begun) at Lsn",
     ):
         assert words in text
     assert "restart" not in text
-    show_standing("t", TASK, [], [], [Held("s", {}, 0)], as_json=False)
-    assert "nothing waits" in said(capsys)
+    show_ddl_list("t", TASK, [], [], [HeldTables("s", {}, 0)], as_json=False)
+    assert "nothing is halted" in said(capsys)
 
 
 def test_the_same_for_machines(capsys: Output) -> None:
-    show_standing("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [Held("s", {}, 0)], as_json=True)
+    show_ddl_list("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [HeldTables("s", {}, 0)], as_json=True)
     told = json.loads(said(capsys))
     change, *shards = told["halted"]
     assert CHANGE.to_json().items() <= change.items()
@@ -122,28 +123,28 @@ def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: O
     assert STANDING.journal is not None
     journal, now = replace(STANDING.journal, state=DdlState.DONE), time.time()
     old = replace(STANDING, halt=None, journal=replace(journal, saved_at=now - 25 * 3600))
-    show_standing("t", TASK, [old, old], [], [], as_json=False)
+    show_ddl_list("t", TASK, [old, old], [], [], as_json=False)
     assert said(capsys) == (
-        f"t: nothing waits for an operator\n2 orders of more than a day ago: pidts ddl list {TASK} --json\n"
+        f"t: nothing is halted\n2 ddl commands finished more than a day ago: pidts ddl list {TASK} --json\n"
     )
     late = replace(old, journal=replace(journal, saved_at=now - 23 * 3600))
     open_ones = [STANDING, replace(old, halt=CHANGE), replace(old, journal=journal), replace(old, journal=None), late]
-    show_standing("t", TASK, [old, *open_ones], [], [], as_json=False)
+    show_ddl_list("t", TASK, [old, *open_ones], [], [], as_json=False)
     text = said(capsys)
-    assert text.count("order at ") == len(open_ones)
-    assert "replace (done), " in text
-    assert "(23 h 0 min)" in text
-    assert "1 order of more than a day ago" in text
-    show_standing("t", TASK, [old, *open_ones], [], [], as_json=True)
+    assert text.count(") at Lsn") == len(open_ones)
+    assert "ddl replace (done) at Lsn" in text
+    assert "(23 h 0 min ago)" in text
+    assert "1 ddl command finished more than a day ago" in text
+    show_ddl_list("t", TASK, [old, *open_ones], [], [], as_json=True)
     told = json.loads(said(capsys))["orders"]
     assert [one["done_at"] is None for one in told] == [False, True, False, True, True, False]
 
 
 def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
     halt = replace(CHANGE, code="order-refused", what="the target refuses what was ordered: SELEC 1: syntax error")
-    show_standing("t", TASK, [replace(STANDING, halt=halt)], [], [], as_json=False)
+    show_ddl_list("t", TASK, [replace(STANDING, halt=halt)], [], [], as_json=False)
     text = said(capsys)
-    assert "ordered    replace (failed): ALTER TABLE a ADD x BIGINT" in text
+    assert "command    ddl replace (failed): ALTER TABLE a ADD x BIGINT" in text
     assert "SELEC 1: syntax error" in text
     assert "statement  ALTER TABLE a ADD x INT" in text
 
@@ -151,30 +152,30 @@ def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) ->
 def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     arrived = (shard("s1", 1), shard("s2", 2))  # an hour before now, not before the import
     lock = replace(LOCK, arrived=arrived)
-    show_standing("t", TASK, arrived, [lock], [Held("s1", {}, 0), Held("s2", {}, 0)], as_json=False)
+    show_ddl_list("t", TASK, arrived, [lock], [HeldTables("s1", {}, 0), HeldTables("s2", {}, 0)], as_json=False)
     text = said(capsys)
     for words in (
-        "shop.orders: its shards wait for each other, since ",
-        "(1 h 2 min); 2 of 3 arrived\n",
-        "statement  ALTER TABLE t_1 ADD c INT (of each its own table)\n",
-        "arrived    s1: shop.t_1 at bin.000001:500",
-        "arrived    s2: shop.t_2 at bin.000002:500",
+        "shop.orders: a schema change waits for all shards, since ",
+        "(1 h 2 min ago); 2 of 3 have reached it\n",
+        "statement  ALTER TABLE t_1 ADD c INT (on the table of each shard)\n",
+        "reached by s1: shop.t_1 at bin.000001:500",
+        "reached by s2: shop.t_2 at bin.000002:500",
         f"Lsn {LOCK.arrived[1].lsn}, since ",
-        "awaited    s2: shop.t_9, since ",
+        "waits for  s2: shop.t_9, since ",
         f"pidts ddl unlock {TASK} --table shop.orders\n",
     ):
         assert words in text
-    assert "cannot come" not in text
+    assert "cannot reach it" not in text
     assert "halted" not in text
     assert text.count("ADD c INT") == text.count("because") == 1
-    show_standing("t", TASK, APART.arrived, [APART], [], as_json=False)
+    show_ddl_list("t", TASK, APART.arrived, [APART], [], as_json=False)
     assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.owner.lsn}" in said(capsys)
 
 
 def test_an_awaited_shard_that_cannot_come_is_told_so(capsys: Output) -> None:
     lock = replace(LOCK, refused={"s2: shop.t_9": "target-shape"})
-    show_standing("t", TASK, lock.arrived, [lock], [], as_json=False)
-    assert "; it cannot come, its rows are refused: [target-shape]" in said(capsys)
+    show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)
+    assert "; it cannot reach it, since its rows are refused: [target-shape]" in said(capsys)
 
 
 def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
@@ -183,12 +184,12 @@ def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
     names = tuple(f"s2: shop.t_{number}" for number in range(900, 906))
     arrived = [replace(one, halt=replace(one.halt, awaits=names)) for one in [*arrived, *odd] if one.halt is not None]
     lock = OpenLock(target=MERGED, arrived=tuple(arrived), awaited=names)
-    show_standing("t", TASK, arrived, [lock], [], as_json=False)
+    show_ddl_list("t", TASK, arrived, [lock], [], as_json=False)
     text = said(capsys)
     assert len(text.splitlines()) < 30
     for words in (
-        "571 of 577 arrived",
-        "ALTER TABLE t_0 ADD c INT (of each its own table)\n",
+        "571 of 577 have reached it",
+        "ALTER TABLE t_0 ADD c INT (on the table of each shard)\n",
         "s1: shop.t_4 at",
         "… and 565 more: pidts ddl list shop.yaml --table shop.orders",
         "statement  CREATE TABLE `shop`.`t_570` (id INT)\n",
@@ -201,32 +202,32 @@ def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
     assert "shop.t_5 " not in text
     assert "shop.t_905" not in text
     assert text.count("[shard-awaits]") == 1
-    show_standing("t", TASK, arrived, [lock], [], as_json=False, whole=True)
+    show_ddl_list("t", TASK, arrived, [lock], [], as_json=False, whole=True)
     text = said(capsys)
     assert all(f"s1: shop.t_{number} at" in text for number in range(570))
     assert "shop.t_905" in text
     assert "more" not in text
-    show_standing("t", TASK, arrived, [lock], [], as_json=True)
+    show_ddl_list("t", TASK, arrived, [lock], [], as_json=True)
     assert len(json.loads(said(capsys))["locks"][0]["arrived"]) == 571
 
 
 def test_nobody_knows_how_many_shards_a_source_has_that_has_not_begun(capsys: Output) -> None:
     halt = replace(LOCK.owner.halt, awaits=("s2: *",)) if LOCK.owner.halt else None
     lock = OpenLock(target=MERGED, arrived=(replace(LOCK.owner, halt=halt),), awaited=("s2: *",))
-    show_standing("t", TASK, lock.arrived, [lock], [], as_json=False)
-    assert "; 1 of at least 1 arrived\n" in said(capsys)
+    show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)
+    assert "; 1 of at least 1 have reached it\n" in said(capsys)
 
 
 def test_a_row_that_is_refused_is_told_with_its_key_and_its_source(capsys: Output) -> None:
     row = replace(REFUSED_ROWS, halt=replace(ROWS, key="id=7"))
-    show_standing("t", TASK, [row], [], [Held("s", {}, 0), Held("s2", {}, 0)], as_json=False)
+    show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0), HeldTables("s2", {}, 0)], as_json=False)
     text = said(capsys)
     assert "s: shop.b: halted at" in text
     assert "because    [target-refused] Data too long (key id=7)\n" in text
     assert f"pidts ddl retry {TASK} --table shop.b --source s. " in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
-    show_standing("t", TASK, [row], [], [Held("s", {}, 0)], as_json=True)
+    show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0)], as_json=True)
     assert json.loads(said(capsys))["halted"][0]["key"] == "id=7"
 
 
@@ -262,7 +263,7 @@ def test_of_many_halts_at_the_end_of_a_run_the_first_are_told(capsys: Output) ->
         (replace(CHANGE, tables=()), "Then run the task again"),
         (
             replace(CHANGE, code="ddl-not-translatable"),
-            "then have its rows read again: stop the task, pidts run t --res",
+            "If rows then have wrong values, copy the table again: stop the task, pidts run t --res",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
         (ROWS, "Compare the tables. Then: pidts ddl retry t --table shop.b"),
@@ -282,13 +283,13 @@ def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> Non
 def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     show_order(STANDING, OrderKind.SKIP, (), given=False, as_json=False)
     text = said(capsys)
-    assert "of it the target has: one" in text
+    assert "already on the target: one" in text
     assert "shop.a: 1,203 transactions" in text
     assert "pidts run TASK --resync shop.a" in text
-    assert "Nothing was done yet: add --yes" in text
-    show_lifted([REFUSED_ROWS], given=True, as_json=False)
-    assert "shop.b: rows were refused; they are tried again\nOrdered" in said(capsys)
-    show_lifted([REFUSED_ROWS], given=True, as_json=True)
+    assert "Nothing has been done yet. To do it, add --yes" in text
+    show_retry([REFUSED_ROWS], given=True, as_json=False)
+    assert "shop.b: rows were refused and are tried again\nRecorded" in said(capsys)
+    show_retry([REFUSED_ROWS], given=True, as_json=True)
     assert json.loads(said(capsys))["tables"] == ["shop.b"]
 
 
@@ -298,20 +299,24 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
         (
             OrderKind.UNLOCK,
             LOCK,
-            ["without the shards", "these go on, too: s2: shop.t_2", "not waited for: s2: shop.t_9"],
+            [
+                "without waiting for the shards",
+                "these shards continue, too: s2: shop.t_2",
+                "does not wait for: s2: shop.t_9",
+            ],
         ),
         (
             OrderKind.UNLOCK,
             APART,
             [
-                "these go on, too: s1: shop.t_3\n",
-                "another change, which the target does not get: ALTER ... d\n    of s2: shop.t_2\n",
+                "these shards continue, too: s1: shop.t_3\n",
+                "the target does not run this different change: ALTER ... d\n    from s2: shop.t_2\n",
             ],
         ),
-        (OrderKind.REPLACE, LOCK, ["these go on, too", "their own change passes when it comes"]),
-        (OrderKind.SKIP, LOCK, ["shop.orders stays as it is", "the others go on waiting"]),
-        (OrderKind.INJECT, LOCK, ["once all shards have come"]),
-        (OrderKind.REVERT, LOCK, ["it waits for the others"]),
+        (OrderKind.REPLACE, LOCK, ["these shards continue, too", "their own change is not run again"]),
+        (OrderKind.SKIP, LOCK, ["shop.orders keeps its columns", "the other shards still wait"]),
+        (OrderKind.INJECT, LOCK, ["once all shards have reached it"]),
+        (OrderKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),
     ],
 )
 def test_the_preview_tells_what_becomes_of_other_shards(
@@ -357,8 +362,8 @@ def test_dmctl_s_words_for_locks_are_understood(words: list[str], reads: bool, c
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["shard-ddl-lock", "unlock"], ["there is no task file", "pidts shard-ddl-lock unlock TASK 'LOCK'"]),
-        (["shard-ddl-lock", "list"], ["there is no task file", "Say: pidts shard-ddl-lock TASK"]),
+        (["shard-ddl-lock", "unlock"], ["the task file is missing", "pidts shard-ddl-lock unlock TASK 'LOCK'"]),
+        (["shard-ddl-lock", "list"], ["the task file is missing", "Write: pidts shard-ddl-lock TASK"]),
         (["shard-ddl-lock", "unlock", "a", "b", "c"], ["too many words: a b c", "unlock TASK 'LOCK'"]),
         (["shard-ddl-lock", "unlock", "t-`shop`.`o`"], ["name of a lock", "unlock TASK 't-`shop`.`o`'"]),
         (["unlock-ddl-lock", "t-`shop`.`o`"], ["name of a lock", "unlock TASK 't-`shop`.`o`'"]),

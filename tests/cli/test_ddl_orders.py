@@ -14,9 +14,9 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.model import Halt, Lsn, TableName
 from pidts.target import ValuesTarget
-from pidts.task import orders
-from pidts.task.config import TaskConfig
-from pidts.task.orders import OrderDesk
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate import orders
+from pidts.task.operate.orders import TaskOrders
 
 TASK = """
 name: t
@@ -42,20 +42,24 @@ class World:
         values = {"statement": f"ALTER TABLE {table} ADD x INT", "what": "no", **more}
         halt = Halt(tables=(TableName("shop", table),), lsn=at, code=code, **values)
         with closing(self.target.connect()) as session:
-            session.halts.tell("t", source, halt)
+            session.meta.halts.save("t", source, halt)
 
     def pidts(self, *words: str, code: int = 0) -> Any:
         """What it says with `--json`."""
         assert run_command([*words[:2], str(self.path), *words[2:], "--json"]) == code
         return json.loads(self._capsys.readouterr().out.splitlines()[-1])
 
+    def said(self) -> str:
+        """What it has said since it was asked last."""
+        return self._capsys.readouterr().out
+
     def given(self, source: str) -> list[tuple[Lsn, str, tuple[str, ...]]]:
         with closing(self.target.connect()) as session:
-            return [(order.lsn, order.kind.value, order.statements) for order in session.halts.orders("t", source)]
+            return [(order.lsn, order.kind.value, order.statements) for order in session.meta.orders.read("t", source)]
 
     def waiting(self, source: str) -> list[str]:
         with closing(self.target.connect()) as session:
-            return [str(halt.tables[0]) for halt in session.halts.halts("t", source)]
+            return [str(halt.tables[0]) for halt in session.meta.halts.read("t", source)]
 
 
 @pytest.fixture
@@ -63,11 +67,11 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     made = World(tmp_path, capsys)
 
     @contextmanager
-    def desk(parts: Sequence[TaskConfig]) -> Iterator[OrderDesk]:
+    def connected(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
         with closing(made.target.connect()) as session:
-            yield OrderDesk(parts, session)
+            yield TaskOrders(parts, session)
 
-    monkeypatch.setattr(orders, "order_desk", desk)
+    monkeypatch.setattr(orders, "task_orders", connected)
     yield made
     made.target.forget()
 
@@ -76,6 +80,10 @@ def test_nothing_is_ordered_without_a_yes(world: World) -> None:
     world.waits("s2", "a")
     shown = world.pidts("ddl", "replace", "one; 'two;'", "three")
     assert (shown["source"], shown["statements"], shown["given"]) == ("s2", ["one", "'two;'", "three"], False)
+    assert world.given("s2") == []
+    assert world.pidts("binlog", "skip", code=2)["given"] is False, "dmctl's words are no preview"
+    assert run_command(["binlog", "skip", str(world.path)]) == 2
+    assert "Nothing has been done yet. To do it, add --yes" in world.said()
     assert world.given("s2") == []
     assert world.pidts("binlog", "inject", "one /* ; */", "-b", "bin.000001:500", "-s", "s2", "-y")["given"]
     assert world.given("s2") == [(AT, "inject", ("one /* ; */",))]
@@ -91,6 +99,9 @@ def test_a_lock_is_opened_for_its_first_shard_or_the_one_that_is_named(world: Wo
     assert (shown["source"], shown["given"]) == ("s2", False)
     assert [one["source"] for one in shown["lock"]["arrived"]] == ["s2", "s1"]
     assert world.pidts("ddl", "unlock", "--source", "s1")["source"] == "s1"
+    for words in (["unlock-ddl-lock"], ["shard-ddl-lock", "unlock"]):
+        assert run_command([*words, str(world.path), "t-`shop`.`orders`"]) == 2
+        assert world.given("s2") == []
     assert run_command(["unlock-ddl-lock", str(world.path), "t-`shop`.`orders`", "--yes"]) == 0
     assert (world.given("s1"), world.given("s2")) == ([], [(AT, "unlock", ())])
     assert world.pidts("ddl", "unlock", "--source", "s3", code=2)["error"]["code"] == "unknown-name"
@@ -117,9 +128,9 @@ def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.Cap
     more = {"awaits": ("s2: shop2.t_1",), "unfit": ("s2: shop2.t_1",), "lacks": ("column x is missing",)}
     world.waits("s1", "t_1", code="shard-awaits", **more)
     assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
-    assert "will not fit until their own change, and halt before it: s2: shop2.t_1" in capsys.readouterr().out
+    assert "do not fit before their own change, and halt until then: s2: shop2.t_1" in capsys.readouterr().out
     assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
-    assert "do not fit there, and halt: column x is missing" in capsys.readouterr().out
+    assert "do not fit, so the shard will halt: column x is missing" in capsys.readouterr().out
 
 
 def test_a_preview_does_not_promise_that_the_target_runs_what_goes_on_waiting(
@@ -129,9 +140,9 @@ def test_a_preview_does_not_promise_that_the_target_runs_what_goes_on_waiting(
     world.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
     assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out
-    assert f"it goes on waiting all the same: {stays[0]}\n" in shown
+    assert f"unlocking does not end the wait: {stays[0]}\n" in shown
     assert "pidts ddl skip, then pidts run TASK --resync s1:shop.t_1\n" in shown
-    assert "the target runs it" not in shown
+    assert "the target runs it now" not in shown
     assert world.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
     assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
-    assert "it goes on waiting" not in capsys.readouterr().out
+    assert "does not end the wait" not in capsys.readouterr().out

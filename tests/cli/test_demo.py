@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 DEMO = Path(__file__).parents[2] / "demo"
+pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 
 @pytest.fixture

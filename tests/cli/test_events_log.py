@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pidts.cli import event_group
 from pidts.cli.app import run_command
+from pidts.cli.events import group
 from pidts.sandbox import Server
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -99,8 +99,8 @@ def test_what_was_taken_back_to_a_savepoint_never_was(
     whole = shown(url(mysql_like), "--tables", f"{database}.t")
     assert ids(whole) == [("insert", number) for number in (*range(1, 20), *range(60, 80))]
     # The same from disk and in pieces of a few rows.
-    monkeypatch.setattr(event_group, "_CHUNK", 5000)
-    monkeypatch.setattr(event_group, "_IN_MEMORY", 1000)
+    monkeypatch.setattr(group, "_CHUNK", 5000)
+    monkeypatch.setattr(group, "_IN_MEMORY", 1000)
     assert shown(url(mysql_like), "--tables", f"{database}.t") == whole
 
 
@@ -123,7 +123,7 @@ def test_a_large_transaction_of_several_tables_keeps_its_order_in_pieces(
     assert len(whole) == 2 + 200
     lsns = [event["lsn"] for event in whole]
     assert lsns == sorted(set(lsns))
-    monkeypatch.setattr(event_group, "_CHUNK", 20_000)
+    monkeypatch.setattr(group, "_CHUNK", 20_000)
     assert shown(url(mysql_like), "--tables", f"{database}.*") == whole
     few = whole[100:]
     assert shown(url(mysql_like), "--tables", f"{database}.*", "--from", whole[99]["lsn"], "--limit", "9") == few[:9]
@@ -262,3 +262,18 @@ def test_a_log_that_ends_inside_a_transaction_says_so(
 def test_one_cannot_choose_a_form_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["events", "mysql://a/", "--format", "xml"]) == 2
     assert "Known: json, text" in capsys.readouterr().err
+
+
+def test_the_state_of_a_sequence_is_no_row_of_a_table(
+    mariadb: Server, database: str, run_sql: RunSql, shown: Shown, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, "CREATE SEQUENCE s", database=database)
+    run_sql(mariadb, "SELECT NEXTVAL(s)", database=database)
+    run_sql(mariadb, "CREATE TABLE copied AS SELECT * FROM s", database=database)
+    run_sql(mariadb, "RENAME TABLE s TO renamed", database=database)
+    run_sql(mariadb, "SELECT NEXTVAL(renamed)", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (1)", database=database)
+    rows = [event for event in shown(url(mariadb), "--tables", f"{database}.*") if event["op"] != "ddl"]
+    assert [event["table"] for event in rows] == ["copied", "t"]
+    assert capsys.readouterr().err == ""

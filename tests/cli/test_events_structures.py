@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.event_catalogue import ScriptCatalogue
-from pidts.model import ConfigError, Halted, TableName
+from pidts.cli.events.catalogue import ScriptCatalogue
+from pidts.excerpt.server import server_of
+from pidts.model import ConfigError, TableName
 from pidts.sandbox import Server
 from pidts.schema import MYSQL
 
@@ -52,6 +53,22 @@ def test_what_the_log_tells_is_followed(files: list[Path], mariadb: Server, data
     assert (rows(events), shown.notes) == (expected[:2], "")
 
 
+def test_text_of_a_charset_that_the_log_does_not_tell_is_shown_as_bytes_and_the_rest_as_it_is(
+    mariadb: Server, database: str, run_sql: RunSql, shown: Shown
+) -> None:
+    run_sql(mariadb, "FLUSH BINARY LOGS")
+    run_sql(mariadb, "CREATE TABLE t (a INT UNSIGNED, c CHAR(9), s TEXT(100), at DATETIME(3))", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (4294967295, 'ab', 'x', '2001-02-03 04:05:06.789')", database=database)
+    path = mariadb.directory / "binlog" / str(run_sql(mariadb, "SHOW BINARY LOGS")[-1][0])
+    expected = {"a": 4294967295, "c": "YWI=", "s": "eA==", "at": "2001-02-03T04:05:06.789000"}
+    events = shown(str(path), "--tables", f"{database}.t")
+    assert rows(events) == [expected]
+    assert "text in column c, s is shown as bytes" in shown.notes
+    # A catalogue behind the file knows it.
+    events = shown(str(path), "--tables", f"{database}.t", "--schema-from", url(mariadb))
+    assert rows(events) == [expected | {"c": "ab", "s": "x"}]
+
+
 def test_a_catalogue_is_not_believed_before_the_last_change_that_it_knows(
     files: list[Path], mariadb: Server, database: str, shown: Shown
 ) -> None:
@@ -60,7 +77,7 @@ def test_a_catalogue_is_not_believed_before_the_last_change_that_it_knows(
     live = shown(f"{url(mariadb)}?server-id=4242", *tables, "--from", f"{files[1].name}:4")
     assert rows(live) == [{"@1": 1, "@2": 2}, {"id": 1}, {"@1": 3, "@2": 4}, {"c": 5, "d": 6}]
     assert "ALTER TABLE t CHANGE a c INT" in shown.notes
-    assert shown.notes.count("not known here") == 1
+    assert shown.notes.count("its structure is not known") == 1
     # The server's log goes on behind the files, and its catalogue tells what is there by then.
     stored = shown(str(files[1]), str(files[2]), *tables, "--schema-from", url(mariadb))
     assert rows(stored) == rows(live)[:3]
@@ -127,13 +144,26 @@ def test_a_script_makes_tables(script: str, columns: list[str] | None, tmp_path:
 def test_a_script_that_does_not_tell_is_no_guess(tmp_path: Path) -> None:
     path = tmp_path / "s.sql"
     path.write_text("CREATE DATABASE a; USE a; CREATE TABLE t (x VARCHAR(9))")
-    with pytest.raises(Halted, match="structure-unknown"):
-        ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))
+    table = ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))
+    assert table is not None
+    assert table.has_unknown_charset
     path.write_text("CREATE TABLE t (x INT)")
     with pytest.raises(ConfigError, match="USE"):
         ScriptCatalogue(path).begin(MYSQL)
     with pytest.raises(ConfigError, match="unreadable-file"):
         ScriptCatalogue(tmp_path / "absent.sql").begin(MYSQL)
+
+
+def test_a_script_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidts.cli.events.catalogue._LONGEST_SCRIPT", 1 << 20)
+    with pytest.raises(ConfigError, match="more than 1 MiB") as error:
+        ScriptCatalogue(Path("/dev/zero")).begin(MYSQL)
+    assert "--no-data" in error.value.todo
+
+
+def test_a_password_s_file_without_an_end_is_not_read_for_ever() -> None:
+    with pytest.raises(ConfigError, match="more than 16 MiB"):
+        server_of("mysql://a/", {}, password_file="/dev/zero")
 
 
 def test_a_server_cannot_tell_of_what_is_read_only_once() -> None:

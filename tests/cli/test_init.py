@@ -15,9 +15,9 @@ from pidts.model import ConfigError, TableName
 from pidts.sandbox import Server
 from pidts.source.finding import Finding
 from pidts.source.sizes import Size
-from pidts.task.config import load_task
-from pidts.task.draft import Draft, Login, pattern, source_id_of, task_name_of
-from pidts.task.first_look import FirstLook, SeenTable
+from pidts.task.config.task_file import load_task
+from pidts.task.draft.inspect import FirstLook, SeenTable
+from pidts.task.draft.task_file import Draft, Login, pattern, source_id_of, task_name_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 

@@ -12,7 +12,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.cli.metrics_page import metrics_page
 from pidts.model import ConfigError
-from pidts.task.progress import Progress, SourceProgress
+from pidts.task.operate.progress import Progress, SourceProgress
 
 Output = pytest.CaptureFixture[str]
 TASK = """

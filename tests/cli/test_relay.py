@@ -15,7 +15,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.model import Checkpoint, Lsn, TableName, Transaction
 from pidts.relay import Origin, RelayWriter, segments
-from pidts.relay.needs import TaskMark
+from pidts.relay.task_marks import TaskMark
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 
@@ -87,9 +87,9 @@ def test_a_list_for_people(relay: Path, capsys: Output) -> None:
     assert f"in 6 segments, {relay / 's'}" in shown
     assert f"2  {place(12)}  bin.000001:{place(12).offset}  0-1-12  " in shown
     assert "2023-11-14 22:13:20 to 2023-11-14 22:13:21" in shown
-    assert f"task shop: mark {place(7)}" in shown
-    assert "keeps 3,600 s" in shown
-    assert "every byte was read back and is sound" in shown
+    assert f"task shop: needs the log after {place(7)} (recorded" in shown
+    assert "keeps all log of the last 3,600 s" in shown
+    assert "every byte was read back; no damage was found" in shown
 
 
 def test_a_list_for_machines(relay: Path, task: Path, capsys: Output) -> None:
@@ -135,8 +135,8 @@ def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output)
     assert run_command(["relay", "purge", str(relay)]) == 0
     shown = capsys.readouterr().out
     assert "s: would remove 3 of 6 segments" in shown
-    assert "segment 4 stays: task shop" in shown
-    assert "nothing was removed; --apply does it" in shown
+    assert "segment 4 stays, needed by: task shop" in shown
+    assert "nothing was removed; to remove them, add --apply" in shown
     assert len(segments(relay, "s")) == 6
     assert run_command(["relay", "purge", str(relay), "--apply", "--json"]) == 0
     (done,) = told(capsys)["relays"]
@@ -161,7 +161,7 @@ def test_where_nobody_can_be_asked_only_force_goes_on(relay: Path, task: Path, c
     TaskMark(relay, "s", "shop").move(place(7))
     assert run_command(["relay", "purge", str(task), "--apply"]) == 5
     shown = capsys.readouterr().err
-    assert "[checkpoint-unknown] the target of task shop cannot be asked" in shown
+    assert "[checkpoint-unknown] the target of task shop does not answer" in shown
     assert "--force" in shown
     assert len(segments(relay, "s")) == 6
     assert run_command(["relay", "purge", str(task), "--apply", "--force"]) == 0
@@ -174,12 +174,15 @@ def test_the_checkpoint_counts_for_more_than_the_mark(
     task.write_text(TASK.format(host=mariadb.host, port=mariadb.port).replace("shop", "relay_shop"))
     TaskMark(relay, "s", "relay_shop").move(place(3))
     with closing(MySqlTarget(mariadb.host, mariadb.port, "root", "").connect()) as session:
-        session.prepare_meta()
+        session.meta.prepare()
         start = Checkpoint(task="relay_shop", source="s", worker=0, lsn=place(9), position="bin.000001:1111")
-        session.claim("relay_shop", "s", 1, start)
+        session.meta.checkpoints.claim("relay_shop", "s", 1, start)
     try:
         assert run_command(["relay", "list", str(task)]) == 0
-        assert f"task relay_shop: the target is at {place(9)} (bin.000001:1111), mark" in capsys.readouterr().out
+        assert (
+            f"task relay_shop: applied up to {place(9)} (bin.000001:1111), needs the log after"
+            in capsys.readouterr().out
+        )
         assert run_command(["relay", "purge", str(task), "--apply"]) == 0
         assert [segment.number for segment in segments(relay, "s")] == [5, 6]
     finally:

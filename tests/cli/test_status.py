@@ -15,13 +15,14 @@ import pytest
 
 from pidts.apply import Target, TargetSession
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Table, TableName
+from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Table, TableName, Transient
 from pidts.plan import CopyState, Held, Phase, PlanState
+from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
 from pidts.target import ValuesTarget
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-from pidts.task import status
+from pidts.task.operate import status
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -65,13 +66,13 @@ class World:
         """So far are its workers."""
 
         def step(session: TargetSession) -> None:
-            session.prepare_meta()
+            session.meta.prepare()
             start = Checkpoint(task="t", source=source, worker=0, lsn=at(0))
-            for row, state in zip(session.claim("t", source, len(states), start), states, strict=True):
+            for row, state in zip(session.meta.checkpoints.claim("t", source, len(states), start), states, strict=True):
                 place = f"bin.000001:{state.lsn.offset}"
                 session.begin()
-                session.lock_checkpoint("t", source, row.worker)
-                session.save_checkpoint(
+                session.meta.checkpoints.lock("t", source, row.worker)
+                session.meta.checkpoints.save(
                     replace(row, lsn=state.lsn, gtid="0-1-7", position=place, copy=state.copy_json(row.epoch))
                 )
                 session.commit()
@@ -84,7 +85,7 @@ class World:
 
         def step(session: TargetSession) -> None:
             session.begin()
-            session.save_structures("t", source, at(0), {name: Table(name, all_of) for name in tables})
+            session.meta.structures.save("t", source, at(0), {name: Table(name, all_of) for name in tables})
             session.commit()
 
         self.tell(step)
@@ -92,7 +93,7 @@ class World:
     def halts(self, source: str, *halts: Halt) -> None:
         def step(session: TargetSession) -> None:
             for halt in halts:
-                session.halts.tell("t", source, halt)
+                session.meta.halts.save("t", source, halt)
 
         self.tell(step)
 
@@ -133,13 +134,33 @@ def test_a_task_that_does_not_run_is_told_so(world: World) -> None:
     assert [one["silent_since"] for one in world.status()["sources"]] == [None, None], "its relay is elsewhere"
     heard("s1", 3720)
     heard("s2", 5)
-    assert "nobody receives its log here since" in world.text()
-    assert "does not run" not in world.text()
+    assert "its log has not been received here since" in world.text()
+    assert "is not running" not in world.text()
     heard("s2", 60)
     silent = [one["silent_since"] for one in world.status()["sources"]]
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
-    assert "(1 h 2 min)" in world.text()
-    assert "t: it does not run, as far as this machine can tell; nothing waits for an operator\n" in world.text()
+    assert "(1 h 2 min ago)" in world.text()
+    assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in world.text()
+
+
+def test_a_relay_on_a_full_disk_waits_for_an_operator(world: World) -> None:
+    world.is_at("s1", PlanState(at(9)))
+    world.is_at("s2", PlanState(at(9)))
+    folder = world.path.parent / "relay" / "s1"
+    folder.mkdir(parents=True)
+    status_of = StatusFile(folder / "status.json", "s1")
+    status_of.update(connected=True)
+    assert world.status()["sources"][0]["not_receiving"] is None
+    status_of.update(connected=False, error=Transient("source-lost", "no answer"))
+    assert world.status()["sources"][0]["not_receiving"]["code"] == "source-lost", "it is only waited for"
+    status_of.update(error=Transient("relay-full", "no room for the relay", todo="Make room."))
+    said = world.status(5)
+    assert said["needs_operator"]
+    assert said["sources"][0]["not_receiving"]["since"] == pytest.approx(time.time(), abs=20)
+    text = world.text(5)
+    assert "  receives   nothing since" in text
+    assert "[relay-full] no room for the relay. Make room." in text
+    assert "t: action needed, see above\n" in text
 
 
 def test_shards_that_lack_a_column_of_others_are_told(world: World) -> None:
@@ -159,10 +180,10 @@ def test_shards_that_lack_a_column_of_others_are_told(world: World) -> None:
         }
     ]
     shown = world.text()
-    assert "shop.orders: its shards have not all the same columns\n" in shown
+    assert "shop.orders: not all of its shards have the same columns\n" in shown
     assert "  column     note: 1 of 3 shards have it, only s1: shop.t_1\n" in shown
     world.has("s2", T_1, columns=("note", "id"))
-    assert "note: 2 of 3 shards have it, not s2: shop.t_2\n" in world.text()
+    assert "note: 2 of 3 shards have it, all but s2: shop.t_2\n" in world.text()
 
 
 def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
@@ -172,7 +193,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     world.has("s2", T_1)
     said = world.status(command="query-status")
     (one, other) = said["sources"]
-    assert list(one) == ["source", "applied", "moved_at", "silent_since", "copy", "held", "halted"]
+    assert list(one) == ["source", "applied", "moved_at", "silent_since", "not_receiving", "copy", "held", "halted"]
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
     assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [
@@ -186,9 +207,9 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
         f"s1: applied up to bin.000001:1005, Lsn {at(5)}, GTID 0-1-7",
         "copied     1 of 3 tables",
         "copying    shop.a: 500 of about 2,000 rows",
-        "copying    shop.b: making keys",
+        "copying    shop.b: creating keys",
         "s2: has not begun",
-        "t: nothing waits for an operator",
+        "t: nothing is halted",
     ):
         assert words in text
 
@@ -212,13 +233,13 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World
     assert [(told["code"], told["needs_operator"]) for told in one["halted"]] == [("shard-awaits", False)]
     text = world.text()
     for words in (
-        f"held       shop.t_1 at bin.000001:1004, Lsn {at(4)}",
-        "is known where the relay is",
-        "shop.orders: its shards wait for each other, since ",
-        "arrived    s1: shop.t_1 at bin.000001:1004",
-        "awaited    s2: shop.t_2, since ",
-        "(1 h 2 min)",
-        "t: shards wait for each other, and nothing for an operator",
+        f"waiting    shop.t_1: applied only up to bin.000001:1004, Lsn {at(4)}",
+        "the relay is on another machine",
+        "shop.orders: a schema change waits for all shards, since ",
+        "reached by s1: shop.t_1 at bin.000001:1004",
+        "waits for  s2: shop.t_2, since ",
+        "(1 h 2 min ago)",
+        "t: shards wait for each other; nothing is halted",
     ):
         assert words in text
 
@@ -232,7 +253,19 @@ def test_shards_that_disagree_are_something_for_an_operator(world: World) -> Non
     assert said["needs_operator"]
     (lock,) = said["locks"]
     assert (lock["disagrees"], lock["awaited"], lock["awaited_since"]) == (True, [], {})
-    assert "t: something waits for an operator" in world.text(code=5)
+    assert "t: action needed, see above" in world.text(code=5)
+
+
+def test_a_wait_for_nobody_is_something_for_an_operator(world: World) -> None:
+    world.is_at("s1", PlanState(at(9)))
+    world.halts("s1", waits(T_1, at(4), "shard-no-place"))
+    said = world.status(code=5)
+    assert said["needs_operator"]
+    assert [told["needs_operator"] for told in said["sources"][0]["halted"]] == [True]
+    text = world.text(code=5)
+    assert "t: action needed, see above" in text
+    assert "of 1 have reached it" not in text
+    assert "unlock" not in text
 
 
 def test_what_was_refused_is_something_for_an_operator(world: World) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pidts.cli import view
 from pidts.model import Halt, Lsn, Position, TableName
-from pidts.task.progress import Progress, SourceProgress, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
 COPYING = Progress(
     stage="copy",
@@ -33,8 +33,8 @@ COPYING = Progress(
 
 def test_a_line_tells_everything() -> None:
     assert view.line(COPYING) == (
-        "shop: copy; rows 1 inserted, 2 updated, 3 deleted, 45000 copied; 1234 rows/s; lag 0.2 s; "
-        "at bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
+        "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.2 s; "
+        "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
 
 
@@ -44,7 +44,7 @@ def test_halted_tables_are_named_in_both() -> None:
     assert "; halted shop.a: [target-refused] [too] long (at " in view.line(progress)
     console = Console(width=200)
     with console.capture() as shown:
-        console.print(view.picture(progress))
+        console.print(view.live_picture(progress))
     assert "halted  shop.a: [target-refused] [too] long" in shown.get()
     assert progress.to_json()["halted"] == [halt.to_json()]
 
@@ -66,7 +66,7 @@ def test_several_sources_are_named() -> None:
     assert "; halted south: shop.a: [target-refused]" in view.line(progress)
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(view.picture(progress))
+        console.print(view.live_picture(progress))
     shown = captured.get().splitlines()
     for words in (
         ("north", "copy", "bin.000003:42", "0-1-7"),
@@ -112,7 +112,7 @@ def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_f
         assert "shop.t_2:" not in line
         console = Console(width=120)
         with console.capture() as shown:
-            console.print(view.picture(progress))
+            console.print(view.live_picture(progress))
         assert "and 563 more. See: pidts ddl list" in shown.get()
         assert shown.get().count("halted  ") == 9
 
@@ -132,7 +132,7 @@ def test_lines_come_seldom_unless_there_is_news(capsys: pytest.CaptureFixture[st
 def test_a_picture_shows_open_tables_first_and_takes_no_name_for_markup() -> None:
     console = Console(width=100, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(view.picture(COPYING))
+        console.print(view.live_picture(COPYING))
     shown = captured.get()
     assert "[red]hello" in shown
     assert shown.index("a.open") < shown.index("a.waiting")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from pidts.copy import Range, highest, ranges, read_keys, read_range, read_snapshot
+from pidts.copy import chunk as chunk_module
+from pidts.copy import snapshot as snapshot_module
 from pidts.model import Table, TableName
 from pidts.model.errors import Halted, Transient
 from pidts.sandbox import start_mysql97
@@ -39,18 +42,35 @@ def test_an_empty_table_has_no_highest_key(mysql_like, config_of, open_session, 
     assert read_range(config_of(mysql_like), table, ALL).rows.num_rows == 0
 
 
-def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session, database):
+@pytest.mark.parametrize("read", ["range", "keys"])
+def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session, database, monkeypatch, read):
+    """Another session commits just before and just after the rows are read: the low end has the first commit, and the
+    high end has the second one."""
     session = open_session(mysql_like)
     table = make(session, database, 3)
-    before = log_end(session)
-    chunk = read_range(config_of(mysql_like), table, ALL)
-    found = read_keys(config_of(mysql_like), table, chunk.rows.slice(1))
-    assert found.rows.to_pydict() == {"a": [1, 2]}
-    after = log_end(session)
-    places = [
-        (place.log_index, place.offset) for place in (before, chunk.low, chunk.high, found.low, found.high, after)
-    ]
-    assert places == sorted(places)
+    ends = []
+
+    def commit(key: int) -> None:
+        query(session, f"INSERT INTO {database}.t VALUES ({key}, 'y')")
+        ends.append(log_end(session))
+
+    def beside_writers(real):
+        def reads(*arguments, **options):
+            rows = real(*arguments, **options)
+            commit(8)
+            return rows
+
+        return reads
+
+    for name in ("select_range", "find_rows"):
+        monkeypatch.setattr(chunk_module, name, beside_writers(getattr(chunk_module, name)))
+    commit(7)
+    keys = pa.table({"a": pa.array([1, 2, 7, 8], pa.int32())})
+    config = config_of(mysql_like)
+    found = read_range(config, table, ALL) if read == "range" else read_keys(config, table, keys)
+    assert found.rows.column("a").to_pylist() == ([0, 1, 2, 7] if read == "range" else [1, 2, 7])
+    low, first, second, high = ((place.log_index, place.offset) for place in (found.low, ends[0], ends[1], found.high))
+    assert first <= low < second <= high
 
 
 @pytest.mark.parametrize(
@@ -94,7 +114,7 @@ def test_text_that_is_none_is_an_error_and_not_a_change(mysql_like, config_of, o
     assert refused.value.code == "undecodable-text"
 
 
-def test_without_gtids_a_chunk_waits_for_writers(config_of):
+def test_without_gtids_a_chunk_waits_for_writers(config_of, monkeypatch):
     """A transaction that the log holds already still has its rows locked: reading past the lock would lose it."""
     options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--innodb-lock-wait-timeout=1"]
     with start_mysql97(options=options) as server:
@@ -116,4 +136,16 @@ def test_without_gtids_a_chunk_waits_for_writers(config_of):
             query(session, "UPDATE d.t SET v = 'z'")  # Nobody is kept from writing while it is read.
             assert [row["v"] for rows in snapshot.batches for row in rows.to_pylist()] == ["x", "y", "x"]
             assert snapshot.low == snapshot.high == end
+
+        def while_somebody_writes(connection):
+            monkeypatch.setattr(snapshot_module, "log_end", log_end)  # The high end is taken when others may write.
+            query(session, "SET lock_wait_timeout = 1")
+            with pytest.raises(Transient) as refused:
+                query(session, "UPDATE d.t SET v = 'w'")
+            assert refused.value.code == "source-busy", "nobody writes between the low end and the snapshot"
+            return log_end(connection)
+
+        monkeypatch.setattr(snapshot_module, "log_end", while_somebody_writes)
+        with read_snapshot(config, table) as snapshot:
+            assert [row["v"] for rows in snapshot.batches for row in rows.to_pylist()] == ["z"] * 3
         session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.copy import read_snapshot
+from pidts.copy import snapshot as snapshot_module
 from pidts.model import Table, TableName
 from pidts.source import Session, log_end, query, read_structure
 
@@ -31,6 +32,33 @@ def test_all_rows_are_of_one_moment(mysql_like, config_of, open_session, databas
         rows = [row for batch in snapshot.batches for row in batch.to_pylist()]
     assert sorted(map(str, rows)) == sorted(map(str, [{"a": 1, "v": "x"}, {"a": 1, "v": "x"}, {"a": 2, "v": None}]))
     assert (snapshot.low, snapshot.high, snapshot.stale) == (before, before, False)
+
+
+def test_the_low_end_of_a_snapshot_has_no_commit_that_the_rows_lack(
+    mysql_like, config_of, open_session, database, monkeypatch
+):
+    """Another session commits just before the low end is taken, and just after it. The copy counts the log up to the
+    low end as done, so a snapshot that was opened before would lose the first commit's row for good."""
+    session, real, ends = open_session(mysql_like), snapshot_module.settled, []
+    table = make(session, database)
+
+    def commit(value: int) -> None:
+        query(session, f"INSERT INTO {database}.t VALUES ({value}, 'y')")
+        ends.append(log_end(session))
+
+    def between_writers(*arguments):
+        commit(7)
+        low = real(*arguments)
+        commit(8)
+        return low
+
+    monkeypatch.setattr(snapshot_module, "settled", between_writers)
+    with read_snapshot(config_of(mysql_like), table) as snapshot:
+        found = {row["a"] for batch in snapshot.batches for row in batch.to_pylist()}
+    low, first, second, high = ((place.log_index, place.offset) for place in (snapshot.low, *ends, snapshot.high))
+    assert first <= low < second
+    assert 7 in found
+    assert (8 in found) <= (second <= high), "what is shown lies at or before the high end"
 
 
 def test_an_engine_without_transactions_shows_what_is_there_when_it_is_read(

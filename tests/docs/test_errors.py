@@ -1,4 +1,4 @@
-"""docs/errors.md has one entry for every error code and every finding in the source, and none besides."""
+"""docs/reference/errors.md has one entry for every error code and every finding in the source, and none besides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pidts.model import errors
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "pidts"
-PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
 FINDINGS = "Findings"
 """The heading above the table of what `pidts check` looks at; all other entries are codes."""
 ENTRY = re.compile(r"^\| `([^`]+)` \|.*\| ([^|]*) \|$", re.MULTILINE)
@@ -140,8 +140,7 @@ def looked_at() -> set[str]:
     )
     names = [last_name(node) for node in ast.walk(checks) if last_name(node) in functions]
     assert names
-    files = ("check.py", "online.py", "privileges.py", "rule_notes.py", "shard_checks.py")
-    task = [ast.parse((SOURCE / "task" / name).read_text("utf-8")) for name in files]
+    task = [ast.parse(path.read_text("utf-8")) for path in sorted((SOURCE / "task" / "checks").glob("*.py"))]
     calls = [
         node for part in (*task, *map(functions.get, names)) for node in ast.walk(part) if isinstance(node, ast.Call)
     ]
@@ -167,8 +166,8 @@ def documented() -> tuple[dict[str, str], list[str]]:
 
 def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
     codes, source = documented()[0], raised(modules())
-    assert sorted(set(source) - set(codes)) == [], "raised, not in docs/errors.md"
-    assert sorted(set(codes) - set(source)) == [], "in docs/errors.md, never raised"
+    assert sorted(set(source) - set(codes)) == [], "raised, not in docs/reference/errors.md"
+    assert sorted(set(codes) - set(source)) == [], "in docs/reference/errors.md, never raised"
 
 
 def test_every_finding_has_an_entry_and_every_entry_a_finding() -> None:

@@ -1,4 +1,4 @@
-"""The table of values in docs/events.md is what `pidts events` prints of real servers."""
+"""The table of values in docs/reference/events.md is what `pidts events` prints of real servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.sandbox import Server
 
-PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| `(.+?)` \| (all|[\w, .]+) \|$", re.MULTILINE)
 NAMES = {"mariadb": "MariaDB", "mysql97": "MySQL", "mysql56": ""}
 RunSql = Callable[..., list[tuple[Any, ...]]]

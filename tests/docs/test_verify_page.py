@@ -1,4 +1,4 @@
-"""The commands of docs/verify.md, as they stand there, and what the page says they print and exit with."""
+"""The commands of docs/operate/verify.md, as they stand there, and what the page says they print and exit with."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shop(tmp_path: Path, mariadb: Server, mysql97: Server, run_sql: RunSql) -> P
 
 @pytest.mark.usefixtures("mariadb", "mysql97")
 def test_the_page(shop: Path, mysql97: Server, run_sql: RunSql) -> None:
-    verify, chosen, restart, repair, apply = commands("docs/verify.md")
+    verify, chosen, restart, repair, apply = commands("docs/operate/verify.md")
 
     def done(command: str) -> subprocess.CompletedProcess[str]:
         return run(command, 100, shop, PATH=os.environ["PATH"])

@@ -41,7 +41,20 @@ def test_a_task_does_not_load_the_data_source() -> None:
 @pytest.fixture
 def small_tree(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for package in ("model", "binlog", "schema", "source", "relay", "replicate", "apply", "target", "spark", "sandbox"):
+    for package in (
+        "model",
+        "binlog",
+        "schema",
+        "source",
+        "relay",
+        "replicate",
+        "apply",
+        "target",
+        "spark",
+        "sandbox",
+        "ddl",
+        "task",
+    ):
         (tmp_path / "src" / "pidts" / package).mkdir(parents=True)
         (tmp_path / "src" / "pidts" / package / "__init__.py").write_text("")
     (tmp_path / "src" / "pidts" / "__init__.py").write_text("")

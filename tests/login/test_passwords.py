@@ -18,8 +18,8 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, query
 from pidts.source.connection import encryption
 from pidts.target.mysql import MySqlTarget
-from pidts.task.config import load_task
-from pidts.task.replicator_process import ReplicatorProcess
+from pidts.task.config.task_file import load_task
+from pidts.task.run.replicator_process import ReplicatorProcess
 
 PASSWORD = "pä€ss'w\"ord"
 """In latin1 and in UTF-8 not the same bytes."""

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import pickle
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from pidts import sandbox
 from pidts.login import Mode, Tls
-from pidts.model import ConfigError, PrecheckFailed
+from pidts.model import ConfigError, PrecheckFailed, Transient, Where
 from pidts.sandbox import Server
 from pidts.source import BinlogStream, SourceConfig, connect, log_end, query
 from pidts.source.connection import encryption
+from pidts.source.failures import explain
 from pidts.target.mysql import MySqlTarget
+from pidts.target.mysql.errors import translate_connect
 from pidts.target.postgres import PostgresTarget
 
 from .certificates import Authority, Pair
@@ -239,3 +243,15 @@ def test_a_postgresql_target_asks_the_same(authority: Authority, stranger: Autho
         target(plain, "verify_ca", authority.ca, host="localhost").connect().close()
         assert code(target(plain, "verify_ca", stranger.ca)) == "tls-certificate"
         assert code(target(plain, "verify_identity", authority.ca, host="localhost")) == "tls-host"
+
+
+@pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC"])
+def test_a_record_that_arrives_damaged_is_no_refusal(reason: str) -> None:
+    damaged = ssl.SSLError(1, f"[SSL: {reason}] the record layer says so")
+    damaged.reason = reason
+    lost = pymysql.err.OperationalError(2013, f"Lost connection to MySQL server during query ({damaged})")
+    lost.__context__ = damaged
+    error = explain(lost, Where(source="s1"), login=True)
+    assert isinstance(error, Transient)
+    assert error.code == "source-lost"
+    assert isinstance(translate_connect(lost, "db"), Transient)

@@ -37,3 +37,20 @@ def test_an_error_reads_as_one_line():
     assert str(error) == "[some-code] it broke (source one, at bin.000001:4, table d.t). Mend it"
     assert str(ConfigError("c", "bad", where=Where(file="task.yaml", line=3))) == "[c] bad (task.yaml:3)"
     assert str(Halted("c", "bad")) == "[c] bad"
+
+
+def test_what_a_server_says_cannot_write_to_the_terminal() -> None:
+    error = PidtsError("x", "no\x1b[2J \x9b \u202e", where=Where(table="a\x1b]0;b\x07"), todo="Köln\tund\n\x7f")
+    assert str(error) == "[x] no\\x1b[2J \\x9b \\u202e (table a\\x1b]0;b\\x07). Köln\tund\n\\x7f"
+    assert error.to_json()["what"] == "no\\x1b[2J \\x9b \\u202e"
+
+
+def test_an_error_is_no_longer_than_a_person_reads() -> None:
+    assert len(str(PidtsError("x", "A" * 200_000))) < 5_000
+    assert str(PidtsError("x", "A" * 200_000)).endswith("(196,000 characters more)")
+
+
+def test_an_error_ends_with_one_full_stop() -> None:
+    assert str(PidtsError("x", "it broke.", todo="Try again.")) == "[x] it broke. Try again."
+    assert str(PidtsError("x", "it broke", todo="Try again")) == "[x] it broke. Try again"
+    assert str(PidtsError("x", "it broke...")) == "[x] it broke..."

@@ -17,14 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.apply import ApplyRules, Committer, keyed
+from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.parts import Stretch
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
-from pidts.reduce import NetChange, buckets
-from pidts.target.values import ValuesSession, ValuesTarget
+from pidts.reduce import NetChange, buckets, with_whole_keys
+from pidts.target.values.session import ValuesSession, ValuesTarget
 
 from .crashes import CrashError, Crashes
 
@@ -277,7 +277,7 @@ class Run:
         self.is_long, self.split = is_long, split
         self.target = ShuffledTarget(f"any history {next(_numbers)}", folds=folds, chance=chance)
         session = ValuesTarget.connect(self.target)
-        for statement in session.create_statements(history.table).statements:
+        for statement in session.schema.create_statements(history.table).statements:
             session.execute(statement)
         session.close()
 
@@ -286,8 +286,8 @@ class Run:
         history = self.history
         first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
         session = self.target.connect()
-        checkpoints = session.claim("t", "s", self.workers, first)
-        watched = session.watched(history.structure)
+        checkpoints = session.meta.checkpoints.claim("t", "s", self.workers, first)
+        watched = session.schema.collision_columns(history.structure)
         session.close()
         begin = sum(history.end(number) <= min(c.lsn for c in checkpoints) for number in range(len(history.states) - 1))
         rules = self.writing()
@@ -297,7 +297,7 @@ class Run:
                 moved = [replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1) for c in checkpoints]
                 blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
                 for number, batches in enumerate(history.decoded(begin, end, self.chance.randrange(1, 4))):
-                    for place, batch in enumerate(map(keyed, batches)):
+                    for place, batch in enumerate(map(with_whole_keys, batches)):
                         for worker, part in enumerate(buckets(batch, self.workers, watched)):
                             if part is not None:
                                 order = Blob.first_order(number) + place

@@ -46,7 +46,7 @@ from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
 from pidts.source import ValuesSource
-from pidts.target.values import ValuesSession, ValuesTarget
+from pidts.target.values.session import ValuesSession, ValuesTarget
 
 Row = dict[str, Any]
 
@@ -129,7 +129,7 @@ class Task:
             self._make(those, before_copy=defers and way is Way.NEW)
         session = self.target.connect()
         session.begin()
-        session.save_structures("t", "s", server.received, {name: server.structures[name] for name in tables})
+        session.meta.structures.save("t", "s", server.received, {name: server.structures[name] for name in tables})
         session.commit()
         session.close()
 
@@ -140,18 +140,18 @@ class Task:
     def _make(self, tables: Mapping[TableName, Table], *, before_copy: bool) -> None:
         session = self.target.connect()
         for table in map(self.rules.landed, tables.values()):
-            if session.structure(table.name) is None:
-                for statement in session.create_statements(table, before_copy=before_copy).statements:
+            if session.schema.structure(table.name) is None:
+                for statement in session.schema.create_statements(table, before_copy=before_copy).statements:
                     session.execute(statement)
         session.close()
 
     def run(self) -> PlanState:
         """From the claim until nothing is left to do."""
         session = self.target.connect()
-        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         if self.joining:
             claimed = self._join(session, claimed)
-        self.structures = session.load_structures("t", "s")
+        self.structures = session.meta.structures.load("t", "s")
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         self.epoch = claimed[0].epoch
@@ -194,11 +194,11 @@ class Task:
         begun = {name: self._begun(tables[name], way, since) for name, way in self.joining.items()}
         joined = []
         session.begin()
-        session.save_structures("t", "s", since, tables)
+        session.meta.structures.save("t", "s", since, tables)
         for row in claimed:
             state = PlanState.from_checkpoint(row.lsn, row.copy).joined(begun)
             joined.append(replace(row, copy=state.copy_json(run_of(row.copy))))
-            session.save_checkpoint(joined[-1])
+            session.meta.checkpoints.save(joined[-1])
         session.commit()
         self.known |= self.joining.keys()
         self.joining, self.has_joined = {}, True
@@ -264,7 +264,7 @@ class Task:
 
     def _finish(self, table: Table) -> None:
         session = self.target.connect()
-        for statement in session.finish_statements(self.rules.landed(table)).statements:
+        for statement in session.schema.finish_statements(self.rules.landed(table)).statements:
             session.execute(statement)
         session.close()
 

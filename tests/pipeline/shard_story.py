@@ -74,7 +74,7 @@ class Story(World):
     def halts(self, source: str) -> list[Halt]:
         """As everybody can read them on the target."""
         with closing(self.target.connect()) as session:
-            return session.halts.halts("t", source)
+            return session.meta.halts.read("t", source)
 
     def order(self, name: str, kind: OrderKind, *statements: str) -> None:
         """An operator's word about the schema change that a shard stands before."""
@@ -85,7 +85,7 @@ class Story(World):
     def give(self, source: str, lsn: Lsn, kind: OrderKind, *statements: str) -> None:
         """An order, whether anybody waits for it or not."""
         with closing(self.target.connect()) as session:
-            session.halts.give("t", source, DdlOrder(lsn=lsn, kind=kind, statements=statements))
+            session.meta.orders.give("t", source, DdlOrder(lsn=lsn, kind=kind, statements=statements))
 
     def columns(self, name: TableName = T) -> list[str]:
         return [column.name for column in self.target.store.tables[name].table.columns]

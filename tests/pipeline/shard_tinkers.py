@@ -26,7 +26,14 @@ POOL = {
     "e": ("INT",),
 }
 """Columns that shards add; mostly all do it alike."""
-WAITING = ("shard-awaits", "shards-disagree", "shard-structure", "ddl-awaits-tables", "rename-moves-rows")
+WAITING = (
+    "shard-awaits",
+    "shards-disagree",
+    "shard-structure",
+    "shard-no-place",
+    "ddl-awaits-tables",
+    "rename-moves-rows",
+)
 """What may keep one of them for a while."""
 
 
@@ -134,7 +141,7 @@ def check_told(world: World) -> None:
     for name, source in world.shards.sources.items():
         place = world.place(name)
         with closing(world.target.connect()) as session:
-            halts = session.halts.halts("t", name)
+            halts = session.meta.halts.read("t", name)
         told = {table for halt in halts if halt.code in WAITING for table in halt.tables}
         assert place.exceptions.keys() <= told, name
         assert told or place.needs == source.received, name

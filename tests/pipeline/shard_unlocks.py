@@ -17,13 +17,13 @@ def unlock_one(world: World) -> None:
         waiting = [
             (shard, halt)
             for shard in world.shards.shards
-            for halt in session.halts.halts("t", shard.source.name)
+            for halt in session.meta.halts.read("t", shard.source.name)
             if halt.awaits and shard.name in halt.tables
         ]
         if waiting:
             shard, halt = world.chance.choice(waiting)
             if _is_for_all(world, shard, halt.statement):
-                session.halts.give("t", shard.source.name, DdlOrder(lsn=halt.lsn, kind=OrderKind.UNLOCK))
+                session.meta.orders.give("t", shard.source.name, DdlOrder(lsn=halt.lsn, kind=OrderKind.UNLOCK))
     world.target.store.hook = hook
 
 

@@ -21,14 +21,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidts.apply import ApplyRules, Committer
-from pidts.apply.shard_keys import keyed_landings
-from pidts.apply.shared_record import put_on_record
-from pidts.batch import ddl, ddl_lane, ddl_orders, decoding, shard_groups, shard_holds
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.merged_tables import put_on_record
+from pidts.batch import decoding
 from pidts.batch.context import JobContext, watched_by
-from pidts.batch.ddl_marks import done_of, halted_of, kept_of
-from pidts.batch.meaning import Meaning
+from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
+from pidts.ddl import lane, operator_orders, runner
+from pidts.ddl.planner_signals import done_of, halted_of, kept_of
+from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, SieveOf, Table, TableName, Transient
 from pidts.plan import Limits, PlanState, next_state
 from pidts.rules import Rules
@@ -100,16 +102,16 @@ def _decoded(
 def driven() -> Iterator[None]:
     """With everything taken away that would make one run unlike another."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (stream, ddl_lane, decoding):
+        for module in (stream, lane, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
-        for module in (stream, ddl_lane, ddl_orders, shard_groups, shard_holds):
+        for module in (stream, lane, operator_orders, coordinator, write_barrier):
             for name, instead in (("threading", Threading(_scheduler)), ("time", Time(_scheduler))):
                 if hasattr(module, name):
                     patch.setattr(module, name, instead)
         patch.setitem(Committer.__init__.__kwdefaults__, "sleep", lambda seconds: _scheduler().wait(seconds))
         patch.setattr(decoding, "decode_slice", _decoded)
         patch.setattr(decoding, "log_format", lambda _: None)
-        patch.setattr(ddl, "ddl_event", lambda _, entry: _query(entry))
+        patch.setattr(runner, "ddl_event", lambda _, entry: _query(entry))
         try:
             with capture_logs():  # to write them out takes longer than all the rest
                 yield
@@ -165,12 +167,12 @@ class World:
         with closing(self.target.connect()) as session:
             for name, source in shards.sources.items():
                 session.begin()
-                session.save_structures("t", name, source.received, source.structures)
+                session.meta.structures.save("t", name, source.received, source.structures)
                 session.commit()
                 for table in source.structures.values():
                     landed = self.rules[name].landed(table)
-                    if session.structure(landed.name) is None:
-                        for statement in session.create_statements(landed).statements:
+                    if session.schema.structure(landed.name) is None:
+                        for statement in session.schema.create_statements(landed).statements:
                             session.execute(statement)
             session.begin()
             put_on_record(session, "t", next(iter(shards.sources.values())).received, self._together())
@@ -201,7 +203,7 @@ class World:
             self.scheduler.end()
         self.scheduler = Scheduler(self.chance, left)
         rules = self.rules if self.settings.presumes else None
-        self.groups = shard_groups.ShardGroups(self.settings.mode, [*self.shards.sources], rules)
+        self.groups = coordinator.ShardGroups(self.settings.mode, [*self.shards.sources], rules)
         for name in self.shards.sources:
             self.scheduler.spawn(f"part {name}", partial(self._part, name))
 
@@ -298,12 +300,12 @@ class World:
     def _stream(self, source: str) -> TaskStream:
         settings, rules = self.settings, self.rules[source]
         with closing(self.target.connect()) as session:
-            claimed = tuple(session.claim("t", source, settings.workers, self.firsts[source]))
-            structures = session.load_structures("t", source)
+            claimed = tuple(session.meta.checkpoints.claim("t", source, settings.workers, self.firsts[source]))
+            structures = session.meta.structures.load("t", source)
             landed = set(map(rules.landed_name, structures))
             assert keyed_landings(session, rules, structures.values()) == rules.keyed & landed, "the key tells"
             watched = watched_by(session, map(rules.landed, structures.values()), settings.workers)
-            told = session.halts.halts("t", source)
+            told = session.meta.halts.read("t", source)
         epoch = claimed[0].epoch
         context = JobContext(
             task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,

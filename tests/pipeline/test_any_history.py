@@ -4,7 +4,7 @@ Drawn besides: one table of the source or two that are merged, between which row
 target that folds case or not, and has the source's unique keys or more; batches written whole, slice by slice, or with
 a checkpoint every few rows; the order of workers, and of the rows inside each statement.
 
-PIDTS_EXAMPLES=2000 looks longer, elsewhere each time.
+PIDTS_EXAMPLES=2000 looks longer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_the_oracle_is_a_replay_of_the_log() -> None:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=EXAMPLES or 40, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 40, deadline=None)
 @given(
     transactions=st.integers(0, 25),
     shards=st.integers(1, 2),

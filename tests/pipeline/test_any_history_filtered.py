@@ -78,7 +78,7 @@ class FilteredRun(Run):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@settings(max_examples=EXAMPLES or 60, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 60, deadline=None)
 @given(
     transactions=st.integers(0, 20),
     filters=st.lists(st.sampled_from(WHAT), min_size=1, max_size=3, unique=True),

@@ -51,7 +51,7 @@ class RoutedRun(Run):
 
 
 @pytest.mark.parametrize("kind", ["composite key, two unique keys", "text key, unique key", "no key"])
-@settings(max_examples=EXAMPLES or 25, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 25, deadline=None)
 @given(
     transactions=st.integers(0, 20),
     workers=st.integers(1, 3),

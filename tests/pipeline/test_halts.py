@@ -22,7 +22,7 @@ from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, 
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.source import ValuesSource
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 
@@ -79,7 +79,7 @@ class World:
         self.picky = Picky(self.target)
         session = self.target.connect()
         for table in TABLES.values():
-            for statement in session.create_statements(table).statements:
+            for statement in session.schema.create_statements(table).statements:
                 session.execute(statement)
         session.close()
         self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
@@ -106,7 +106,7 @@ class World:
 
     def attempt(self, halted: set[TableName]) -> None:
         session = self.target.connect()
-        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         state = state.halting(halted)

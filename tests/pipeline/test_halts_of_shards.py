@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
-from pidts.batch.uneven import uneven_landings
+from pidts.batch.lagging_merge import uneven_landings
 from pidts.batch.workers import Commit, Workers
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.source import ValuesSource
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 
@@ -67,7 +67,7 @@ class World:
         self.target = ValuesTarget(f"halts of shards {next(numbers)}")
         self.picky = Picky(self.target)
         session = self.target.connect()
-        for statement in session.create_statements(LANDED).statements:
+        for statement in session.schema.create_statements(LANDED).statements:
             session.execute(statement)
         session.close()
         self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
@@ -91,7 +91,7 @@ class World:
 
     def attempt(self, halted: set[TableName]) -> None:
         session = self.target.connect()
-        claimed = tuple(session.claim("t", "s", self.workers, self.first))
+        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         state = state.halting(halted)
@@ -115,11 +115,11 @@ class World:
         committer.close()
 
     def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """As `pidts.batch.uneven` does between batches."""
+        """As `pidts.batch.lagging_merge` does between batches."""
         if not uneven_landings(RULES, checkpoints):
             session = self.target.connect()
             session.begin()
-            session.moves.forget("t", "s", ALL)
+            session.meta.moves.forget("t", "s", ALL)
             session.commit()
             session.close()
 

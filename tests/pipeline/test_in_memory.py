@@ -25,7 +25,7 @@ from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
 from pidts.source import ValuesSource
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 
@@ -60,8 +60,8 @@ class Pipeline:
     def run(self, *, between=lambda: None) -> None:
         """From the claim until nothing is left to do; `between` is the source going on while we work."""
         session = self.target.connect()
-        claimed = tuple(session.claim("t", "s", self.workers, self.first))
-        structures = session.load_structures("t", "s")
+        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
+        structures = session.meta.structures.load("t", "s")
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         committer = Committer(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)
@@ -183,10 +183,10 @@ def prepared(table: Table, *, transactional_ddl: bool) -> tuple[ClockedSource, V
     source = ClockedSource([table])
     target = ValuesTarget(f"pipeline {next(numbers)}", transactional_ddl=transactional_ddl)
     session = target.connect()
-    for statement in session.create_statements(table).statements:
+    for statement in session.schema.create_statements(table).statements:
         session.execute(statement)
     session.begin()
-    session.save_structures("t", "s", source.received, {NAME: table})
+    session.meta.structures.save("t", "s", source.received, {NAME: table})
     session.commit()
     session.close()
     return source, target

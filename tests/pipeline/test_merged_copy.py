@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.apply import SHARED, left_by
-from pidts.apply.residents import RULES
-from pidts.apply.shard_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.table_owners import RULES
 from pidts.model import Op, TableName
 from pidts.plan import Limits, Way
 from pidts.rules import Extract, RouteRule, Routes, Rules
@@ -74,7 +74,7 @@ class World:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@settings(max_examples=EXAMPLES or 15, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 15, deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),
@@ -116,7 +116,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     target.forget()
 
 
-@settings(max_examples=EXAMPLES or 15, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 15, deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),
@@ -141,8 +141,8 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(rows, steps, 
         world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
     )
     session.begin()
-    session.note("t", "s", RULES, to_text(rules))
-    session.save_structures("t", SHARED, world.server.received, {LANDS: rules.landed(SHARDS[0])})
+    session.meta.notes.write("t", "s", RULES, to_text(rules))
+    session.meta.structures.save("t", SHARED, world.server.received, {LANDS: rules.landed(SHARDS[0])})
     session.commit()
     session.close()
     stored = target.store.tables[LANDS]
@@ -183,7 +183,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
     rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
     task = Task(server, target, {one: Way.OWN}, rules=rules)
     session.begin()
-    session.note("t", "s", RULES, to_text(rules))
+    session.meta.notes.write("t", "s", RULES, to_text(rules))
     session.commit()
     stored = target.store.tables[LANDS]
     names = [column.name for column in stored.table.columns]
@@ -195,7 +195,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
         found = read(*asked)
         assert found.waiting == 1
         session.begin()
-        session.save_structures("t", left_by("s"), server.received, {gone: SHARDS[0].renamed(gone)})
+        session.meta.structures.save("t", left_by("s"), server.received, {gone: SHARDS[0].renamed(gone)})
         session.commit()
         return found
 

@@ -6,7 +6,7 @@ tables that are renamed; the sizes of chunks and batches, the number of workers 
 change takes; crashes at any point of the target's transactions, those of loads among them; tasks believed dead that
 load once more what they have read.
 
-PIDTS_EXAMPLES=2000 looks longer, elsewhere each time.
+PIDTS_EXAMPLES=2000 looks longer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from pidts.apply import ApplyRules
 from pidts.batch import applying
 from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, Table, TableName, Transient
-from pidts.plan import Limits, Way, settling
-from pidts.target.values import ValuesTarget
+from pidts.plan import Limits, Way
+from pidts.plan.copy import settlement
+from pidts.target.values.session import ValuesTarget
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 
@@ -186,7 +187,7 @@ def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> Non
         taken.add(row[1])
 
 
-@settings(max_examples=EXAMPLES or 40, deadline=None, derandomize=not EXAMPLES, database=None)
+@settings(max_examples=EXAMPLES or 40, deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),
@@ -224,7 +225,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
     diverged(target, world.server, chance)
     with pytest.MonkeyPatch.context() as patch:
         if is_long:  # as if each batch were large, and each transaction too much for one piece
-            patch.setattr(settling, "_ONE_PIECE_BYTES", -1)
+            patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
             patch.setattr(applying, "PART_BYTES", 1)
         if looks:  # as if a filter kept rows away: updates of rows that the copy has not brought yet are left out
             patch.setattr(ApplyRules, "keeps_away", lambda *_: True)

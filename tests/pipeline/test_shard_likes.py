@@ -11,7 +11,9 @@ from pidts.apply import DdlRunner, Outcome, SchemaChange
 from pidts.model import Lsn, OrderKind
 
 from .shard_story import TWO, Story, T, Tell, stories
+from .shard_tinkers import check_rows
 
+THREE = {"one": ("shard_1.t_1", "shard_1.t_2"), "two": ("shard_1.t_1",)}
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 
 
@@ -24,6 +26,7 @@ def story() -> Iterator[Tell]:
 def say(world: Story, name: str, change: str) -> None:
     """Of one shard alone; then rows of the new structure."""
     shard = world[name]
+    shard.had.update(column.name for column in shard.table.columns)
     shard.source.say(f"ALTER TABLE {shard.name} {change}")
     shard.had.update(column.name for column in shard.table.columns)
     world.write(name, times=2)
@@ -63,6 +66,99 @@ def test_a_column_goes_when_the_last_one_drops_it(story: Tell) -> None:
     say(world, B, "DROP COLUMN v")
     rests(world)
     assert "v" not in world.columns()
+
+
+@pytest.mark.parametrize(
+    ("first", "change"),
+    [
+        ("", "DROP COLUMN v, ADD INDEX i (u)"),
+        ("", "ADD UNIQUE INDEX n (id, v), ADD INDEX i (v)"),
+        ("ADD INDEX x (v)", "DROP INDEX x, ADD INDEX y (v, u)"),
+        ("ADD INDEX x (v)", "RENAME INDEX x TO y"),
+        ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 8, ADD INDEX i (c)"),
+        ("ADD COLUMN c INT NOT NULL DEFAULT 7", "ALTER COLUMN c DROP DEFAULT, ADD INDEX i (c)"),
+    ],
+)
+def test_the_last_shard_runs_only_what_the_target_lacks(story: Tell, first: str, change: str) -> None:
+    """The target takes a part of the statement from the first shard, and the other part from the last one."""
+    world = story(THREE)
+    names = sorted(world.names)
+    for text in filter(None, (first, change)):
+        for name in names:
+            say(world, name, text)
+            rests(world)
+    wanted = {(key.name, key.columns, key.unique) for key in world[names[0]].table.keys}
+    assert {(key.name, key.columns, key.unique) for key in world.target.store.tables[T].table.keys} == wanted
+    assert set(world.columns()) == {column.name for column in world[names[0]].table.columns}
+
+
+@pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
+def test_a_drop_beside_an_added_column_waits_for_nobody(story: Tell, kind: str) -> None:
+    """The added column is there at once; the other one goes with the last shard, also behind a restart."""
+    world = story(THREE)
+    names = sorted(world.names)
+    for name in names:
+        say(world, name, f"DROP COLUMN v, ADD COLUMN w {kind}")
+        world.write(times=2)
+        rests(world)
+        check_rows(world)
+        assert "w" in world.columns()
+        assert ("v" in world.columns()) == (name != names[-1])
+        if "v" in world.columns():
+            assert values(world, name, "v")[-1] is None, "its new rows have no value there"
+            world.start()
+    for name in names:
+        say(world, name, "ADD COLUMN v INT")
+        rests(world)
+        check_rows(world)
+
+
+def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is_gone(story: Tell) -> None:
+    world = story(TWO)
+    say(world, A, "DROP COLUMN v, ADD COLUMN w INT")
+    rests(world)
+    world.start()
+    say(world, A, "ADD COLUMN v INT")
+    rests(world, A)
+    say(world, B, "DROP COLUMN v, ADD COLUMN w INT")
+    rests(world)
+    check_rows(world)
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+@pytest.mark.parametrize("first", [A, B])
+def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
+    story: Tell, mode: str, first: str
+) -> None:
+    """Both lead to one structure, and one statement run for both would take values away or leave them where they go."""
+    world = story(TWO, mode=mode)
+    for name in (first, *({A, B} - {first})):
+        shard = world[name]
+        shard.had.update("vw")
+        if name == A:
+            shard.source.say(f"ALTER TABLE {shard.name} DROP COLUMN v, ADD COLUMN w INT AFTER id")
+        else:
+            shard.source.say(f"ALTER TABLE {shard.name} CHANGE COLUMN v w INT AFTER id", {"w": "v"})
+        world.write(name)
+        world.rest()
+        check_rows(world)
+    assert B in world.waiting()
+    told = {halt.code for name in ("one", "two") for halt in world.halts(name)}
+    assert told <= {"shards-disagree", "ddl-moves-values"}
+
+
+def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: Tell) -> None:
+    world = story(TWO)
+    for name, place in ((A, "AFTER u"), (B, "FIRST")):
+        shard = world[name]
+        shard.had.update(("v", "w"))
+        shard.source.say(f"ALTER TABLE {shard.name} CHANGE COLUMN v w INT {place}", {"w": "v"})
+        world.write(name)
+    rests(world)
+    assert set(world.columns()) == {"id", "u", "w"}
+    for name in (A, B):
+        say(world, name, "ADD COLUMN c INT DEFAULT 7")
+    rests(world)
 
 
 def test_a_column_that_comes_again_waits_until_it_was_gone(story: Tell) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from pidts.model import Op, TableName
 from pidts.schema import Dialect, apply, classify
+from pidts.task.operate.orders import needs_operator
 
-from .shard_story import TWO, Story, Tell
+from .shard_story import TWO, Story, T, Tell
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 NAME = TableName("shard_1", "t_1")
@@ -116,9 +117,29 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
     world[A].source.say(C)
     world.rest()
     (halt,) = world.halts("one")
-    assert halt.code == "shard-awaits"
+    assert halt.code == "shards-disagree"
     assert halt.what.endswith("with other values in this shard's rows; no shard has it any more")
     assert halt.todo.startswith("Say pidts ddl skip")
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: Tell, mode: str) -> None:
+    """Nobody has to come, so it needs an operator; the rows of the one before it stay."""
+    world = story({"one": ("shard_1.t_1",)}, mode=mode)
+    world.looks = False
+    source = world[A].source
+    source.say(C)
+    world.rest()
+    rows = world.content(T)
+    source.say("DROP TABLE shard_1.t_1")
+    world.rest()
+    source.say("CREATE TABLE shard_1.t_1 (id BIGINT NOT NULL PRIMARY KEY, w INT)")
+    world.rest()
+    (halt,) = world.halts("one")
+    assert (halt.code, halt.awaits, needs_operator(halt)) == ("shard-no-place", (), True)
+    assert "pidts ddl skip" in halt.todo
+    assert rows
+    assert world.content(T) == rows
 
 
 @pytest.mark.parametrize("restarts", [True, False])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pidts.batch.shard_groups import ShardGroups
-from pidts.plan.shards import Run
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.shards.decide import Run
 
 from .shard_story import TWO, C, stories
 
@@ -57,5 +57,7 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
         with closing(world.target.connect()) as session:
             for name in (A, B):
                 source, _, table = name.partition(": ")
-                (structure,) = (one for one in session.load_structures("t", source).values() if str(one.name) == table)
+                (structure,) = (
+                    one for one in session.meta.structures.load("t", source).values() if str(one.name) == table
+                )
                 assert "c" in structure.arrow.names

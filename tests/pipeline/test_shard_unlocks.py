@@ -125,14 +125,14 @@ def test_what_is_injected_is_run_before_a_change_that_passes(story: Tell) -> Non
     alone = {TableName("alone", "x"): world.target.store.tables[TableName("alone", "x")].table}
     statement = classify("ALTER TABLE alone.x ADD COLUMN extra INT", "alone")
     with closing(world.target.connect()) as session:
-        (injected,) = session.ddl_statements(statement, alone, apply(statement, alone, {})).statements
+        (injected,) = session.schema.ddl_statements(statement, alone, apply(statement, alone, {})).statements
     world.give("two", lsn, OrderKind.INJECT, injected)
     world.rest()
     assert (world.waiting(), world.halts("two")) == ([], [])
     assert world.columns(TableName("alone", "x"))[-1] == "extra"
     assert world.columns()[3:] == ["c"]
     with closing(world.target.connect()) as session:
-        assert [order.taken for order in session.halts.orders("t", "two")] == [True]
+        assert [order.taken for order in session.meta.orders.read("t", "two")] == [True]
     said(world, OTHER, "ADD COLUMN c INT DEFAULT 7")
     assert world.waiting() == []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.batch import ddl_lane
+from pidts.ddl import lane
 
 from .shard_story import TWO, Story, Tell, stories
 from .shard_world import World
@@ -41,14 +41,14 @@ def down(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """To make a change."""
     made: list[str] = []
-    run_ddl = ddl_lane.run_ddl
+    run_ddl = lane.run_ddl
 
     def counted(*args: Any, **more: Any) -> Any:
         made.append(args[3].transaction.ddl)
         assert len(made) < 50, "it is tried over and over"
         return run_ddl(*args, **more)
 
-    monkeypatch.setattr(ddl_lane, "run_ddl", counted)
+    monkeypatch.setattr(lane, "run_ddl", counted)
     return made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pidts.model import Lsn, TableName
 from pidts.plan import ChunkRequest, CopyState, Limits, StagedChunk
-from pidts.plan.asking import ask, next_limit
+from pidts.plan.copy.requests import ask, next_limit
 
 START = Lsn(0, 1, 4)
 LIMITS = Limits()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pidts.batch.pointers import Pointer
 from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName, Transaction, Xa, XaStep
 from pidts.plan import (
     ChunkRequest,
@@ -96,6 +97,12 @@ def test_other_tables_alone_are_no_batch_until_there_are_many():
     assert plan(PlanState(START), log("nn")) is None
     many = replace(LIMITS, transactions=100)
     assert offset(plan(PlanState(START), log("nnnnnn"), limits=many).lsn) == 6
+
+
+def test_much_log_of_other_tables_moves_the_position_so_that_the_relay_need_not_keep_it():
+    limits = replace(LIMITS, idle_entries=1000, idle_bytes=300)
+    assert plan(PlanState(START), log("nn"), limits=limits) is None
+    assert offset(plan(PlanState(START), log("nnn"), limits=limits).lsn) == 3
 
 
 def test_a_ddl_behind_other_tables_is_reached():
@@ -245,6 +252,25 @@ def test_a_dropped_table_is_copied_no_further():
     assert over(copying(), Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
 
 
+def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
+    """The table of that name that it drops is the one of before."""
+    joined = PlanState(START, {ORDERS: CopyState(since=at(1))})
+    assert ORDERS in over(joined, Work(WorkKind.DDL, gone=(ORDERS,))).copy
+    before = PlanState(START, {ORDERS: CopyState(since=START)})
+    assert over(before, Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
+
+
+def test_what_was_read_for_another_phase_is_not_settled():
+    """The end of the extra rows is not the end of a copy that a schema change has begun anew."""
+    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), way=Way.REPAIR, phase=Phase.EXTRAS)})
+    reading = plan(begun, [])
+    entries = log("d")
+    work = Work(WorkKind.DDL, recopied=(ORDERS,))
+    follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
+    after = next_state(reading, follow, staged(reading, high=1, is_last=True), LIMITS, lambda _: work, None, [at(1)])
+    assert (after.settled, after.copy[ORDERS].phase, after.copy[ORDERS].after) == ((), Phase.ROWS, None)
+
+
 def test_a_renamed_table_keeps_its_progress():
     other = TableName("shop", "sales")
     (copy,) = over(copying((5,)), Work(WorkKind.DDL, renamed=((ORDERS, other),))).copy.items()
@@ -277,7 +303,7 @@ def committed(entry: LogEntry, prepared: PreparedExtent | None) -> LogEntry:
     """The entry as the commit of an XA transaction."""
     begin = entry.transaction.begin
     xa = Xa(step=XaStep.COMMIT, xid="X'31',X'',1", at=replace(begin, offset=begin.offset + 7))
-    return replace(entry, transaction=replace(entry.transaction, xa=xa), prepared=prepared)
+    return replace(entry, transaction=replace(entry.transaction, xa=xa, timestamp=1700), prepared=prepared)
 
 
 def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_commits():
@@ -295,6 +321,8 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
     ]
     assert batch.log[0].extent.size == 300
     assert [piece.number for piece in batch.log] == [0, 1, 2]
+    passed_on = [Pointer.from_json(Pointer(log=piece).to_json()).log for piece in batch.log]
+    assert [(piece.commit, piece.commit_time) for piece in passed_on] == [(None, 0), (at, 1700), (None, 0)]
     assert batch.row_events == 4
 
 
@@ -321,6 +349,15 @@ def test_a_source_that_writes_more_than_a_batch_can_hold_does_not_starve_the_cop
     assert not plan(copying(), log("rrrrrrr"), limits=limits).reading
 
 
+def test_where_the_rows_of_a_transaction_behind_a_full_batch_are_unknown_nothing_is_read():
+    """The window of what is read now could not be settled."""
+    entries = log("rrrrm")
+    assert plan(copying(), entries).reading
+    entries[4] = committed(entries[4], None)
+    full = plan(copying(), entries)
+    assert (offset(full.lsn), full.reading) == (3, ())
+
+
 def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not_read():
     entries = log("rdrr")
     state = PlanState(START, {ORDERS: CopyState(since=at(3))})
@@ -333,6 +370,17 @@ def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not
     last = next_state(end, follow, {}, LIMITS, named)
     batch = plan_between(end, last, follow, named)
     assert [piece.begin for piece in batch.log] == [at(3)]
+
+
+def test_a_schema_change_exactly_where_a_table_joins_is_in_its_structure_already():
+    """It must not be run once more: the table was created on the target as it was behind this place."""
+    entries = log("rrdr")
+    named = lambda entry: Work(WorkKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else work_of(entry)  # noqa: E731
+    follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
+    end = next_state(PlanState(START, {ORDERS: CopyState(since=at(3))}), follow, {}, LIMITS, named)
+    assert (offset(end.lsn), end.due) == (3, None)
+    before = next_state(PlanState(START, {ORDERS: CopyState(since=at(2))}), follow, {}, LIMITS, named)
+    assert (offset(before.lsn), before.due) == (2, at(3))
 
 
 def test_a_table_without_a_key_goes_on_from_where_it_was_read():
@@ -350,6 +398,17 @@ def test_a_table_without_a_key_goes_on_from_where_it_was_read():
     after = plan(settled, entries)
     assert [piece.begin for piece in plan_between(settled, after, follow, work_of).log] == [at(3)]
     assert after.reading[0].phase is Phase.FINISH
+
+
+def test_a_table_that_was_settled_further_back_reaches_the_schema_change_before_it_is_run():
+    entries = log("nnrd")
+    reading = plan(PlanState(at(1), {ORDERS: CopyState(keyless=True)}), entries[:1])
+    (request,) = reading.reading
+    chunk = {ORDERS: StagedChunk(request, at(2), 5, None, None, is_last=True, low=at(2))}
+    settled = plan(reading, entries, chunk)
+    assert (offset(settled.lsn), settled.held, settled.due) == (3, (Held(frozenset({ORDERS}), at(2)),), None)
+    there = plan(settled, entries)
+    assert (there.held, there.due, plan(there, entries).due) == ((), None, at(4))
 
 
 def test_thousands_of_tables_cost_a_checkpoint_next_to_nothing():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.plan.shard_outlook import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
+from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 
 from .test_shards import V0, V1, arrival, group, member, table
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.plan.shard_versions import differing, fits, is_constant, joined, refilled, revalued, same_version, same_whole
-from pidts.plan.shards import Decision, Group, Run, ShardMode, Wait, decide
+from pidts.shards.decide import Decision, Group, Run, ShardMode, Wait, decide
+from pidts.shards.structures import differing, fits, is_constant, joined, refilled, revalued, same_version, same_whole
 
 T = TableName("shop", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -63,6 +63,29 @@ def said(one: Group, number: int) -> Decision:
 
 def passes(one: Arrival, agreed: Table) -> Run:
     return Run(one, (one,), agreed, passes=True)
+
+
+TWICE, THRICE = (frozenset({("g", expression)}) for expression in ("a * 2", "a * 3"))
+G = Column("g", ColumnType(Kind.INT), generated=True)
+V_G = replace(V0, columns=(*V0.columns, G))
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_generated_column_comes_with_all_who_compute_it_alike(mode: ShardMode) -> None:
+    one, two = (arrival(number, V0, V_G, computes=TWICE) for number in (0, 1))
+    assert said(group(V0, [V0, V0], one, mode=mode), 0) == Wait((member(1),))
+    assert said(group(V0, [V0, V0], one, two, mode=mode), 1) == Run(one, (one, two), V_G)
+    other = arrival(1, V0, V_G, computes=THRICE)
+    for number, there in ((0, other), (1, one)):
+        assert said(group(V0, [V0, V0], one, other, mode=mode), number) == Wait(disagree=(there,))
+
+
+def test_the_order_of_columns_alone_is_no_disagreement_in_optimistic_mode() -> None:
+    before, behind, first = table("a b"), table("b c"), table("c b")
+    one, two = arrival(0, before, behind), arrival(1, before, first)
+    assert said(group(before, [before, before], one, two, mode="optimistic"), 0) == Run(one, (one, two), behind)
+    assert isinstance(said(group(before, [before, before], one, two, mode="optimistic"), 1), Run)
+    assert said(group(before, [before, before], one, two), 0) == Wait(disagree=(two,))
 
 
 def test_the_first_waits_for_all_others() -> None:
@@ -486,11 +509,42 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
 
 
 def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
-    own = arrival(0, table("a old"), table("a c"))
+    own = arrival(0, table("a old"), table("a c"), adds=frozenset("c"))
     last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
     assert decide(last, member(0)) == Run(own, (own,), table("a c"), rest=True)
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
     assert decide(others, member(0)) == passes(own, table("a old c"))
+    renamed = replace(own, adds=frozenset())
+    assert isinstance(
+        decide(group(last.agreed, [renamed.before, table("a c")], renamed, mode="optimistic"), member(0)), Wait
+    )
+
+
+def test_a_new_column_comes_at_once_beside_a_column_that_others_still_have() -> None:
+    before, both, after = table("a old"), table("a old c"), table("a c")
+    own = arrival(0, before, after, adds=frozenset("c"))
+    assert decide(group(before, [before, before], own, mode="optimistic"), member(0)) == Run(
+        own, (own,), both, rest=True
+    )
+    needed, fewer = table("a old!"), table("a old c")
+    own = replace(own, before=needed)
+    found = decide(group(needed, [needed, needed], own, mode="optimistic"), member(0))
+    assert found == Run(own, (own,), fewer, rest=True), "rows of this shard have no value in it"
+    two = arrival(0, table("a b old"), table("a c d"), adds=frozenset("c"))
+    found = decide(group(two.before, [two.before, two.before], two, mode="optimistic"), member(0))
+    assert isinstance(found, Wait), "one of the two may have been renamed to d"
+
+
+@pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
+def test_a_column_that_is_new_on_one_shard_and_renamed_on_another_is_a_disagreement(mode: ShardMode) -> None:
+    before, after = table("a old"), table("a c")
+    renamed, new = arrival(0, before, after), arrival(1, before, after, adds=frozenset("c"))
+    there = group(before, [before, before], renamed, new, mode=mode)
+    assert said(there, 0) == Wait(disagree=(new,))
+    if mode == "pessimistic":
+        assert said(there, 1) == Wait(disagree=(renamed,))
+    else:
+        assert said(there, 1) == Run(new, (new,), table("a old c"), rest=True)
 
 
 @pytest.mark.parametrize(
@@ -623,15 +677,15 @@ def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
     further = table("a c")
 
     def said_of(before: Table, after: Table, agreed: Table, *others: Table) -> Decision:
-        own = arrival(0, before, after)
+        own = arrival(0, before, after, adds=frozenset("c"))
         return decide(group(agreed, [before, *others], own, mode="optimistic"), member(0))
 
-    own = arrival(0, table("a"), table("a c", index))
+    own = arrival(0, table("a"), table("a c", index), adds=frozenset("c"))
     assert said_of(own.before, own.after, further, further) == Run(own, (own,), own.after, rest=True)
-    own = arrival(0, table("a old", Key("k", ("old",))), table("a c", index))
+    own = arrival(0, table("a old", Key("k", ("old",))), table("a c", index), adds=frozenset("c"))
     swapped = said_of(own.before, own.after, table("a old c", Key("k", ("old",))), further)
     assert swapped == Run(own, (own,), own.after, rest=True), "the last one had the index that goes"
-    own = arrival(0, table("a"), table("a c", unique))
+    own = arrival(0, table("a"), table("a c", unique), adds=frozenset("c"))
     assert said_of(own.before, own.after, further, further) == passes(own, further), "others' rows are not unique"
     all_have = said_of(own.before, own.after, further, table("a c", unique))
     assert all_have == Run(own, (own,), own.after, rest=True), "the last one has it"

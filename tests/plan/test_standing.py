@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.plan import Held, PlanState, Work, WorkKind
-from pidts.plan.standing import standing
+from pidts.plan.blocked import standing
 
 from .made import START, behind, log, table, work_of
 

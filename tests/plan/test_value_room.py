@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pidts.model import Column, ColumnType, Table
-from pidts.plan.shard_outlook import lacking_if_skipped, unfit_if_unlocked
-from pidts.plan.value_room import takes
 from pidts.schema import column_type
+from pidts.shards.preview import lacking_if_skipped, unfit_if_unlocked
+from pidts.shards.type_fit import takes
 
 from .test_shards import KEY, T, arrival, group, member
 

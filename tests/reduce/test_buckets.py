@@ -17,6 +17,8 @@ from pidts.reduce.key_hash import _of_bytes
 
 INT = ColumnType(Kind.INT)
 BIN = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_bin")
+CASED = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_0900_as_cs")
+"""Tells 'a' and 'A' apart, but still holds different bytes equal."""
 FOLDING = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
 
 
@@ -93,6 +95,9 @@ def test_a_value_has_its_bucket_whatever_stands_around_it() -> None:
         (FOLDING, "a", "A"),
         (FOLDING, "ss", "ß"),
         (FOLDING, "e", "é"),
+        (CASED, "\u00e9", "e\u0301"),
+        (ColumnType(Kind.VARCHAR, length=9, charset="latin1", collation="latin1_general_cs"), "a", "A"),
+        (ColumnType(Kind.VARCHAR, length=9, charset="cp1250", collation="cp1250_czech_cs"), "a", "A"),
         (BIN, "a", "a  "),
         (ColumnType(Kind.DOUBLE), 0.0, -0.0),
         (ColumnType(Kind.CHAR, length=3), "a", "A"),

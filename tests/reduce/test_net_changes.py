@@ -255,6 +255,10 @@ def merged(table: Table, *changes: tuple[int, Any], wider: Collection[TableName]
             [(1, 7)],
             id="there and on",
         ),
+        pytest.param(
+            [(0, (U, (1, 1), (2, 1))), (0, (D, (2, 1), None))], [(1,)], [], id="the other's row has the new key"
+        ),
+        pytest.param([(0, (U, (1, 1), (2, 1))), (0, (U, (2, 1), (3, 1)))], [(1,)], [(3, 1)], id="past the other's row"),
     ],
 )
 def test_rows_move_between_two_tables_of_one_target(changes: list[Any], deletes: list[Any], upserts: list[Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pidts.relay import RelayWriter
 
-from .made_up import FORMAT_EVENT, ORIGIN, START
+from .sample_log import FORMAT_EVENT, ORIGIN, START
 
 
 @pytest.fixture

@@ -7,19 +7,19 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store
+from sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
 from pidts.relay import RelayReader, RelayWriter, segments
 from pidts.relay.folder import Folder
-from pidts.relay.needs import TaskMark
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import Catalogue, history_at, store_catalogue, stored_places
+from pidts.relay.task_marks import TaskMark
 from pidts.schema import Dialect
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 
 disk = Path(sys.argv[1])
-log = made_up_log(400)
+log = sample_log(400)
 writer = RelayWriter.open(disk, "s", segment_bytes=6_000)
 writer.begin(ORIGIN, START, "")
 writer.start_segment(FORMAT_EVENT)

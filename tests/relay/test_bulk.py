@@ -1,22 +1,26 @@
-"""Records made many at once are, byte for byte, the records made one by one."""
+"""Records made many at once are, byte for byte, the records made one by one, and say what the log was made of."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import struct
+import uuid
+import zlib
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.binlog.log_maker import LogMaker, random_log
 
-from pidts.binlog import LogWalker, TransactionScanner
-from pidts.binlog.block_scan import BlockScan
+from pidts.binlog import EventType, LogWalker, TransactionScanner
+from pidts.binlog.blocks.scan import BlockScan
 from pidts.model import Extent, LogEntry, Lsn, PidtsError
 from pidts.relay.bulk import EntryEncoder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import encode_entry, frame
-
-from .made_log import LogMaker, made_log
 
 
 def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEncoder) -> int:
@@ -59,7 +63,7 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
 @given(st.integers(0, 2**32))
 def test_any_ordinary_transactions(seed):
     chance = random.Random(seed)
-    log = made_log(chance, chance.randint(1, 30))
+    log = random_log(chance, chance.randint(1, 30))
     start = chance.choice([log.start, Lsn(0, 6, 999)])
     with contextlib.suppress(PidtsError):  # What comes before an odd event has been compared.
         compare(log, chance.randrange(4, 1 << 40), 1 << 41, start, EntryEncoder())
@@ -73,3 +77,92 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
         for number in range(50):
             maker.ordinary([f"t{seed}{number}", "always"])
         assert compare(maker, 4, 4, maker.start, encoder) == 50
+
+
+def made(maker: LogMaker, tables: list[str], rows: int) -> dict[str, Any]:
+    """One ordinary transaction more; what its record has to say, told by what was put into the log."""
+    begin, first = maker.offset, len(maker.events)
+    maker.ordinary(tables, rows)
+    raw = maker.events[first]
+    times = [time for event in maker.events[first:] if (time := int.from_bytes(event[:4], "little"))]
+    return {
+        "lsn": (0, 7, maker.offset),
+        "begin": (0, 7, begin),
+        "time": times[-1],
+        "rows": len(tables) * rows,
+        "size": maker.offset - begin,
+        "flags": 0,
+        "gtid": gtid(maker, raw),
+        "tables": [("shop", name) for name in dict.fromkeys(tables)],
+    }
+
+
+def gtid(maker: LogMaker, raw: bytes) -> str:
+    server = uuid.UUID(bytes=maker.uuid)
+    body = raw[19 : len(raw) - 4]
+    match raw[4]:
+        case EventType.MARIADB_GTID:
+            number, domain = struct.unpack_from("<QI", body)
+            return f"{domain}-101-{number}"
+        case EventType.GTID:
+            return f"{server}:{maker.number}"
+        case EventType.GTID_TAGGED:
+            tag = next((tag for tag in ("tag_1", "a") if body.endswith(tag.encode() + bytes([12, 14]))), "")
+            return f"{server}:{tag}:{maker.number}" if tag else f"{server}:{maker.number}"
+    return ""
+
+
+def records(frames: bytes) -> Iterator[dict[str, Any]]:
+    """The records as they lie on the disk, field by field."""
+    at = 0
+    while at < len(frames):
+        size, check, head_check = struct.unpack_from("<III", frames, at)
+        payload = frames[at + 12 : at + 12 + size]
+        assert (check, head_check) == (zlib.crc32(payload), zlib.crc32(frames[at : at + 8]))
+        kind, *numbers, flags = struct.unpack_from("<B IIQ IIQ IIQ II QQ B", payload)
+        assert kind == 2
+        place = struct.calcsize("<B IIQ IIQ IIQ II QQ B")
+        (length,) = struct.unpack_from("<H", payload, place)
+        text = payload[place + 2 : place + 2 + length].decode()
+        place += 2 + length
+        (length,) = struct.unpack_from("<I", payload, place)
+        names, place, words = payload[place + 4 : place + 4 + length], 0, []
+        while place < len(names):
+            (length,) = struct.unpack_from("<H", names, place)
+            words.append(names[place + 2 : place + 2 + length].decode())
+            place += 2 + length
+        yield {
+            "lsn": tuple(numbers[:3]),
+            "previous": tuple(numbers[3:6]),
+            "begin": tuple(numbers[6:9]),
+            "time": numbers[9],
+            "rows": numbers[10],
+            "offset": numbers[11],
+            "size": numbers[12],
+            "flags": flags,
+            "gtid": text,
+            "tables": list(zip(words[::2], words[1::2], strict=True)),
+        }
+        at += 12 + size
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
+def test_a_record_says_what_was_put_into_the_log(flavor, seed):
+    chance = random.Random(seed)
+    maker = LogMaker(chance, flavor=flavor)
+    head = maker.offset
+    expected = [
+        made(maker, chance.choices(["a", "b", "Größe", "c" * 64], k=chance.randint(1, 4)), chance.randint(1, 3))
+        for _ in range(40)
+    ]
+    walker, scanner = LogWalker(maker.file), TransactionScanner(0, maker.start)
+    scanner.feed(walker.feed(maker.events[0]))
+    scanner.mark()  # The format event, which is an entry of its own.
+    run = BlockScan(walker, scanner).run(memoryview(b"".join(maker.events[1:])), 0, 1 << 40)
+    found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000).frames)))
+    previous, offset = (0, 7, head), 1000
+    for one in expected:
+        one |= {"previous": previous, "offset": offset}
+        previous, offset = one["lsn"], offset + one["size"]
+    assert found == expected

@@ -25,7 +25,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import Refetch, ask_to_refetch, read_refetches
 
-from .made_up import ORIGIN, START, Piece, made_up_log, store, xa_piece
+from .sample_log import ORIGIN, START, Piece, sample_log, store, xa_piece
 from .test_soundness import FORMAT, sealed_log
 
 MakeWriter = Callable[..., RelayWriter]
@@ -90,7 +90,7 @@ def fetch_again(relay: Path, log: list[Piece]) -> None:
 
 
 def test_every_kind_of_entry_is_told_apart() -> None:
-    one, two, three, four = (piece.transaction for piece in made_up_log(4))
+    one, two, three, four = (piece.transaction for piece in sample_log(4))
     assert judge(one.lsn, two) is Verdict.NEXT
     assert judge(two.lsn, two) is Verdict.REPEAT
     assert judge(three.lsn, two) is Verdict.REPEAT
@@ -114,7 +114,7 @@ def test_every_kind_of_entry_is_told_apart() -> None:
 def test_loss_and_disorder_end_what_is_read(
     relay: Path, make_writer: MakeWriter, change: Callable[[list[bytes]], None], code: str, sound: int
 ) -> None:
-    log = made_up_log(10)
+    log = sample_log(10)
     store(make_writer(), log)
     tamper(relay / "s" / "000000001.index", change)
     found, broken = read(RelayReader(relay, "s"))
@@ -127,7 +127,7 @@ def test_loss_and_disorder_end_what_is_read(
 
 @pytest.mark.parametrize("later", [1, 2, 5])
 def test_what_comes_again_is_passed_over_and_counted(relay: Path, make_writer: MakeWriter, later: int) -> None:
-    log = made_up_log(10)
+    log = sample_log(10)
     store(make_writer(), log)
     tamper(relay / "s" / "000000001.index", repeat(3, later))
     for after in (None, *lsns(log)[:4]):
@@ -138,7 +138,7 @@ def test_what_comes_again_is_passed_over_and_counted(relay: Path, make_writer: M
 
 
 def test_a_resent_range_is_no_break(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(10)
+    log = sample_log(10)
     store(make_writer(), log)
     tamper(relay / "s" / "000000001.index", lambda entries: entries.extend(entries[2:7]))
     reader = RelayReader(relay, "s")

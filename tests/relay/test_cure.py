@@ -16,11 +16,11 @@ from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.relay.refetch import read_refetches
 from pidts.sandbox import Server
 from pidts.source import connect, position, server_info
-from pidts.task.compose import source_config
-from pidts.task.config import TaskConfig, load_task
-from pidts.task.relay_cure import RelayCure
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.run.relay_refetch import RelayRefetch
+from pidts.task.servers import source_config
 
-from .made_up import Piece, store
+from .sample_log import Piece, store
 from .test_continuity import remove, tamper
 from .test_soundness import FORMAT, sealed_log
 
@@ -78,7 +78,7 @@ def broken(config: TaskConfig) -> Halted:
 
 def test_it_is_cured_once_at_a_place(config: TaskConfig, alerts: Callable[[], Any]) -> None:
     log = fill(config)
-    cure, folder = RelayCure(config), RelayReader(config.relay, "s").folder
+    cure, folder = RelayRefetch(config), RelayReader(config.relay, "s").folder
     told = cure(broken(config), log[1].transaction.lsn)
     assert str(log[3].transaction.lsn) in told
     pending = read_refetches(folder).pending
@@ -103,7 +103,7 @@ def test_damaged_events_are_found_behind_the_error_of_the_decoder(config: TaskCo
     data = bytearray(path.read_bytes())
     data[-10] ^= 1
     path.write_bytes(data)
-    assert RelayCure(config)(DecodeError("bad-checksum", "x"), log[1].transaction.lsn)
+    assert RelayRefetch(config)(DecodeError("bad-checksum", "x"), log[1].transaction.lsn)
     pending = read_refetches(RelayReader(config.relay, "s").folder).pending
     assert pending is not None
     assert (pending.after, pending.why) == (log[-2].transaction.lsn, "relay-corrupt")
@@ -114,19 +114,19 @@ def test_what_is_wrong_with_a_sound_relay_is_no_break(config: TaskConfig, error:
     log = fill(config)
     for _ in range(2):
         with pytest.raises(Halted) as caught:
-            RelayCure(config)(error, log[1].transaction.lsn)
+            RelayRefetch(config)(error, log[1].transaction.lsn)
         assert caught.value is error
 
 
 def test_a_break_that_another_task_had_mended_is_gone(config: TaskConfig) -> None:
     """Not for ever: an error that stays, while nothing is found, is told."""
     log = fill(config)
-    error, cure = broken(config), RelayCure(config)
+    error, cure = broken(config), RelayRefetch(config)
     (config.relay / "s" / "000000001.index").unlink()
     (config.relay / "s" / "000000001.log").unlink()
     fill(config)
     for _ in range(5):
-        assert "not any more" in cure(error, log[1].transaction.lsn)
+        assert "and is repaired" in cure(error, log[1].transaction.lsn)
     with pytest.raises(Halted) as caught:
         cure(error, log[1].transaction.lsn)
     assert caught.value is error
@@ -142,7 +142,7 @@ def test_what_cannot_be_fetched_again_is_not_cut_off(
     """What is behind the break may be all that another task needs."""
     log = fill(config, **origin)
     with pytest.raises(Halted, match=reason) as caught:
-        RelayCure(config)(broken(config), log[1].transaction.lsn)
+        RelayRefetch(config)(broken(config), log[1].transaction.lsn)
     assert caught.value.code == "relay-gap"
     assert len(alerts()) == 1
     assert read_refetches(RelayReader(config.relay, "s").folder).pending is None

@@ -11,25 +11,26 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pidts.model import Halted
 from pidts.relay import RelayReader, RelayWriter
+from pidts.relay.disk_space import Reserve
 
-from .made_up import made_up_log, store
-
-SIZE = 96 << 10
+from .sample_log import sample_log, store
 
 
-def test_a_small_disk(tmp_path: Path) -> None:
+def on_small_disk(tmp_path: Path, size: int, program: str, *arguments: str) -> Any:
+    """What a program that has a whole disk to fill prints."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    program = Path(__file__).with_name("on_full_disk.py")
-    mount = f'mount -t tmpfs -o size={SIZE} none "$1" || exit 77; exec "$2" "$3" "$1"'
+    path = Path(__file__).with_name(program)
+    mount = f'mount -t tmpfs -o size={size} none "$1" || exit 77; python="$2"; shift 2; exec "$python" "$@"'
     private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     done = subprocess.run(
-        [*private, "sh", "-c", mount, "sh", disk, sys.executable, program],
+        [*private, "sh", "-c", mount, "sh", disk, sys.executable, path, disk, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -38,17 +39,36 @@ def test_a_small_disk(tmp_path: Path) -> None:
     if done.returncode == 77 or "unshare" in done.stderr or shutil.which("unshare") is None:
         pytest.skip("no private mounts here")
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_a_small_disk(tmp_path: Path) -> None:
+    seen = on_small_disk(tmp_path, 96 << 10, "on_full_disk.py")
     assert set(seen["codes"]) == {"relay-full"}
     assert len(seen["codes"]) >= 4
     assert seen["purged"] >= 5
+
+
+@pytest.mark.parametrize("how", ["alone", "stranger"])
+def test_one_applied_segment_gives_way_to_what_comes(tmp_path: Path, how: str) -> None:
+    """It is never the last one for long: it ends before the disk is full, or in the room of the reserve."""
+    seen = on_small_disk(tmp_path, 3 << 20, "on_one_full_segment.py", how)
+    assert seen["purged"] >= 2
+    assert (seen["full"] > 0) is (how == "stranger")
+
+
+def test_a_reserve_of_which_a_killed_process_wrote_a_part_only_is_made_whole(tmp_path: Path) -> None:
+    for left in (0, 1000, 1 << 16):
+        (tmp_path / "reserve").write_bytes(bytes(left))
+        Reserve(tmp_path).keep()
+        assert (tmp_path / "reserve").stat().st_size == 1 << 16
 
 
 def test_a_limit_on_a_file_s_size_halts_and_leaves_whole_entries(
     relay: Path, make_writer: Callable[..., RelayWriter]
 ) -> None:
     """RLIMIT_FSIZE is not a full disk: waiting does not help, so a person is told."""
-    log = made_up_log(200)
+    log = sample_log(200)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     writer = make_writer()

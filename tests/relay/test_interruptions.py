@@ -23,11 +23,11 @@ from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay import writer as writer_module
 
-from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, made_up_log, store, with_xa
+from .sample_log import FORMAT_EVENT, ORIGIN, START, UUID, Piece, sample_log, store, with_xa
 
 MakeWriter = Callable[..., RelayWriter]
-LOG = made_up_log(5, largest=60)
-XA_LOG = with_xa(made_up_log(9, largest=40), seed=6)
+LOG = sample_log(5, largest=60)
+XA_LOG = with_xa(sample_log(9, largest=40), seed=6)
 HEAD = 4 + len(FORMAT_EVENT)
 
 
@@ -158,7 +158,7 @@ def test_any_number_of_interruptions(
     tmp_path_factory: pytest.TempPathFactory, seed: int, segment_bytes: int, every: int, cuts: list[tuple[int, int]]
 ) -> None:
     relay = tmp_path_factory.mktemp("relay")
-    log = with_xa(made_up_log(12, seed=seed), seed=seed)
+    log = with_xa(sample_log(12, seed=seed), seed=seed)
     for number, (index_cut, log_cut) in enumerate(cuts):
         writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
         if writer.state is None:
@@ -180,22 +180,22 @@ def test_any_number_of_interruptions(
 
 WRITE_FOR_EVER = """
 import sys
-from tests_made_up import FORMAT_EVENT, ORIGIN, START, made_up_log, store, with_xa
+from tests_sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store, with_xa
 from pidts.relay import RelayWriter
 writer = RelayWriter.open(sys.argv[1], "s", segment_bytes=30_000)
 if writer.state is None:
     writer.begin(ORIGIN, START, "")
     writer.start_segment(FORMAT_EVENT)
-log = with_xa(made_up_log(1_000))
+log = with_xa(sample_log(1_000))
 print("ready", flush=True)
 store(writer, [piece for piece in log if piece.transaction.lsn > writer.lsn], every=1)
 """
 
 
 def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path) -> None:
-    shutil.copy(Path(__file__).with_name("made_up.py"), tmp_path / "tests_made_up.py")
+    shutil.copy(Path(__file__).with_name("sample_log.py"), tmp_path / "tests_sample_log.py")
     (tmp_path / "write.py").write_text(WRITE_FOR_EVER)
-    log = with_xa(made_up_log(1_000))
+    log = with_xa(sample_log(1_000))
     raw = [piece.all_raw for piece in log]
     seen: list[bytes] = []
     kills = 0

@@ -13,14 +13,14 @@ from pidts.relay import RelayReader, RelayWriter, purge, segments
 from pidts.relay import index as index_module
 from pidts.relay.folder import Folder
 
-from .made_up import Piece, made_up_log, store, with_xa, xa_piece
+from .sample_log import Piece, sample_log, store, with_xa, xa_piece
 
 MakeWriter = Callable[..., RelayWriter]
 
 
 def steps(*wanted: tuple[XaStep, str] | None, largest: int = 200) -> list[Piece]:
     """A log of these steps, each as the scanner gives it: nobody has told the commits what they commit."""
-    log = made_up_log(len(wanted), largest=largest)
+    log = sample_log(len(wanted), largest=largest)
     return [xa_piece(piece, *one, None) if one else piece for piece, one in zip(log, wanted, strict=True)]
 
 
@@ -109,7 +109,7 @@ def logs_of(relay: Path) -> list[int]:
 
 
 def test_purging_leaves_the_events_that_a_later_commit_needs(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(60)
+    log = sample_log(60)
     for at, step, held in ((3, XaStep.PREPARE, None), (10, XaStep.PREPARE, None), (50, XaStep.COMMIT, log[3])):
         log[at] = xa_piece(log[at], step, "b" if at == 10 else "a", None if held is None else log[3])
     writer = make_writer(segment_bytes=1_000)
@@ -140,7 +140,7 @@ def test_purging_leaves_the_events_that_a_later_commit_needs(relay: Path, make_w
 def test_an_interrupted_purge_loses_nothing_that_is_needed(
     relay: Path, make_writer: MakeWriter, removed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = with_xa(made_up_log(40), seed=4)
+    log = with_xa(sample_log(40), seed=4)
     store(make_writer(segment_bytes=500), log)
     before = log[30].transaction.lsn
     unlink, left = Path.unlink, removed
@@ -169,7 +169,7 @@ def test_a_relay_of_another_version_is_named_as_that(
 ) -> None:
     monkeypatch.setattr(index_module, "_VERSION", 1)
     writer = make_writer()
-    store(writer, made_up_log(1))
+    store(writer, sample_log(1))
     writer.close()
     monkeypatch.undo()
     for use in (lambda: RelayReader(relay, "s").received, lambda: RelayWriter.open(relay, "s")):

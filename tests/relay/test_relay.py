@@ -15,7 +15,7 @@ import pytest
 from pidts.model import ConfigError, Halted, LogEntry, Lsn, Position, Transaction
 from pidts.relay import Origin, RelayReader, RelayWriter, purge, segments
 
-from .made_up import FORMAT_EVENT, ORIGIN, START, UUID, Piece, event, made_up_log, store
+from .sample_log import FORMAT_EVENT, ORIGIN, START, UUID, Piece, event, sample_log, store
 
 MakeWriter = Callable[..., RelayWriter]
 
@@ -29,7 +29,7 @@ def expected(pieces: list[Piece]) -> list[Transaction]:
 
 
 def test_entries_come_back_with_their_events(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(50)
+    log = sample_log(50)
     store(make_writer(), log, every=7)
     reader = RelayReader(relay, "s")
     entries = list(reader.entries())
@@ -43,7 +43,7 @@ def test_entries_come_back_with_their_events(relay: Path, make_writer: MakeWrite
 
 
 def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(20)
+    log = sample_log(20)
     store(make_writer(), log)
     raw = b"".join(piece.raw for piece in log)
     assert (relay / "s" / "000000001.log").read_bytes() == b"\xfebin" + FORMAT_EVENT + raw
@@ -52,7 +52,7 @@ def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_
 
 
 def test_reading_starts_anywhere_across_segments(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(200)
+    log = sample_log(200)
     store(make_writer(segment_bytes=2_000), log)
     assert len(segments(relay, "s")) > 5
     reader = RelayReader(relay, "s")
@@ -63,7 +63,7 @@ def test_reading_starts_anywhere_across_segments(relay: Path, make_writer: MakeW
 
 
 def test_neighbouring_entries_of_a_segment_are_read_at_once(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(10)
+    log = sample_log(10)
     store(make_writer(), log)
     reader = RelayReader(relay, "s")
     first, *_, last = [entry.extent for entry in reader.entries()]
@@ -71,7 +71,7 @@ def test_neighbouring_entries_of_a_segment_are_read_at_once(relay: Path, make_wr
 
 
 def test_nothing_is_visible_before_sync(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(3)
+    log = sample_log(3)
     writer, reader = make_writer(), RelayReader(relay, "s")
     writer.append(log[0].raw)
     writer.commit(log[0].transaction)
@@ -83,7 +83,7 @@ def test_nothing_is_visible_before_sync(relay: Path, make_writer: MakeWriter) ->
 
 
 def test_a_reader_follows_the_writer_across_segments(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(300)
+    log = sample_log(300)
     writer, reader = make_writer(segment_bytes=3_000), RelayReader(relay, "s")
     seen: list[Transaction] = []
     for piece in log:
@@ -94,7 +94,7 @@ def test_a_reader_follows_the_writer_across_segments(relay: Path, make_writer: M
 
 
 def test_waiting_ends_when_something_was_received(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(1)
+    log = sample_log(1)
     writer, reader = make_writer(), RelayReader(relay, "s")
     assert not reader.wait(START, 0.02)
 
@@ -117,7 +117,7 @@ def test_a_reader_of_an_empty_relay_sees_nothing(relay: Path) -> None:
 
 
 def test_the_state_survives(make_writer: MakeWriter) -> None:
-    log = made_up_log(30)
+    log = sample_log(30)
     writer = make_writer(segment_bytes=2_000)
     store(writer, log)
     state = writer.state
@@ -130,7 +130,7 @@ def test_the_state_survives(make_writer: MakeWriter) -> None:
 
 
 def test_a_writer_goes_on_where_the_last_one_ended(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(40)
+    log = sample_log(40)
     for at in range(0, 40, 10):
         writer = make_writer()
         store(writer, log[at : at + 10])
@@ -141,7 +141,7 @@ def test_a_writer_goes_on_where_the_last_one_ended(relay: Path, make_writer: Mak
 
 def test_another_server_takes_over(relay: Path, make_writer: MakeWriter) -> None:
     writer = make_writer()
-    log = made_up_log(3)
+    log = sample_log(3)
     store(writer, log)
     last = log[-1].transaction.lsn
     second = Origin("server-b", "mysql-bin", 1)
@@ -149,7 +149,7 @@ def test_another_server_takes_over(relay: Path, make_writer: MakeWriter) -> None
     writer.start_segment(FORMAT_EVENT)
     assert writer.state is not None
     assert writer.state.position is None
-    first = made_up_log(1, after=Lsn(1, 1, 500))[0]
+    first = sample_log(1, after=Lsn(1, 1, 500))[0]
     store(writer, [Piece(replace(first.transaction, prev_lsn=last), first.events)])
     reader = RelayReader(relay, "s")
     assert [entry.transaction.lsn.change_no for entry in reader.entries()] == [0, 0, 0, 1]
@@ -172,7 +172,7 @@ def test_the_second_writer_is_told_who_the_first_is(make_writer: MakeWriter) -> 
 
 
 def test_an_unknown_executed_set_stays_unknown_until_the_log_tells(make_writer: MakeWriter) -> None:
-    log = made_up_log(6)
+    log = sample_log(6)
     writer = make_writer(gtid_set=None)
     store(writer, log[:2])
     assert writer.state is not None
@@ -187,7 +187,7 @@ def test_an_unknown_executed_set_stays_unknown_until_the_log_tells(make_writer: 
 
 
 def test_the_executed_set_is_known_at_every_entry(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(25)
+    log = sample_log(25)
     store(make_writer(segment_bytes=1_000), log)
     reader = RelayReader(relay, "s")
     assert reader.gtid_set(START) == ""
@@ -199,7 +199,7 @@ def test_mariadb_gtids_keep_the_last_of_each_domain(make_writer: MakeWriter) -> 
     gtids = ["0-1-5", "7-1-1", "0-1-6", "7-2-2"]
     log = [
         Piece(replace(piece.transaction, gtid=gtid), piece.events)
-        for piece, gtid in zip(made_up_log(4), gtids, strict=True)
+        for piece, gtid in zip(sample_log(4), gtids, strict=True)
     ]
     writer = make_writer(gtid_set="0-1-4,3-3-3")
     store(writer, log)
@@ -208,7 +208,7 @@ def test_mariadb_gtids_keep_the_last_of_each_domain(make_writer: MakeWriter) -> 
 
 
 def test_purging_keeps_what_comes_after(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(100)
+    log = sample_log(100)
     writer = make_writer(segment_bytes=2_000)
     store(writer, log)
     before = log[60].transaction.lsn
@@ -225,13 +225,13 @@ def test_purging_keeps_what_comes_after(relay: Path, make_writer: MakeWriter) ->
     assert caught.value.code == "relay-purged"
     purge(relay, "s", log[-1].transaction.lsn)
     assert segments(relay, "s") == left[-1:]
-    more = made_up_log(5, after=log[-1].transaction.lsn)
+    more = sample_log(5, after=log[-1].transaction.lsn)
     store(writer, more)
     assert transactions(list(reader.entries(log[-1].transaction.lsn))) == expected(more)
 
 
 def test_a_reader_overtaken_by_a_purge_says_so(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(100)
+    log = sample_log(100)
     store(make_writer(segment_bytes=2_000), log)
     reader = RelayReader(relay, "s")
     entries = reader.entries()
@@ -246,7 +246,7 @@ def test_a_reader_overtaken_by_a_purge_says_so(relay: Path, make_writer: MakeWri
 
 
 def test_a_missing_entry_is_a_gap(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(10)
+    log = sample_log(10)
     store(make_writer(), log[:4] + log[5:])
     with pytest.raises(Halted) as caught:
         list(RelayReader(relay, "s").entries())
@@ -256,7 +256,7 @@ def test_a_missing_entry_is_a_gap(relay: Path, make_writer: MakeWriter) -> None:
 
 
 def test_a_missing_segment_is_noticed(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(100)
+    log = sample_log(100)
     store(make_writer(segment_bytes=2_000), log)
     (relay / "s" / "000000003.index").unlink()
     with pytest.raises(Halted) as caught:
@@ -266,7 +266,7 @@ def test_a_missing_segment_is_noticed(relay: Path, make_writer: MakeWriter) -> N
 
 def test_a_place_between_two_transactions_is_good_to_start_from(relay: Path, make_writer: MakeWriter) -> None:
     """A mark that a reader saw may have been taken back by a power loss and be part of a longer stretch now."""
-    log = made_up_log(3)
+    log = sample_log(3)
     second = log[1].transaction
     inside = Lsn(second.begin.change_no, second.begin.log_index, second.begin.offset - 1)
     store(make_writer(), log)
@@ -279,7 +279,7 @@ def test_a_place_between_two_transactions_is_good_to_start_from(relay: Path, mak
 
 
 def test_reading_may_start_at_a_row(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(5)
+    log = sample_log(5)
     store(make_writer(), log)
     third = log[2].transaction
     row = replace(third.begin, offset=third.begin.offset + 1, row=2)
@@ -287,7 +287,7 @@ def test_reading_may_start_at_a_row(relay: Path, make_writer: MakeWriter) -> Non
 
 
 def test_an_lsn_finds_its_entry(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(60)
+    log = sample_log(60)
     store(make_writer(segment_bytes=2_000), log)
     reader = RelayReader(relay, "s")
     for piece in log:
@@ -309,7 +309,7 @@ def test_a_segment_cannot_end_within_a_transaction(make_writer: MakeWriter) -> N
 
 
 def test_a_transaction_larger_than_a_segment_is_one_entry(relay: Path, make_writer: MakeWriter) -> None:
-    log = made_up_log(3, largest=400_000)
+    log = sample_log(3, largest=400_000)
     writer = make_writer(segment_bytes=1_000)
     store(writer, log)
     reader = RelayReader(relay, "s")
@@ -329,7 +329,7 @@ def test_a_source_id_that_a_task_file_takes_is_a_folder_name(relay: Path, name: 
 
 
 def test_a_relay_of_another_source_is_refused(relay: Path, make_writer: MakeWriter) -> None:
-    store(make_writer(), made_up_log(1))
+    store(make_writer(), sample_log(1))
     (relay / "s").rename(relay / "t")
     with pytest.raises(Halted) as caught:
         list(RelayReader(relay, "t").entries())

@@ -14,12 +14,12 @@ from threading import Thread
 import pytest
 
 from pidts.model import Halted, Lsn, Transient
-from pidts.relay import RelayReader, RelayWriter, needs, segments
+from pidts.relay import RelayReader, RelayWriter, segments, task_marks
 from pidts.relay.folder import Folder
-from pidts.relay.needs import Need, TaskMark, forget_need, needs_locked, read_needs, write_need
 from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.task_marks import Need, TaskMark, forget_need, needs_locked, read_needs, write_need
 
-from .made_up import Piece, made_up_log, store
+from .sample_log import FORMAT_EVENT, START, Piece, sample_log, store
 
 MakeWriter = Callable[..., RelayWriter]
 ANYTHING = PurgeLimits(nobody_needs_it=True)
@@ -28,7 +28,7 @@ ANYTHING = PurgeLimits(nobody_needs_it=True)
 @pytest.fixture
 def log(make_writer: MakeWriter) -> list[Piece]:
     """A relay of a dozen segments and more."""
-    pieces = made_up_log(100)
+    pieces = sample_log(100)
     store(make_writer(segment_bytes=2_000), pieces)
     return pieces
 
@@ -95,7 +95,8 @@ def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) 
 def test_a_mark_that_nobody_can_read_holds_everything(relay: Path, log: list[Piece]) -> None:
     TaskMark(relay, "s", "shop").move(lsn(log, 99))
     (relay / "s" / "needs" / "shop.json").write_text('{"lsn": ')
-    assert release(relay, "s", PurgeLimits()).gone == ()
+    found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
+    assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task shop",))
     assert release(relay, "s", PurgeLimits(checkpoints={"shop": lsn(log, 99)})).gone
 
 
@@ -138,7 +139,7 @@ def test_what_came_less_long_ago_than_a_task_wants_stays(relay: Path, log: list[
 
 
 def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
-    """A task whose mark is written has all that it needs, or sees at once that it has not."""
+    """A task whose mark is written has all that it task_marks, or sees at once that it has not."""
     folder = Folder.of(relay, "s")
     with needs_locked(folder):
         thread = Thread(target=release, args=(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})))
@@ -158,7 +159,7 @@ def test_a_mark_is_whole_or_not_there(relay: Path, log: list[Piece], monkeypatch
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(needs.os, "fsync", full)
+    monkeypatch.setattr(task_marks.os, "fsync", full)
     with pytest.raises(Transient) as caught:
         mark.move(lsn(log, 6))
     assert caught.value.code == "relay-full"
@@ -198,3 +199,47 @@ def test_of_two_processes_one_writes_and_the_other_may_when_the_first_is_killed(
     assert answer.get(timeout=60) == "taken"
     third.kill()
     third.join(60)
+
+
+def test_an_empty_segment_may_be_purged_under_a_reader(relay: Path, make_writer: MakeWriter) -> None:
+    """A connection that broke before the first transaction leaves a segment without entries in front."""
+    pieces = sample_log(3)
+    writer = make_writer()
+    tail, middle, late = (RelayReader(relay, "s") for _ in range(3))
+    assert tail.received == START
+    assert list(middle.entries(START)) == []
+    waiting = iter(late.entries(START))
+    writer.start_segment(FORMAT_EVENT)
+    store(writer, pieces)
+    assert late.received == pieces[-1].transaction.lsn
+    assert [segment.number for segment in release(relay, "s", PurgeLimits(checkpoints={"t": START})).gone] == [1]
+    assert tail.received == pieces[-1].transaction.lsn
+    for reader in (middle, tail, late):
+        assert [entry.transaction for entry in reader.entries(START)] == [piece.transaction for piece in pieces]
+        assert reader.find(START) is not None
+    assert len(list(waiting)) == 3
+
+
+def test_a_segment_that_was_read_to_its_end_may_be_purged_under_a_reader(relay: Path, log: list[Piece]) -> None:
+    reader = RelayReader(relay, "s")
+    entries = iter(reader.entries())
+    read = [next(entries).transaction]
+    second = segments(relay, "s")[1].start
+    while read[-1].lsn < second:
+        read.append(next(entries).transaction)
+    release(relay, "s", PurgeLimits(checkpoints={"t": second}))
+    read += [entry.transaction for entry in entries]
+    assert read == [piece.transaction for piece in log]
+    assert reader.find(second) is not None
+
+
+def test_a_segment_that_was_not_read_is_missed(relay: Path, log: list[Piece]) -> None:
+    reader = RelayReader(relay, "s")
+    entries = iter(reader.entries())
+    next(entries)
+    release(relay, "s", PurgeLimits(checkpoints={"t": lsn(log, 60)}))
+    with pytest.raises(Halted, match="relay-purged"):
+        list(entries)
+    with pytest.raises(Halted, match="relay-purged"):
+        list(reader.entries(lsn(log, 3)))
+    assert reader.received == lsn(log, 99)

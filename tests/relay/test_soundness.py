@@ -14,10 +14,10 @@ import pytest
 from pidts.model import Lsn
 from pidts.relay import RelayWriter
 from pidts.relay.index import payloads
-from pidts.relay.soundness import Damage, broken
+from pidts.relay.integrity_check import Damage, broken
 from pidts.relay.survey import source_ids, survey
 
-from .made_up import ORIGIN, START, UUID, Piece, made_up_log, store
+from .sample_log import ORIGIN, START, UUID, Piece, sample_log, store
 
 MakeWriter = Callable[..., RelayWriter]
 
@@ -34,7 +34,7 @@ FORMAT = sealed(15, struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\
 def sealed_log(count: int) -> list[Piece]:
     """Transactions whose events have checksums."""
     chance, lsn, pieces = random.Random(7), START, []
-    for piece in made_up_log(count):
+    for piece in sample_log(count):
         events = [sealed(19, chance.randbytes(chance.randint(1, 60))) for _ in piece.events]
         end = Lsn(0, 1, lsn.offset + sum(map(len, events)))
         pieces.append(Piece(replace(piece.transaction, begin=lsn, prev_lsn=lsn, lsn=end), events))
@@ -110,6 +110,17 @@ def test_a_short_file_is_found_but_the_tail_of_the_last_segment_is_only_unfinish
     assert found(relay) == []
     events.write_bytes(events.read_bytes()[:-20])
     assert ["ends before" in one.what for one in found(relay)] == [True]
+
+
+def test_records_that_are_gone_as_a_whole_from_the_end_of_an_index_are_found(relay: Path, log: list[Piece]) -> None:
+    """All that is left is sound by itself; only the next segment tells that something is missing."""
+    index = relay / "s" / "000000001.index"
+    data = index.read_bytes()
+    *_, last, _ = [at for at, _ in payloads(data)]
+    index.write_bytes(data[:last])
+    (damage,) = found(relay)
+    assert (damage.file, damage.byte) == (str(relay / "s" / "000000002.index"), 0)
+    assert "the segment before it ends at" in damage.what
 
 
 def test_a_survey_names_places_gtids_times_and_sizes(relay: Path, log: list[Piece]) -> None:

@@ -34,7 +34,7 @@ from pidts.relay.structures import Catalogue, dialect_at, history_at, store_cata
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.schema import Dialect, Unknown, classify
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 from pidts.source import SourceConfig, connect, log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pidts.model import Lsn
-from pidts.relay import RelayWriter
-from pidts.relay.survey import measure
+from pidts.relay import RelayWriter, segments
+from pidts.relay.folder import Folder
+from pidts.relay.survey import measure, survey
 
-from .made_up import made_up_log, store
+from .sample_log import START, sample_log, store
 
 
 @pytest.mark.parametrize("gap", [0, 1_000_000])
@@ -24,7 +25,7 @@ def test_log_is_counted_where_the_file_on_the_server_has_more_before_it(
     def behind(lsn: Lsn) -> Lsn:
         return replace(lsn, offset=lsn.offset + gap)
 
-    log = made_up_log(20)
+    log = sample_log(20)
     moved = [
         replace(
             one,
@@ -42,3 +43,27 @@ def test_log_is_counted_where_the_file_on_the_server_has_more_before_it(
     ends = [one.transaction.lsn for one in moved]
     left = [sum(len(one.raw) for one in moved[number + 1 :]) for number in range(len(moved))]
     assert [count(lsn) for lsn in ends] == left
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_events_that_are_missing_beside_their_index_count_as_nothing(
+    relay: Path, make_writer: Callable[..., RelayWriter], which: int
+) -> None:
+    """Whoever wants to read them is told; how much log there is can be said all the same."""
+    log = sample_log(60)
+    store(make_writer(segment_bytes=2_000), log)
+    listed = segments(relay, "s")
+    lost = listed[which]
+    Folder.of(relay, "s").log(lost.number).unlink()
+    assert [one.log_bytes for one in segments(relay, "s")] == [0 if one == lost else one.log_bytes for one in listed]
+    assert len(survey(relay, "s")) == len(listed) > 2
+    assert measure(relay, "s")(START) == sum(one.log_bytes for one in listed if one != lost)
+
+
+def test_a_relay_of_one_segment_without_its_events_has_no_log(
+    relay: Path, make_writer: Callable[..., RelayWriter]
+) -> None:
+    log = sample_log(5)
+    store(make_writer(), log)
+    Folder.of(relay, "s").log(1).unlink()
+    assert measure(relay, "s")(log[1].transaction.lsn) == 0

@@ -1,4 +1,4 @@
-"""A line between us and a server that can be slowed down, cut, or go dead without a word."""
+"""A line between us and a server that can be slowed down, cut, damage bytes, or go dead without a word."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._left: int | None = None
         """Bytes of the server's that still go through; nothing after them, and nothing of the client's either."""
+        self._flip: int | None = None
+        self._replace: tuple[bytes, bytes] | None = None
+        self._times = 0
         self._end = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -29,6 +32,26 @@ class Proxy:
     def freeze_after(self, count: int) -> None:
         """Connections stay open, also new ones, but after so many bytes nothing is forwarded any more."""
         self._left = count
+
+    def flip_after(self, count: int) -> None:
+        """Of the server's bytes, the one behind so many arrives with another bit, once."""
+        self._flip = count
+
+    def replace(self, old: bytes, new: bytes, times: int) -> None:
+        """Bytes of the server's that lie in one piece arrive as others of the same length, so many times."""
+        self._replace, self._times = (old, new), times
+
+    def _damaged(self, data: bytes) -> bytes:
+        if self._flip is not None:
+            if self._flip < len(data):
+                data = data[: self._flip] + bytes([data[self._flip] ^ 1]) + data[self._flip + 1 :]
+                self._flip = None
+            else:
+                self._flip -= len(data)
+        if self._replace is not None and self._times and self._replace[0] in data:
+            self._times -= 1
+            data = data.replace(*self._replace)
+        return data
 
     def thaw(self) -> None:
         """New connections work again; what was held back never comes."""
@@ -83,7 +106,7 @@ class Proxy:
                 if counted and self._left is not None:
                     data = data[: self._left]
                     self._left -= len(data)
-                sink.sendall(data)
+                sink.sendall(self._damaged(data) if counted else data)
                 if counted and self._pace:
                     time.sleep(len(data) / self._pace)
             source.close()

@@ -6,11 +6,13 @@ import os
 import random
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.binlog.log_maker import LogMaker, random_log
 
 from pidts.model import PidtsError, Position, Where
 from pidts.model.errors import Transient
@@ -18,8 +20,6 @@ from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source import Block, Shape
-
-from .made_log import LogMaker, made_log
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -94,7 +94,7 @@ def folders(tmp_path_factory):
 @given(st.integers(0, 2**32))
 def test_the_same_files(folders, seed):
     chance = random.Random(seed)
-    log = made_log(chance, chance.randint(1, 40))
+    log = random_log(chance, chance.randint(1, 40))
     if chance.random() < 0.5:
         log.ordinary(rows=2, row_size=5000)
     blocks, segment_bytes = cut(log.events, chance), chance.choice([300, 2000, 1 << 20])
@@ -109,6 +109,37 @@ def test_the_same_files(folders, seed):
     assert files(fast) == files(plain)
     # Whatever is refused further on, the log's first transaction is an ordinary one.
     assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())
+
+
+@pytest.mark.parametrize("segment_bytes", [300, 2000, 1 << 20])
+@pytest.mark.parametrize("way", ["events", "blocks"])
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
+def test_the_relay_holds_the_very_events_that_came(folders, flavor, way, segment_bytes):
+    """Each segment begins with the format event, and each transaction's entry names the bytes of its events."""
+    log = LogMaker(random.Random(3), flavor=flavor)
+    ends = [len(log.events)]
+    for _ in range(30):
+        log.ordinary()
+        ends.append(len(log.events))
+    relay, _ = folders()
+    feeds = {
+        "events": lambda receiver: receiver.take(log.events),
+        "blocks": lambda receiver: feed_blocks(receiver, cut(log.events, random.Random(4)), 1001),
+    }
+    assert fill(relay, log, segment_bytes, feeds[way]) == ""
+    head, rest = b"\xfebin" + log.events[0], b""
+    logs = sorted((relay / "s").glob("*.log"))
+    for path in logs:
+        assert path.read_bytes().startswith(head)
+        rest += path.read_bytes().removeprefix(head)
+    assert rest == b"".join(log.events[1:])
+    assert (len(logs) > 1) is (segment_bytes < 1 << 20)
+    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_mark]
+    held = [
+        (relay / "s" / f"{one.extent.segment:09}.log").read_bytes()[one.extent.offset : one.extent.end]
+        for one in entries
+    ]
+    assert held == [b"".join(log.events[begin:end]) for begin, end in pairwise(ends)]
 
 
 def test_what_was_found_in_blocks_is_known_when_it_is_opened_again(folders):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from pidts.login import Mode, Tls
-from pidts.model.errors import Transient
+from pidts.model.errors import Halted, Transient
+from pidts.relay import RelayReader
 from pidts.replicate import ReplicatorConfig, replicator
 from pidts.source import BinlogStream, connect, query
+from pidts.source.dump import longest_silence
+from pidts.target.mysql import MySqlTarget
 
 from .proxy import Proxy
 from .test_live import assert_holds_the_log, end_of, following, source_of, write
@@ -113,6 +117,80 @@ def test_a_line_that_is_cut_or_dead_anywhere_costs_nothing_but_time(mysql97, run
             write(run_sql, mysql97, database, 3)
             run.until_received(mysql97)
     assert_holds_the_log(tmp_path, mysql97, start)
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "python"])
+def test_bytes_that_arrive_damaged_are_asked_for_again(mariadb, run_sql, database, tmp_path, monkeypatch, kernel):
+    if kernel == "python":
+        monkeypatch.setattr("pidts.replicate.receiver.compiled", lambda: False)
+    run_sql(mariadb, f"CREATE TABLE {database}.t (v VARCHAR(99))")
+    start = end_of(mariadb)
+    insert = f"INSERT INTO {database}.t VALUES ('row to damage')"
+    with Proxy(mariadb.port) as proxy:
+        source = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
+        with following(ReplicatorConfig(source, tmp_path, start, heartbeat=0.1)) as run:
+            run.until(lambda: run.replicator.state().connected)
+            # A value, whose checksum is then wrong, and a type of event that no server sends.
+            for number, (old, new) in enumerate(((b"to damage", b"so damage"), (b"row to d", b"row\0to d")), 1):
+                proxy.replace(old, new, times=1)
+                run_sql(mariadb, insert)
+                run.until(lambda number=number: run.replicator.state().reconnects == number)
+                run.until_received(mariadb)
+    assert_holds_the_log(tmp_path, mariadb, start)
+
+
+def test_damage_in_the_records_of_tls_is_a_lost_line(mysql97, run_sql, database, tmp_path):
+    start = end_of(mysql97)
+    with Proxy(mysql97.port) as proxy:
+        source = replace(source_of(mysql97), port=proxy.port, tls=Tls(Mode.REQUIRED))
+        with following(ReplicatorConfig(source, tmp_path, start, heartbeat=0.1)) as run:
+            run.until(lambda: run.replicator.state().connected)
+            proxy.flip_after(5000)
+            write(run_sql, mysql97, database, 5, size=8000)
+            run.until_received(mysql97)
+            assert proxy._flip is None
+    assert_holds_the_log(tmp_path, mysql97, start)
+
+
+def test_damage_that_repeats_at_the_same_place_is_an_error(mariadb, run_sql, database, tmp_path):
+    run_sql(mariadb, f"CREATE TABLE {database}.t (v VARCHAR(99))")
+    start = end_of(mariadb)
+    with Proxy(mariadb.port) as proxy:
+        proxy.replace(b"row to damage", b"row so damage", times=9)
+        source = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
+        run_sql(mariadb, f"INSERT INTO {database}.t VALUES ('a sound row')")
+        run_sql(mariadb, f"INSERT INTO {database}.t VALUES ('row to damage')")
+        with (
+            pytest.raises(Halted) as caught,
+            following(ReplicatorConfig(source, tmp_path, start, heartbeat=0.1)) as run,
+        ):
+            run.until(lambda: False)
+        assert caught.value.code == "bad-checksum"
+        assert run.replicator.state().reconnects <= 1, "the second time is enough"
+    with closing(RelayReader(tmp_path, "s")) as reader:
+        assert sum(entry.transaction.row_events for entry in reader.entries()) == 1
+
+
+def test_a_packet_out_of_order_is_a_lost_line_on_both_sides(mariadb):
+    """Only where the driver has been let in: what is no MySQL at all sends such packets, too."""
+    with Proxy(mariadb.port) as proxy:
+        config = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
+        session = connect(config)
+        proxy.replace(b"\1\0\0\1", b"\1\0\0\7", times=1)
+        with pytest.raises(Transient) as lost:
+            query(session, "SELECT 1")
+        assert lost.value.code == "source-damaged"
+        target = MySqlTarget("127.0.0.1", proxy.port, source_of(mariadb).user, tls=Tls(Mode.DISABLED))
+        with closing(target.connect()) as opened:
+            proxy.replace(b"\1\0\0\1", b"\1\0\0\7", times=1)
+            with pytest.raises(Transient) as lost:
+                opened.meta.checkpoints.read("t", "s")
+        assert lost.value.code == "target-lost"
+
+
+def test_a_long_heartbeat_is_no_silence():
+    assert longest_silence(30.0) == 120.0
+    assert longest_silence(0.1) == 2.0
 
 
 def test_tries_again_ever_more_slowly_but_not_without_bound(tmp_path, monkeypatch):

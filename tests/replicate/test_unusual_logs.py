@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pidts import sandbox
-from pidts.batch.log import log_format
+from pidts.batch.relay_events import log_format
 from pidts.binlog import EventType, LogWalker, decode_slice, iter_raw
 from pidts.model import Op, Table
 from pidts.relay import RelayReader

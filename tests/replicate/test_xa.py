@@ -19,9 +19,9 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import decode
-from pidts.batch.log import ddl_event
-from pidts.batch.meaning import Meaning
 from pidts.batch.pointers import Pointer, pointers
+from pidts.batch.relay_events import ddl_event
+from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Position, Table, TableName
 from pidts.plan import Limits, next_state, plan_between
@@ -31,7 +31,7 @@ from pidts.rules import AllowList
 from pidts.sandbox import Server
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 from .test_live import RunSql, assert_holds_the_log, end_of, following, source_of
 
@@ -60,10 +60,10 @@ class Road:
         self.lsn = self.first.lsn
         session = self.target.connect()
         for table in self.tables:
-            for statement in session.create_statements(table).statements:
+            for statement in session.schema.create_statements(table).statements:
                 session.execute(statement)
         session.begin()
-        session.save_structures("t", "s", self.first.lsn, {table.name: table for table in self.tables})
+        session.meta.structures.save("t", "s", self.first.lsn, {table.name: table for table in self.tables})
         session.commit()
         session.close()
 
@@ -71,8 +71,8 @@ class Road:
         """Until nothing is left."""
         limits = limits or Limits(idle_entries=1)
         session = self.target.connect()
-        claimed = tuple(session.claim("t", "s", self.workers, self.first))
-        structures = session.load_structures("t", "s")
+        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
+        structures = session.meta.structures.load("t", "s")
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         meaning = Meaning(self.allow, Dialect())

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply import keyed
-from pidts.apply.complete import told_columns
 from pidts.model import (
     ChangeBatch,
     Column,
@@ -28,6 +26,8 @@ from pidts.model import (
     TableName,
     change_schema,
 )
+from pidts.reduce import with_whole_keys
+from pidts.reduce.column_presence import column_presence
 from pidts.rules import (
     ColumnMapping,
     EventFilter,
@@ -228,8 +228,9 @@ def test_it_is_known_of_which_tables_changes_may_be_left_out(rules: Rules, drops
 
 def test_a_table_is_checked_before_its_rows_come() -> None:
     Rules().check(T)
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="of_table") as caught:
         ROUTED.check(replace(T, columns=(*T.columns, Column("of_table", ColumnType(Kind.INT)))))
+    assert (caught.value.code, caught.value.where.table) == ("extracted-column-exists", "shop_1.t_7")
 
 
 def test_rules_travel_to_other_processes() -> None:
@@ -249,7 +250,9 @@ class Every(ExpressionFilter):
     def columns(self, table: Table) -> frozenset[str]:
         return frozenset({"id"})
 
-    def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray:
+    def dropped(
+        self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
+    ) -> pa.BooleanArray:
         image = pc.if_else(batch.rows["after"].is_valid(), batch.rows["after"], batch.rows["before"])
         ids = pc.struct_field(image, "id")
         none = pa.scalar(None, pa.bool_())
@@ -323,11 +326,11 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
         tuple(row and {**row, **more} for row in changes[number][1:3]) for number in left
     ]
     assert all(part.table == rules.landed(table) and part.upstream == NAME for part in found)
-    before, after = told_columns(whole), [told_columns(part) for part in found]
+    before, after = column_presence(whole), [column_presence(part) for part in found]
     for side in ("before", "after"):
         has = getattr(before, f"has_{side}")[left]
         was = getattr(before, side)[left]
         now = [row for part in after for row in getattr(part, side).tolist()]
         assert now == [[*old.tolist(), *[bool(is_there)] * len(more)] for old, is_there in zip(was, has, strict=True)]
-    for part, rest in zip(map(rules.changes, map(keyed, cut)), map(rules.changes, cut), strict=True):
-        assert told(part) == told(rest and keyed(rest)), "keys may be filled in before or behind the rules"
+    for part, rest in zip(map(rules.changes, map(with_whole_keys, cut)), map(rules.changes, cut), strict=True):
+        assert told(part) == told(rest and with_whole_keys(rest)), "keys may be filled in before or behind the rules"

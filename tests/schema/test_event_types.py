@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import TableName
 from pidts.schema import Dialect, apply, classify
-from pidts.schema.event_types import event_types, parts, sifted
+from pidts.schema.events.dm_events import event_types, parts, sifted
 from pidts.schema.statements import AlterTable, DropTable, RenameTable
 
 MARIADB = Dialect.of("11.8.3-MariaDB")

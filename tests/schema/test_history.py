@@ -10,8 +10,8 @@ import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transaction
 from pidts.schema import Dialect
-from pidts.schema.concerns import split
-from pidts.schema.history import History, refined
+from pidts.schema.affected_tables import split
+from pidts.schema.evolve.catalog_history import History, refined
 
 MYSQL = Dialect.of("8.4.0")
 T, U = TableName("a", "t"), TableName("a", "u")
@@ -148,14 +148,109 @@ def test_a_database_nobody_has_told_of_matters_only_where_it_is_inherited_from(t
     table = History(complete=False).after(ddl(text), MYSQL).table(T)
     assert table is not None
     assert table.columns[-1].type.charset == "latin1"
-    lost = History(complete=False).after(ddl("CREATE TABLE t (id INT, s VARCHAR(9))"), MYSQL)
-    assert statement_of(lost, T).startswith("CREATE TABLE t")
+    inherits = History(complete=False).after(ddl("CREATE TABLE t (id INT, s VARCHAR(9))"), MYSQL)
+    assert charsets(inherits, T) == {"s": "unknown"}
 
 
-def test_a_table_of_unknown_charset_is_lost_with_the_first_text_column_that_inherits_it() -> None:
-    history = History(complete=False).after(ddl("CREATE TABLE t (id INT)"), MYSQL)
-    assert columns(history.after(ddl("ALTER TABLE t ADD n INT"), MYSQL), T) == ["id", "n"]
-    assert statement_of(history.after(ddl("ALTER TABLE t ADD s TEXT"), MYSQL), T) == "ALTER TABLE t ADD s TEXT"
+def charsets(history: History, name: TableName) -> dict[str, str | None]:
+    table = history.table(name)
+    assert table is not None
+    return {column.name: column.type.charset for column in table.columns if column.type.is_text}
+
+
+ALL_KINDS = (
+    "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, at DATETIME(3) NOT NULL, s VARCHAR(9), t TEXT(100), d DECIMAL(9,2), "
+    "e ENUM('ü', 'b'), l VARCHAR(9) CHARACTER SET latin1, KEY k (t(5)), UNIQUE u (s))"
+)
+
+
+def test_of_a_table_in_a_database_of_unknown_charset_only_the_charset_of_inherited_text_is_not_known() -> None:
+    for dialect in (MYSQL, Dialect.of("10.1.48-MariaDB")):
+        history = History(complete=False).after(ddl(ALL_KINDS), dialect)
+        known = History(charsets=UTF8).after(ddl(ALL_KINDS), dialect)
+        assert charsets(history, T) == {"s": "unknown", "t": "unknown", "e": "unknown", "l": "latin1"}
+        table, exact = history.tables[T], known.tables[T]
+        assert table.keys == exact.keys
+        assert [column.name for column in table.columns] == [column.name for column in exact.columns]
+        assert [column.nullable for column in table.columns] == [column.nullable for column in exact.columns]
+        same = [one for one, other in zip(table.columns, exact.columns, strict=True) if one == other]
+        assert [column.name for column in same] == ["id", "at", "d", "l"]
+        assert table.column("e").type.labels == ("ü", "b")
+        assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["ALTER TABLE t ADD n INT"], {"s": "unknown"}),
+        (["ALTER TABLE t ADD x TEXT"], {"s": "unknown", "x": "unknown"}),
+        (["ALTER TABLE t ADD x TEXT CHARACTER SET gbk"], {"s": "unknown", "x": "gbk"}),
+        (["ALTER TABLE t CHARACTER SET gbk", "ALTER TABLE t ADD x TEXT"], {"s": "unknown", "x": "gbk"}),
+        (["ALTER TABLE t CHANGE s z VARCHAR(3) CHARACTER SET latin1"], {"z": "latin1"}),
+        (["ALTER TABLE t CHANGE s z VARCHAR(3)"], {"z": "unknown"}),
+        # A database may have the charset `binary`: its columns hold bytes, and no statement makes text of them.
+        (["ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4"], {"s": "unknown"}),
+        (["ALTER TABLE t DROP s"], {}),
+        (["CREATE DATABASE b CHARACTER SET gbk", "RENAME TABLE t TO b.t, b.t TO t"], {"s": "unknown"}),
+        (["ALTER DATABASE a CHARACTER SET gbk", "ALTER TABLE t ADD x TEXT"], {"s": "unknown", "x": "unknown"}),
+        (["CREATE TABLE c LIKE t", "DROP TABLE t", "RENAME TABLE c TO t"], {"s": "unknown"}),
+        (["DROP TABLE t", "CREATE DATABASE b CHARACTER SET gbk", "CREATE TABLE t (s TEXT) CHARSET gbk"], {"s": "gbk"}),
+    ],
+)
+def test_a_table_of_unknown_charset_is_followed(texts: list[str], expected: dict[str, str]) -> None:
+    made_first = "CREATE TABLE t (id INT, s VARCHAR(9))"
+    assert charsets(followed(History(complete=False), log(made_first, *texts)), T) == expected
+
+
+def test_a_table_whose_labels_depend_on_an_unknown_charset_is_not_known() -> None:
+    text = "CREATE TABLE t (e ENUM(0xC3A4))"
+    assert statement_of(History(complete=False).after(ddl(text), MYSQL), T) == text
+
+
+S, S2 = TableName("a", "s"), TableName("a", "s2")
+MARIADB = Dialect.of("11.8.2-MariaDB")
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["CREATE SEQUENCE s"], {S}),
+        (["CREATE OR REPLACE SEQUENCE a.s START WITH 1 CACHE 10", "ALTER SEQUENCE s RESTART 5"], {S}),
+        (["CREATE SEQUENCE s", "CREATE SEQUENCE IF NOT EXISTS s"], {S}),
+        (["CREATE SEQUENCE IF NOT EXISTS s"], {S}),
+        (["CREATE TABLE s (id INT)", "CREATE SEQUENCE IF NOT EXISTS s"], set()),
+        (["ALTER SEQUENCE s2 RESTART 5"], {S2}),
+        (["ALTER SEQUENCE IF EXISTS s2 RESTART 5"], set()),
+        (["CREATE SEQUENCE s", "RENAME TABLE s TO s2"], {S2}),
+        (["CREATE SEQUENCE s", "CREATE TABLE t (id INT)", "RENAME TABLE s TO x, t TO s, x TO s2"], {S2}),
+        (["CREATE SEQUENCE s", "ALTER TABLE s RENAME TO s2"], {S2}),
+        (["CREATE SEQUENCE s", "ALTER TABLE s ENGINE = InnoDB"], {S}),
+        (["CREATE SEQUENCE s", "CREATE TABLE s2 LIKE s"], {S, S2}),
+        (["CREATE SEQUENCE s", "CREATE TABLE IF NOT EXISTS s (id INT)"], {S}),
+        (["CREATE SEQUENCE s", "CREATE OR REPLACE TABLE s (id INT)"], set()),
+        (["CREATE SEQUENCE s", "DROP TABLE s"], set()),
+        (["CREATE SEQUENCE s", "CREATE SEQUENCE s2", "DROP SEQUENCE IF EXISTS s, other"], {S2}),
+        (["CREATE SEQUENCE s", "DROP DATABASE a"], set()),
+        (["CREATE SEQUENCE s", "MANGLE s"], set()),
+        (["MANGLE s", "CREATE SEQUENCE s"], {S}),
+    ],
+)
+def test_sequences_are_followed(texts: list[str], names: set[TableName]) -> None:
+    history = followed(History(charsets=UTF8), log(*texts), MARIADB)
+    assert history.sequences == names
+    assert all(history.is_sequence(name) and history.table(name) is None for name in names)
+    assert not history.is_sequence(T)
+    assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+
+
+def test_rows_that_look_like_a_sequence_are_one_only_where_there_is_certainly_no_table() -> None:
+    history = made("CREATE TABLE t (id INT)")
+    assert history.is_sequence(S, looks_like_one=True)
+    assert not history.is_sequence(S)
+    assert not history.is_sequence(T, looks_like_one=True)
+    assert not replace(history, complete=False).is_sequence(S, looks_like_one=True)
+    files = followed(History(complete=False), log("CREATE SEQUENCE IF NOT EXISTS s"), MARIADB)
+    assert not files.is_sequence(S, looks_like_one=True), "there may be a table of that name"
 
 
 def test_without_a_catalogue_silence_proves_nothing() -> None:
@@ -167,6 +262,26 @@ def test_without_a_catalogue_silence_proves_nothing() -> None:
 
 
 NOW = made("CREATE TABLE t (now INT)", "CREATE TABLE u (now INT)", "CREATE TABLE still (id INT)")
+
+
+@pytest.mark.parametrize(
+    ("texts", "before"),
+    [
+        (["RENAME TABLE s TO s2"], {S}),
+        (["CREATE SEQUENCE s2"], set()),
+        (["CREATE SEQUENCE s", "ALTER TABLE s RENAME s2", "ALTER SEQUENCE s2 RESTART"], set()),
+        (["DROP SEQUENCE s"], {S, S2}),
+        (["RENAME TABLE s TO x, s2 TO s, x TO s2", "MANGLE s2"], {S}),
+    ],
+)
+def test_a_later_catalogue_tells_the_sequences_of_before(texts: list[str], before: set[TableName]) -> None:
+    now = replace(NOW, sequences=frozenset({S2}))
+    changes = log(*texts)
+    then = now.before(changes, MARIADB)
+    assert then.sequences == before
+    assert followed(then, changes, MARIADB) == now
+    assert History.from_json(json.loads(json.dumps(then.to_json()))) == then
+    assert now.doubting(changes, MARIADB).sequences == followed(now, changes, MARIADB).sequences
 
 
 def test_a_later_catalogue_is_believed_for_what_did_not_change_since() -> None:

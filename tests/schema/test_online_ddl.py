@@ -9,9 +9,9 @@ import pytest
 
 from pidts.model import ConfigError, Halted, Shadow, Spoken, Table, TableName
 from pidts.schema import AlterTable, CreateTable, Dialect, Statement, classify, differences, render_statement
-from pidts.schema.online_ddl import SHADOW, TRASH, OnlineDdl, Role, checked, net
-from pidts.schema.online_swap import translate
-from pidts.schema.structure import apply
+from pidts.schema.evolve.apply_statement import apply
+from pidts.schema.online.names import SHADOW, TRASH, OnlineDdl, Role, checked, net
+from pidts.schema.online.swap import translate
 
 ONLINE = OnlineDdl(SHADOW, TRASH)
 DIALECT = Dialect.of("8.4.0")

@@ -20,7 +20,7 @@ from pidts.schema import (
     render_statement,
     retargeted,
 )
-from pidts.schema.alteration import ordered
+from pidts.schema.altered_keys import in_order
 
 A = TableName("d", "a")
 MARIADB = Dialect.of("10.11.6-MariaDB")
@@ -101,7 +101,7 @@ def tables(draw) -> Table:
     return Table(
         TableName(draw(names), draw(names)),
         tuple(columns),
-        ordered(keys),
+        in_order(keys, {column.name.lower(): column for column in columns}),
         charset,
         collation,
         draw(words | st.just("")),
@@ -187,6 +187,14 @@ def test_known_structures_decide_conditions() -> None:
     assert render_statement(statement, before, after) == (
         "ALTER TABLE `d`.`a` ADD COLUMN `y` int NULL, DROP KEY `k`, CHANGE COLUMN `x` `w` int NULL"
     )
+
+
+def test_a_unique_prefix_is_dropped_where_the_source_drops_its_constraint() -> None:
+    """The target has it since `ADD UNIQUE`, and would go on to refuse rows, or to write one over another."""
+    before = made("(x varchar(9), UNIQUE k (x(3)))")
+    statement = classify("ALTER TABLE a DROP CONSTRAINT k", "d", dialect=MARIADB)
+    after = apply(statement, {A: before}, {}, dialect=MARIADB)[A]
+    assert render_statement(statement, before, after) == "ALTER TABLE `d`.`a` DROP KEY `k`"
 
 
 def test_columns_are_written_with_what_they_inherit() -> None:

@@ -72,6 +72,17 @@ def test_charsets_come_down_from_server_database_and_table() -> None:
     assert charset("(x text) CHARSET=utf8mb4", dialect=Dialect.of("5.7.44")) == "utf8mb4_general_ci"
 
 
+def test_a_charset_named_alone_has_its_own_collation() -> None:
+    binary = {"d": ("utf8mb4", "utf8mb4_bin")}
+    assert table("(x text)", charsets=binary).collation == "utf8mb4_bin"
+    for option in ("CHARSET=utf8mb4", "COLLATE=utf8mb4_0900_ai_ci"):
+        made = table(f"(x text) {option}", charsets=binary)
+        assert made.collation == made.columns[0].type.collation == "utf8mb4_0900_ai_ci"
+    for charset in ("x text CHARSET utf8mb4", "x text CHARACTER SET 'utf8mb4'"):
+        [column] = table(f"({charset})", charsets=binary).columns
+        assert column.type.collation == "utf8mb4_0900_ai_ci"
+
+
 def test_text_types_grow_with_their_charset() -> None:
     def kind(definition, clauses="FORCE", charsets=LATIN):
         made = table(definition, charsets=charsets)
@@ -199,6 +210,90 @@ def test_tables_swap_over_a_third_name() -> None:
     assert changed == {A: two.renamed(A), B: one.renamed(B)}
 
 
+def test_a_name_that_has_become_free_in_the_statement_is_taken_again() -> None:
+    one, two = table("(x int)", "a"), table("(y int)", "b")
+    x = TableName("d", "x")
+    assert after("RENAME TABLE a TO x, b TO a, a TO c", {A: one, B: two}) == {
+        A: None,
+        B: None,
+        x: one.renamed(x),
+        C: two.renamed(C),
+    }
+
+
+def test_names_may_say_their_table_and_database() -> None:
+    made = table("(a.x int, d.a.y int, .a.z int, PRIMARY KEY (x))")
+    assert names(made) == ["x", "y", "z"]
+    made = altered("(x int, y int, z int)", "DROP a.x, MODIFY a.y bigint, CHANGE a.z a.w int, ORDER BY a.y, a.w DESC")
+    assert names(made) == ["y", "w"]
+    assert altered("(x int, y int)", "ALTER a.x SET DEFAULT 3, ADD a.v int AFTER a.x").columns[0].default == "3"
+
+
+def test_a_name_may_begin_with_a_digit() -> None:
+    made = table("(1a int, 12b int, 1e int, 2ea int, 0xg int, 0X1 int, 1_2 int, 99bottles int, KEY 7k (12b))")
+    assert names(made) == ["1a", "12b", "1e", "2ea", "0xg", "0X1", "1_2", "99bottles"]
+    assert keys(made) == {"7k": ("12b",)}
+    assert altered("(12ab int, x int)", "DROP 12ab, ADD 3f double DEFAULT 1e3").columns[1].default == "1e3"
+
+
+def test_types_in_rare_spellings() -> None:
+    def kind(text, dialect=None):
+        return table(f"(x {text})", dialect=dialect).columns[0].type
+
+    assert kind("SQL_TSI_YEAR") == kind("sql_tsi_year(4)") == ColumnType(Kind.YEAR)
+    assert kind("decimal(19.5)") == ColumnType(Kind.DECIMAL, precision=19, scale=0)
+    assert kind("varchar(10.7)").length == 10
+    assert kind("int(5) COLLATE latin1_bin") == ColumnType(Kind.INT, length=5)
+    assert kind("datetime(3) COLLATE utf8_bin") == ColumnType(Kind.DATETIME, fsp=3)
+    mariadb = Dialect.of("10.11.6-MariaDB")
+    assert kind("geometry(9,4) REF_SYSTEM_ID=101", mariadb) == ColumnType(Kind.GEOMETRY)
+    assert kind("varchar(21845) CHARSET utf8", mariadb).kind is Kind.TEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("enum(0xC3A4, x'42', b'01000011', 'd') CHARSET utf8", ("ä", "B", "C", "d")),
+        ("enum(0xE49D) CHARSET latin1", ("ä\x9d",)),
+        ("set(0x4142) CHARSET ucs2", ("䅂",)),
+        ("enum(0x6120) CHARSET latin2", ("a",)),
+        ("enum(0x41FF42)", ("A",)),
+    ],
+)
+def test_labels_may_be_written_as_bytes(text, labels) -> None:
+    assert table(f"(x {text})").columns[0].type.labels == labels
+    if labels == ("A",):
+        assert table(f"(x {text})", dialect=Dialect.of("10.11.6-MariaDB")).columns[0].type.labels == ("A?B",)
+
+
+def test_convert_and_default_in_one_statement() -> None:
+    definition = "(v varchar(9)) CHARSET=utf8"
+    clauses = "DEFAULT CHARSET latin1, CONVERT TO CHARSET latin1 COLLATE latin1_bin, ADD w char(1) binary"
+    for dialect, collation in ((Dialect(), "latin1_bin"), (Dialect.of("10.11.6-MariaDB"), "latin1_swedish_ci")):
+        made = after(f"ALTER TABLE a {clauses}", {A: table(definition, dialect=dialect)}, dialect=dialect)[A]
+        assert made.collation == collation
+        assert [column.type.collation for column in made.columns] == ["latin1_bin", "latin1_bin"]
+    made = altered(definition, "CONVERT TO CHARSET latin1, ADD w char(1) binary, ADD x char(1) CHARSET utf8 binary")
+    assert [column.type.collation for column in made.columns] == [
+        "latin1_swedish_ci",
+        "latin1_bin",
+        "latin1_swedish_ci",
+    ]
+
+
+def test_an_old_server_forgets_a_convert_that_rewrites_nothing() -> None:
+    old = Dialect.of("5.6.24")
+    made = {A: table("(x int) CHARSET=latin1", dialect=old)}
+    assert after("ALTER TABLE a CONVERT TO CHARSET utf8", made, dialect=old)[A].charset == "latin1"
+    assert after("ALTER TABLE a CONVERT TO CHARSET utf8, ADD y int", made, dialect=old)[A].charset == "utf8mb3"
+    assert after("ALTER TABLE a CONVERT TO CHARSET utf8", made)[A].charset == "utf8mb3"
+
+
+def test_labels_in_charset_binary_are_not_converted() -> None:
+    made = altered("(e enum('x') CHARSET binary, t text)", "CONVERT TO CHARSET latin1")
+    assert [column.type.charset for column in made.columns] == ["binary", "latin1"]
+
+
 def test_a_renamed_table_is_gone_under_its_old_name() -> None:
     made = table("(x int)")
     other = TableName("e", "q")
@@ -267,3 +362,25 @@ def test_databases_keep_their_charsets() -> None:
     assert charsets("ALTER DATABASE d READ ONLY = 1") == {"d": LATIN["d"]}
     assert charsets("DROP DATABASE d") == {"d": None}
     assert charsets("DROP TABLE d") == {}
+
+
+@pytest.mark.parametrize(
+    ("clause", "default"),
+    [
+        ("varchar(9) CHARSET utf8mb4 DEFAULT x'C3A927'", "'é'''"),
+        ("varchar(9) CHARSET utf8mb4 DEFAULT x'E9'", "x'E9'"),
+        ("varchar(9) CHARSET latin1 DEFAULT x'C3A9'", "x'C3A9'"),
+        ("varbinary(9) DEFAULT x'C3A9'", "x'C3A9'"),
+        ("int DEFAULT x'41'", "x'41'"),
+    ],
+)
+def test_a_default_in_bytes_is_text_where_the_columns_charset_tells_it(clause: str, default: str) -> None:
+    assert table(f"(a {clause})").columns[0].default == default
+
+
+def test_a_default_in_bytes_does_not_change_its_charset_unseen() -> None:
+    definition = "(a varchar(9) DEFAULT x'C3A9') CHARSET latin1"
+    with pytest.raises(Halted) as caught:
+        altered(definition, "CONVERT TO CHARACTER SET utf8mb4")
+    assert caught.value.code == "ddl-not-understood"
+    assert altered(definition, "CONVERT TO CHARACTER SET latin1").columns[0].default == "x'C3A9'"

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -142,3 +143,74 @@ def test_the_last_events_are_read_before_the_end_is_noticed(pair):
     with pytest.raises(Transient) as lost:
         reader.read_block(1)
     assert lost.value.code == "source-lost"
+
+
+@pytest.mark.parametrize("size", [300, BUFFER_SIZE + 300])
+def test_a_damaged_length_is_not_waited_for(pair, size):
+    """Heartbeats come all the time: a line on which nothing else does would not look dead."""
+    server, reader = pair
+    raw = packets(b"\0" + event(50))
+    server.sendall(sent(event(40)) + size.to_bytes(3, "little") + raw[3:] + sent(event(30, 27)))
+    assert bytes(reader.read_block(1).data) == event(40)
+
+    def wait() -> None:
+        assert reader.read_block(0.01) is None
+        reader.check_frame()
+
+    with pytest.raises(Transient, match="source-damaged"):
+        wait()
+
+
+def test_the_length_of_what_is_still_coming_is_sound(pair):
+    server, reader = pair
+    for whole in (sent(event(5000)), sent(event(BUFFER_SIZE * 2)), packets(b"\xff" + bytes(500))):
+        for at in (3, 4, 10, 17, 18, 30, 400):
+            server.sendall(whole[:at])
+            reader.read_block(0.01)
+            reader.check_frame()
+            while reader.here or reader._left is not None:
+                reader.skip(len(reader.here))
+                reader._left = None
+
+
+@pytest.mark.parametrize("event_size", [MAX_PACKET + 5, 2 * MAX_PACKET])
+def test_packets_that_go_on_behind_the_end_of_their_event_are_damage(pair, event_size):
+    server, reader = pair
+    endless = b"\xff\xff\xff\0"
+    first = b"\0" + event(event_size)[: MAX_PACKET - 1]
+    sender = threading.Thread(target=_send, args=(server, [endless + first, *[endless + bytes(MAX_PACKET)] * 3]))
+    sender.start()
+    with pytest.raises(Transient, match="source-damaged") as damaged:
+        _drained(reader)
+    assert "another length" in damaged.value.what
+    server.shutdown(socket.SHUT_RDWR)
+    sender.join()
+
+
+def test_an_event_that_ends_too_early_is_damage(pair):
+    server, reader = pair
+    first = b"\xff\xff\xff\0\0" + event(MAX_PACKET + 5)[: MAX_PACKET - 1]
+    sender = threading.Thread(target=_send, args=(server, [first + b"\3\0\0\1abc"]))
+    sender.start()
+    with pytest.raises(Transient, match="source-damaged"):
+        _drained(reader)
+    sender.join()
+
+
+def test_a_header_that_tells_of_more_than_a_server_sends_is_damage(pair):
+    server, reader = pair
+    head = struct.pack("<IBIIIH", 7, 30, 1, (1 << 32) - 1, 0, 0)
+    server.sendall(b"\xff\xff\xff\0\0" + head + bytes(100))
+    with pytest.raises(Transient, match="source-damaged"):
+        reader.read_block(1)
+
+
+def _send(server: socket.socket, parts: list[bytes]) -> None:
+    with suppress(OSError):
+        for part in parts:
+            server.sendall(part)
+
+
+def _drained(reader: BlockReader) -> None:
+    while reader.read_block(5) is not None:
+        pass

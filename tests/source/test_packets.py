@@ -76,3 +76,24 @@ def read_all(pair: tuple[socket.socket, PacketReader], data: bytes, count: int) 
         packets += reader.read(5)
     sender.join()
     return packets
+
+
+def test_a_damaged_length_of_an_event_is_not_waited_for(pair):
+    server, reader = pair
+    sound = packet(b"\0" + bytes(9) + (30).to_bytes(4, "little") + bytes(17))
+    server.sendall(sound + sound[:20])
+    assert len(reader.read(1)) == 1
+    reader.check_frame()
+    server.sendall(sound[20:] + b"\xff" + sound[1:])
+    assert len(reader.read(1)) == 1
+    assert reader.read(0.01) == []
+    with pytest.raises(Transient, match="source-damaged"):
+        reader.check_frame()
+
+
+def test_a_payload_without_an_end_is_not_collected(pair, monkeypatch):
+    monkeypatch.setattr("pidts.source.packets.LARGEST_PAYLOAD", 2 * MAX_PACKET)
+    most = packet(b"x" * MAX_PACKET) * 2 + packet(b"")
+    assert read_all(pair, most, 1) == [b"x" * 2 * MAX_PACKET]
+    with pytest.raises(Transient, match="source-damaged"):
+        read_all(pair, packet(b"x" * MAX_PACKET) * 3, 1)

@@ -197,11 +197,13 @@ def test_a_table_that_changed_is_told_apart(mysql_like, open_session, database):
     table = make(session, database, "id INT PRIMARY KEY, v INT", "(1, 2)")
     query(session, f"ALTER TABLE {database}.t MODIFY v VARCHAR(9)")
     query(session, f"UPDATE {database}.t SET v = 'two'")
-    with pytest.raises(StructureChanged):
+    with pytest.raises(StructureChanged, match="column v is no longer of type int") as changed:
         select_range(session, table, None, None)
+    assert (changed.value.code, changed.value.where.table) == ("structure-changed", f"{database}.t")
     query(session, f"ALTER TABLE {database}.t DROP v")
-    with pytest.raises(StructureChanged):
+    with pytest.raises(StructureChanged, match="Unknown column 'v'") as changed:
         select_range(session, table, None, None)
+    assert (changed.value.code, changed.value.where.table) == ("structure-changed", f"{database}.t")
 
 
 def test_the_session_stays_usable_after_a_page(mysql_like, open_session, database):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 
-from pidts.model import ColumnType, Key, Kind, TableName
+from pidts.model import ColumnType, Key, Kind, PrecheckFailed, TableName
 from pidts.schema.dialect import Dialect
-from pidts.source import query, read_structure, read_structures, schema_charsets
+from pidts.source import connect, query, read_structure, read_structures, schema_charsets
 from pidts.source.structures import default_text, quoted
 
 OF_ALL = """CREATE TABLE {}.t (
@@ -115,6 +118,48 @@ def test_only_selected_tables_are_read_and_never_views_or_the_servers_own(mysql_
     assert [name.name for name in read_structures(session, select)] == ["t1", "weird`name"]
     assert not {"mysql", "information_schema", "performance_schema", "sys"} & set(asked)
     assert read_structure(session, TableName(database, "v")) is None
+
+
+def test_names_that_differ_only_in_case_or_accents_are_tables_of_their_own(mysql_like, open_session, database):
+    session = open_session(mysql_like)
+    names = ["AB", "Ab", "ab", "e", "é"]
+    for number, name in enumerate(names):
+        query(session, f"CREATE TABLE {database}.{quoted(name)} (id INT PRIMARY KEY, c{number} INT)")
+
+    def columns(*some: str) -> dict[str, list[str]]:
+        found = read_structures(session, lambda name: name.schema == database and name.name in some)
+        return {name.name: [column.name for column in table.columns] for name, table in found.items()}
+
+    for some in (["ab", "AB"], ["Ab", "AB"], ["e", "é"], names):
+        assert columns(*some) == {name: ["id", f"c{names.index(name)}"] for name in some}
+
+
+def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_columns(
+    mysql_like, open_session, config_of, database
+):
+    session = open_session(mysql_like)
+    for name in ("seen", "unseen"):
+        query(session, f"CREATE TABLE {database}.{name} (id INT PRIMARY KEY)")
+    user = "narrow"
+    host = "localhost" if mysql_like.kind == "mysql56" else "%"  # whose nameless account there comes first
+    query(session, f"CREATE USER {user}@'{host}' IDENTIFIED BY 'x'")
+    try:
+        query(session, f"GRANT SELECT ON {database}.seen TO {user}@'{host}'")
+        query(session, f"GRANT DELETE ON {database}.unseen TO {user}@'{host}'")
+        with closing(connect(replace(config_of(mysql_like), user=user, password="x"))) as narrow:
+            hidden: dict[TableName, str] = {}
+            found = read_structures(narrow, lambda name: name.schema == database, hidden)
+            assert all(table.arrow.names == ["id"] for table in found.values())
+            assert {*found, *hidden} == {TableName(database, "seen"), TableName(database, "unseen")}
+            assert read_structure(narrow, TableName(database, "none")) is None
+            if mysql_like.kind == "mysql56":  # shows the columns to whoever may delete rows
+                return
+            assert set(hidden) == {TableName(database, "unseen")}
+            with pytest.raises(PrecheckFailed, match="hides its columns") as caught:
+                read_structure(narrow, TableName(database, "unseen"))
+            assert (caught.value.code, caught.value.where.table) == ("missing-privilege", f"{database}.unseen")
+    finally:
+        query(session, f"DROP USER {user}@'{host}'")
 
 
 def test_schemas_have_charsets(mysql_like, open_session, database):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
 from pidts.source.failures import StructureChanged
 from pidts.source.packets import PacketReader
-from pidts.source.text_cells import Cells
-from pidts.source.text_lists import Lists
+from pidts.source.text.cells import Cells
+from pidts.source.text.lists import Lists
 
 NAME = TableName("d", "t")
 END = b"\x05\0\0\x09\xfe\0\0\2\0"

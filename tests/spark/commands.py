@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class Run:
         return found
 
     def replicator(self) -> list[int]:
-        return self.pids("pidts.task.replicator_process")
+        return self.pids("pidts.task.run.replicator_process")
 
     def jvm(self) -> list[int]:
         return self.pids("org.apache.spark.deploy.SparkSubmit")
@@ -94,11 +94,15 @@ class Task:
     path: Path
     runs: list[Run] = field(default_factory=list)
 
-    def start(self, *options: str) -> Run:
+    def start(self, *options: str, environment: Mapping[str, str] | None = None) -> Run:
         log = self.path.with_suffix(f".{len(self.runs)}.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*PIDTS, "run", str(self.path), *options], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*PIDTS, "run", str(self.path), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
             )
         run = Run(process, log)
         self.runs.append(run)
@@ -122,9 +126,16 @@ class Task:
         for path in self.path.parent.glob(f"relay/{source}/needs/*.json"):
             assert applied in path.read_text()
 
-    def command(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[bytes]:
+    def command(
+        self, *words: str, timeout: float = 120, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [*PIDTS, *words], capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False
+            [*PIDTS, *words],
+            capture_output=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            env=environment,
         )
 
     def logs(self) -> str:

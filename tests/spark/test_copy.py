@@ -179,7 +179,10 @@ class Writer:
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("source_kind", "target_kind"), [("mariadb", "postgres"), ("mysql97", "mariadb")])
+@pytest.mark.parametrize(
+    ("source_kind", "target_kind"),
+    [("mariadb", "postgres"), pytest.param("mysql97", "mariadb", marks=pytest.mark.long)],
+)
 def test_equal_after_a_copy_under_full_write_load(
     source_kind, target_kind, request, database, make_task, target_server, open_session, background
 ):

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pidts.batch.context import JobContext
-from pidts.batch.loading import Piece
+from pidts.batch.copy.load_task import Piece
 from pidts.copy import Range
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.plan import ChunkRequest
@@ -19,7 +19,7 @@ from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark.copy_job import CopyLane, bundles
 from pidts.spark.session import build_session, forget_session
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 NAME = TableName("shop", "cart")
 CART = Table(

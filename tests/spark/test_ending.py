@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pidts.batch.context import JobContext
-from pidts.batch.meaning import Meaning
+from pidts.batch.relevance import Meaning
 from pidts.model import Checkpoint, Lsn
 from pidts.plan import Limits
 from pidts.reduce import Counts
@@ -18,7 +18,7 @@ from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream as module
 from pidts.spark.stream import TaskStream
-from pidts.target.values import ValuesTarget
+from pidts.target.values.session import ValuesTarget
 
 
 class Query:

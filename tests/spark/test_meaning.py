@@ -2,7 +2,7 @@
 
 import pytest
 
-from pidts.batch.meaning import Meaning
+from pidts.batch.relevance import Meaning
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.plan import Work, WorkKind
 from pidts.rules import AllowList

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.task.comparison import compare_task
-from pidts.task.config import load_task
+from pidts.task.compare.wiring import compare_task
+from pidts.task.config.task_file import load_task
 
 ITEM = """CREATE TABLE {}.item (id INT PRIMARY KEY, name VARCHAR(20), body TEXT, u INT UNIQUE,
     update_time TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6))"""

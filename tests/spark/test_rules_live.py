@@ -55,7 +55,7 @@ def test_filters_are_taken_over_and_a_route_of_rows_that_are_there_is_not(
     assert there()[0] == (1, 1, "t")
 
     change(task, "routes", "route-rules", routed | {"target-table": "elsewhere"})
-    run.wait_until(lambda: "has rows on the target by another route" in run.log.read_text(), "the refusal")
+    run.wait_until(lambda: "and the new route leads to" in run.log.read_text(), "the refusal")
     run_sql(mariadb, "INSERT INTO t VALUES (3, 3)", database=database)
     run.wait_until(lambda: (3, 3, "t") in there(), "the task goes on as it was")
     run.summary()

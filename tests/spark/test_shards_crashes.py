@@ -91,7 +91,7 @@ def table_in_use(shards: Shards) -> AbstractContextManager[None]:
     return transaction(shards, "SELECT COUNT(*) FROM {0}.orders")
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+@pytest.mark.parametrize("kind", [pytest.param("mariadb", marks=pytest.mark.long), "postgres"])
 def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Callable[..., Shards]) -> None:
     shards = make_shards(kind, syncers={"global": {"worker-count": 1, "batch": 1}})
     sources = Sources(shards)

@@ -123,7 +123,7 @@ def test_tables_come_by_the_task_file_and_by_rename(make_task: Callable[..., Tas
     shop.sql("UPDATE renamed SET b = 1 WHERE id < 100")
     run.wait_until(lambda: shop.is_equal("t", "u", "renamed"), "the table that was renamed")
     follow(task, "t", "u", "renamed", more="syncer-thread: 3")
-    run.wait_until(lambda: "will count from the next start on" in run.log.read_text(), "the refusal")
+    run.wait_until(lambda: "will take effect at the next start" in run.log.read_text(), "the refusal")
     told = run.summary()
     assert {table["name"] for table in told["tables"]} == {"shop.t", "shop.u", "shop.renamed"}
     assert run.log.read_text().count("starting Spark") == 1, "another attempt needs no other Spark"
@@ -142,7 +142,7 @@ def test_when_the_log_is_lost_it_is_said_and_all_tables_are_put_right_while_they
     assert lost.process.wait(120) == 5, task.logs()
     error = json.loads(lost.log.read_text().splitlines()[-1])["error"]
     assert error["code"] == "position-lost"
-    told = r"changes of shop\.t, shop\.u, shop\.x behind bin\.000001:\d+ \(20[^)]*\) and before bin\.000002:4 \(20"
+    told = r"changes of shop\.t, shop\.u, shop\.x after bin\.000001:\d+ \(20[^)]*\) and before bin\.000002:4 \(20"
     assert re.search(told, error["what"])
     assert f"pidts run {task.path} --resync" in error["todo"]
 

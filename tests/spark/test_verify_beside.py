@@ -15,11 +15,11 @@ from tests.running import Progress
 
 from pidts.sandbox import Server
 from pidts.source import connect
-from pidts.task.compose import source_config, target_of
-from pidts.task.config import load_task
-from pidts.task.membership import Wanted
-from pidts.task.replicator_process import ReplicatorProcess
-from pidts.task.start import begin
+from pidts.task.config.task_file import load_task
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.start import begin
+from pidts.task.run.table_set import Wanted
+from pidts.task.servers import source_config, target_of
 
 from .commands import Task
 from .conftest import Background

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.target.postgres.block import block, plain
-from pidts.target.postgres.block_kernel import by_rows
+from pidts.target.postgres.encode.block import block, plain
+from pidts.target.postgres.encode.block_kernel import by_rows
 
 _LAYOUTS = (">i2", ">i4", ">f8", "V16", [("sign", ">u2"), ("digits", ">i2", (3,)), ("more", "u1")])
 

@@ -11,7 +11,7 @@ from pidts.model import ConfigError, Position, TableName
 from pidts.rules import ColumnMapping
 from pidts.rules.event_filter import Verdict
 from pidts.rules.routes import Landing
-from pidts.task.config import TaskConfig, load_task
+from pidts.task.config.task_file import TaskConfig, load_task
 
 FILES = Path(__file__).with_name("dm")
 TASK, SOURCE = ((FILES / name).read_text("utf-8") for name in ("task.yaml", "crm-a.yaml"))

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from pidts.model import ConfigError, Position
-from pidts.task.config import TaskConfig, load_task
-from pidts.task.config_schema import source_schema, task_schema
+from pidts.task.config.json_schema import source_schema, task_schema
+from pidts.task.config.task_file import TaskConfig, load_task
 
 FILES = Path(__file__).with_name("dm")
 PARSED = tuple(yaml.safe_load((FILES / name).read_text("utf-8")) for name in ("task.yaml", "crm-a.yaml"))

@@ -20,8 +20,8 @@ from pidts.cli.app import run_command
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.sandbox import Server, start_mysql56, start_mysql97
 from pidts.source import ServerInfo
-from pidts.task.config import load_task
-from pidts.task.privileges import source_privileges
+from pidts.task.checks.privileges import source_privileges
+from pidts.task.config.task_file import load_task
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 PASSWORD = "s3cret ' of \\ ours"
@@ -211,7 +211,7 @@ def test_who_has_no_account_yet_is_told_to_look_with_another(
     assert f'GRANT CREATE ON DATABASE "{database}" TO "nobody";' in target
     assert run_command(["grants", str(task), *options, "--only", "source", "--host", "10.%"]) == 0
     source = capsys.readouterr().out
-    assert "no table was seen" in source
+    assert "no table is visible" in source
     named = database.replace("_", "\\_")
     assert f"GRANT SELECT ON `{named}`.* TO 'nobody'@'10.%';" in source, "what the task names need not be there yet"
     assert all(line.startswith(("--", "GRANT ")) for line in source.splitlines())

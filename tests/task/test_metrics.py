@@ -10,10 +10,11 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from pidts.model import Halt, Lsn, TableName
+from pidts.model import Halt, Lsn, TableName, Transient
 from pidts.plan import Phase
-from pidts.task.metrics import metric_families
-from pidts.task.progress import Progress, SourceProgress, TableProgress
+from pidts.replicate import NotReceiving
+from pidts.task.operate.metrics import metric_families
+from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
 AT = Lsn(0, 3, 42)
 
@@ -126,3 +127,11 @@ def test_a_task_that_has_not_begun_has_nothing_to_tell_of_its_sources() -> None:
     shown = Progress(stage="starting", task="shop")
     assert series(shown, "pidts_stage") == {}
     assert series(shown, "pidts_batches_total") == {(): 0}
+
+
+def test_a_source_whose_log_does_not_come_in_has_a_series() -> None:
+    lack = NotReceiving(Transient("relay-full", "no room"), since=100.0, heard_at=200.0)
+    shown = progress()
+    south = SourceProgress(source="south", stage="paused", lack=lack)
+    shown = replace(shown, sources=(*shown.sources, south))
+    assert series(shown, "pidts_not_receiving_since_seconds") == {("relay-full", "south"): 100.0}

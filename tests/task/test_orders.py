@@ -26,10 +26,10 @@ from pidts.model import (
 from pidts.plan import Held, PlanState
 from pidts.relay import Origin, RelayWriter
 from pidts.target import ValuesTarget
-from pidts.task.config import TaskConfig, load_parts
-from pidts.task.locks import find_lock, open_locks, whose
-from pidts.task.orders import OrderDesk, is_of_rows
-from pidts.task.waiting import backlogs, held_by
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.operate.backlog import backlogs, held_tables
+from pidts.task.operate.orders import TaskOrders, is_refused_rows
+from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
 TASK = """
 name: t
@@ -68,14 +68,14 @@ class World:
         self.parts: tuple[TaskConfig, ...] = load_parts(path)
         self.target = ValuesTarget(f"orders {next(_numbers)}")
         self.session: TargetSession = self.target.connect()
-        self.desk = OrderDesk(self.parts, self.session)
+        self.task_orders = TaskOrders(self.parts, self.session)
 
     def tell(self, source: str, *halts: Halt) -> None:
         for halt in halts:
-            self.session.halts.tell("t", source, halt)
+            self.session.meta.halts.save("t", source, halt)
 
     def orders(self, source: str) -> list[tuple[OrderKind, tuple[str, ...], int]]:
-        found = self.session.halts.orders("t", source)
+        found = self.session.meta.orders.read("t", source)
         return [(order.kind, order.statements, order.number) for order in found]
 
 
@@ -90,76 +90,76 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
     world.tell("s1", change("a", at(1)), ROWS)
     world.tell("s2", change("a", at(1)))
-    found = world.desk.standing()
-    assert [(one.source, str(one.tables[0]), one.halt is not None and is_of_rows(one.halt)) for one in found] == [
+    found = world.task_orders.blocked_changes()
+    assert [(one.source, str(one.tables[0]), one.halt is not None and is_refused_rows(one.halt)) for one in found] == [
         ("s1", "shop.b", True),
         ("s1", "shop.a", False),
         ("s2", "shop.a", False),
     ]
-    assert len(world.desk.matching("s2")) == 1
-    assert [one.source for one in world.desk.matching(table="shop.b")] == ["s1"]
+    assert len(world.task_orders.matching("s2")) == 1
+    assert [one.source for one in world.task_orders.matching(table="shop.b")] == ["s1"]
     with pytest.raises(ConfigError, match="no source 's3'"):
-        world.desk.matching("s3")
+        world.task_orders.matching("s3")
 
 
 def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
-    with pytest.raises(ConfigError, match="no schema change waits"):
-        world.desk.find()
+    with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
+        world.task_orders.find()
     world.tell("s1", change("a", at(1)), ROWS)
-    assert world.desk.find().source == "s1"
+    assert world.task_orders.find().source == "s1"
     world.tell("s2", change("a", at(1)), change("c", at(3)))
-    with pytest.raises(ConfigError, match=r"3 schema changes wait.*--source s1 --at .*--source s2"):
-        world.desk.find()
-    with pytest.raises(ConfigError, match="2 schema changes wait"):
-        world.desk.find(str(at(1)))
-    assert world.desk.find(str(at(1)), "s2").source == "s2"
-    assert world.desk.find(str(at(3))).source == "s2"
-    assert world.desk.find("bin.000001:373").lsn == at(3)
-    assert world.desk.find(table="shop.c").lsn == at(3)
+    with pytest.raises(ConfigError, match=r"3 schema changes are waiting.*--source s1 --at .*--source s2"):
+        world.task_orders.find()
+    with pytest.raises(ConfigError, match="2 schema changes are waiting"):
+        world.task_orders.find(str(at(1)))
+    assert world.task_orders.find(str(at(1)), "s2").source == "s2"
+    assert world.task_orders.find(str(at(3))).source == "s2"
+    assert world.task_orders.find("bin.000001:373").lsn == at(3)
+    assert world.task_orders.find(table="shop.c").lsn == at(3)
     with pytest.raises(ConfigError, match="no schema change at"):
-        world.desk.find(str(at(9)))
-    with pytest.raises(ConfigError, match="no place in the log"):
-        world.desk.find("there")
+        world.task_orders.find(str(at(9)))
+    with pytest.raises(ConfigError, match="not a position in the log"):
+        world.task_orders.find("there")
 
 
 def test_what_the_target_has_is_past_ordering(world: World) -> None:
     world.tell("s1", change("a", at(1)))
     world.session.begin()
-    world.session.write_journal(
+    world.session.meta.journal.write(
         DdlJournal(task="t", source="s1", lsn=at(1), statement="", rendered=(), step=0, state=DdlState.DONE)
     )
     world.session.commit()
-    assert not world.desk.standing()[0].waits
-    with pytest.raises(ConfigError, match="no schema change waits"):
-        world.desk.find()
+    assert not world.task_orders.blocked_changes()[0].is_blocked
+    with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
+        world.task_orders.find()
 
 
 def test_an_order_stands_at_its_own_source(world: World) -> None:
     world.tell("s1", change("a", at(1)))
     world.tell("s2", change("a", at(1)))
-    found = world.desk.find(str(at(1)), "s2")
-    world.desk.give(found, OrderKind.REPLACE, ("one", "two"))
-    world.desk.give(found, OrderKind.SKIP)
+    found = world.task_orders.find(str(at(1)), "s2")
+    world.task_orders.give(found, OrderKind.REPLACE, ("one", "two"))
+    world.task_orders.give(found, OrderKind.SKIP)
     assert world.orders("s1") == []
     assert world.orders("s2") == [(OrderKind.SKIP, (), 2)]
     for sql in ("COMMIT", "/* so */ begin", "-- \nLOAD DATA LOCAL INFILE 'x' INTO TABLE a"):
         with pytest.raises(ConfigError) as error:
-            world.desk.give(found, OrderKind.REPLACE, ("one", sql))
+            world.task_orders.give(found, OrderKind.REPLACE, ("one", sql))
         assert error.value.code == "bad-order", sql
-    world.desk.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
+    world.task_orders.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
 
 
 def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -> None:
     world.tell("s1", change("a", at(1)), ROWS)
-    world.desk.lift(world.desk.matching(table="shop.b"))
-    assert [one.tables for one in world.desk.standing()] == [(TableName("shop", "a"),)]
-    assert world.session.halts.orders("t", "s1") == []
+    world.task_orders.retry_rows(world.task_orders.matching(table="shop.b"))
+    assert [one.tables for one in world.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
+    assert world.session.meta.orders.read("t", "s1") == []
 
 
 def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_told(world: World) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
     world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
-    (lock,) = open_locks(world.desk, world.desk.standing())
+    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert lock.refused == {"s1: shop.t_2": "target-shape"}
     assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
 
@@ -167,7 +167,7 @@ def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_told(wo
 def test_shards_that_wait_are_one_lock(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
     world.tell("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
-    (lock,) = open_locks(world.desk, world.desk.standing())
+    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
     assert lock.awaited_since == {"s1: shop.t_2": 2.0}, "since the first came who waits for it"
@@ -177,17 +177,17 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
     for name in ("shop.c", "t-`shop`.`c`"):
         with pytest.raises(ConfigError, match="waits for other shards"):
             find_lock([lock], name)
-    assert whose(lock, "", "") is lock.owner
-    assert whose(lock, "", "s1").source == "s1"
-    with pytest.raises(ConfigError, match=r"no shard of shop.orders waits there"):
-        whose(lock, str(at(9)), "")
+    assert chosen_change(lock, "", "") is lock.owner
+    assert chosen_change(lock, "", "s1").source == "s1"
+    with pytest.raises(ConfigError, match=r"no shard of shop.orders waits at that source"):
+        chosen_change(lock, str(at(9)), "")
     with pytest.raises(ConfigError, match=r"2 tables wait.*--table shop.orders or --table shop.orders"):
         find_lock([lock, lock], "")
 
 
 def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1)))
-    (first,) = open_locks(world.desk, world.desk.standing())
+    (first,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
     assert find_lock([first, other], "", str(at(1)), "s1") is first
     assert find_lock([first, other], "", str(at(2))) is other
@@ -199,12 +199,12 @@ def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -
 def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1), code="shards-disagree"))
     world.tell("s2", awaits("t_9", at(1), code="shards-disagree"))
-    (lock,) = open_locks(world.desk, world.desk.standing())
+    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert lock.disagrees
-    with pytest.raises(ConfigError, match="Say whose is run: --source s1"):
-        whose(lock, "", "")
-    assert whose(lock, "", "s2").source == "s2"
-    assert whose(lock, "bin.000001:127", "s1").source == "s1"
+    with pytest.raises(ConfigError, match="Name the one to run: --source s1"):
+        chosen_change(lock, "", "")
+    assert chosen_change(lock, "", "s2").source == "s2"
+    assert chosen_change(lock, "bin.000001:127", "s1").source == "s1"
 
 
 @pytest.fixture
@@ -258,11 +258,11 @@ def test_what_waits_is_counted_in_the_relay(world: World) -> None:
     assert backlogs(world.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
     world.tell("s1", change("a", at(4)), ROWS)
     world.tell("s2", change("a", at(4)))
-    counted = world.desk.counted(world.desk.standing())
+    counted = world.task_orders.with_backlogs(world.task_orders.blocked_changes())
     assert [one.backlog is not None for one in counted] == [True, True, False]
     assert counted[0].halt is not None
     assert counted[0].halt.position == "bin.000001:250", "as the relay knows it"
-    assert world.desk.find("bin.000001:373").statement.startswith("ALTER"), "behind what comes before it, too"
+    assert world.task_orders.find("bin.000001:373").statement.startswith("ALTER"), "behind what comes before it, too"
 
 
 @pytest.mark.usefixtures("relay")
@@ -276,62 +276,62 @@ def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
         Checkpoint(task="t", source="s1", worker=number, lsn=state.lsn, copy=state.copy_json())
         for number, state in enumerate(states)
     ]
-    held = held_by(config, rows)
+    held = held_tables(config, rows)
     assert held.tables == {a: at(4), b: at(8)}
     # The checkpoint is at 10; nobody else has anything in 11 and 12.
     assert 8 * 123 <= held.log_bytes <= 8 * 123 + 5 * 200
-    alone = held_by(config, rows[:1])
+    alone = held_tables(config, rows[:1])
     assert 6 * 123 <= alone.log_bytes <= held.log_bytes - 2 * 123, "11 is of others"
     assert held.to_json()["tables"] == {"shop.a": str(at(4)), "shop.b": str(at(8))}
-    assert held_by(config, rows[:0]).log_bytes == 0
-    elsewhere = held_by(world.parts[1], rows)
+    assert held_tables(config, rows[:0]).log_bytes == 0
+    elsewhere = held_tables(world.parts[1], rows)
     assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
 
 
 @pytest.mark.usefixtures("relay")
 def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(world: World) -> None:
     config, a = world.parts[0], TableName("shop", "a")
-    assert world.desk.held()[0].tables == {}
+    assert world.task_orders.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
-    world.session.claim("t", "s1", 1, start)
+    world.session.meta.checkpoints.claim("t", "s1", 1, start)
     world.tell("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
-    (held, other) = world.desk.held()
+    (held, other) = world.task_orders.held_tables()
     assert held.tables == {a: at(3)}, "the change at 2 is behind the checkpoint"
     assert 123 <= held.log_bytes < 2 * 123 + 200, "4 is the change; 5 is of others, who have not come to it"
     assert other.tables == {}
-    also = held_by(config, [start], [awaits("a", at(4)), awaits("b", at(5))])
+    also = held_tables(config, [start], [awaits("a", at(4)), awaits("b", at(5))])
     assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
 def test_nothing_but_skip_is_ordered_about_a_table_that_comes(world: World) -> None:
     world.tell("s1", change("t_9", at(1), "shard-structure"))
-    comes = world.desk.find()
+    comes = world.task_orders.find()
     for kind, statements in (
         (OrderKind.UNLOCK, ()),
         (OrderKind.REPLACE, ("SELECT 1",)),
         (OrderKind.INJECT, ("SELECT 1",)),
     ):
-        with pytest.raises(ConfigError, match=r"shop\.t_9 comes with the statement") as caught:
-            world.desk.give(comes, kind, statements)
+        with pytest.raises(ConfigError, match=r"shop\.t_9 joins the task with the statement") as caught:
+            world.task_orders.give(comes, kind, statements)
         assert caught.value.code == "shard-comes"
     assert world.orders("s1") == []
-    world.desk.give(comes, OrderKind.SKIP)
-    world.desk.give(comes, OrderKind.REVERT)
+    world.task_orders.give(comes, OrderKind.SKIP)
+    world.task_orders.give(comes, OrderKind.REVERT)
     assert [kind for kind, _, _ in world.orders("s1")] == [OrderKind.REVERT]
 
 
 def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:
     world.tell("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     world.tell("s2", awaits("t_2", at(2), "s1: shop.t_1"))
-    mine, other = world.desk.find(source="s1", table="shop.t_1"), world.desk.find(source="s2")
-    world.desk.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
-    with pytest.raises(ConfigError, match="ordered already") as caught:
-        world.desk.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    mine, other = world.task_orders.find(source="s1", table="shop.t_1"), world.task_orders.find(source="s2")
+    world.task_orders.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
+    with pytest.raises(ConfigError, match="is waiting already") as caught:
+        world.task_orders.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
     assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
     assert world.orders("s2") == []
-    world.desk.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
-    world.desk.give(world.desk.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",))
-    world.desk.give(other, OrderKind.SKIP)
-    world.desk.give(mine, OrderKind.REVERT)
-    world.desk.give(other, OrderKind.UNLOCK)
+    world.task_orders.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    world.task_orders.give(world.task_orders.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",))
+    world.task_orders.give(other, OrderKind.SKIP)
+    world.task_orders.give(mine, OrderKind.REVERT)
+    world.task_orders.give(other, OrderKind.UNLOCK)
     assert [kind for kind, _, _ in world.orders("s2")] == [OrderKind.UNLOCK]

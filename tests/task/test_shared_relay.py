@@ -6,18 +6,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from pidts.model import ConfigError, Halted
+from pidts.model import Checkpoint, ConfigError, Fenced, Halted, Lsn, Transient
 from pidts.relay import RelayReader, RelayWriter
 from pidts.replicate import read_status
 from pidts.sandbox import Server
-from pidts.task import replicator_process
-from pidts.task.config import load_task
-from pidts.task.duration import parse_duration
-from pidts.task.replicator_process import ReplicatorProcess
+from pidts.target import ValuesTarget
+from pidts.task.config.duration import parse_duration
+from pidts.task.config.task_file import load_task
+from pidts.task.run import replicator_process
+from pidts.task.run.attempts import Attempts
+from pidts.task.run.replicator_process import ReplicatorProcess
 
 TASK = """
 name: {name}
@@ -58,38 +63,65 @@ def test_one_fills_it_and_the_other_takes_over(
     first, second = replicators
     relay = tmp_path / "relay"
 
-    def filled_by() -> int | None:
+    def tables_written_by() -> int | None:
         status = read_status(relay, "s")
         return status["pid"] if status and status["connected"] else None
 
     first.start()
-    until(filled_by, first.watch)
-    holder = filled_by()
+    until(tables_written_by, first.watch)
+    holder = tables_written_by()
     assert holder is not None
     second.start()
     until(lambda: second._served, second.watch)
     attempts = second._child
     until(lambda: second._child is not attempts, second.watch)
-    assert filled_by() == holder
+    assert tables_written_by() == holder
     assert RelayReader(relay, "s").first is not None
     os.kill(holder, signal.SIGKILL)
-    until(lambda: filled_by() not in {None, holder}, second.watch)
+    until(lambda: tables_written_by() not in {None, holder}, second.watch)
     assert second._child is not None
-    assert filled_by() == second._child.pid
+    assert tables_written_by() == second._child.pid
 
 
-def test_one_that_holds_the_relay_and_does_nothing_is_not_waited_for(
+def test_while_another_holds_the_relay_and_does_nothing_the_task_pauses_and_tries_again(
     replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
     hanging = RelayWriter.open(tmp_path / "relay", "s")
     try:
-        replicators[0].start()
-        with pytest.raises(Halted, match=f"process {os.getpid()}") as caught:
-            until(lambda: False, replicators[0].watch)
-        assert caught.value.code == "relay-in-use"
+        for _ in range(2):
+            replicators[0].start()
+            with pytest.raises(Transient, match=f"process {os.getpid()}") as caught:
+                until(lambda: False, replicators[0].watch)
+            assert caught.value.code == "relay-in-use"
+            replicators[0].watch()
     finally:
         hanging.close()
+    replicators[0].start()
+    until(lambda: RelayReader(tmp_path / "relay", "s").first is not None, replicators[0].watch)
+
+
+def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it meets: the relay belongs to its successor, who may have purged or emptied it."""
+    target = ValuesTarget("replaced")
+    monkeypatch.setattr("pidts.task.run.attempts.target_of", lambda _: target)
+    attempts = Attempts(load_task(task(tmp_path, "one")), *[cast("Any", None)] * 5, ())
+    with closing(target.connect()) as session:
+        (row,) = session.meta.checkpoints.claim(
+            "one", "s", 1, Checkpoint(task="one", source="s", worker=0, lsn=Lsn(0, 1, 4))
+        )
+        attempts._epoch = row.epoch
+        attempts._demand_own_epoch()
+        session.meta.checkpoints.claim("one", "s", 1, row)
+    for meet in (
+        partial(attempts._answer, Halted("relay-purged", "segment 1 is gone", todo="Empty this folder")),
+        partial(attempts._attempt_once, until_synced=False),
+    ):
+        with pytest.raises(Fenced, match="has taken over"):
+            meet()
+    target.forget()
 
 
 def test_how_long_the_relay_keeps_what_is_applied(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from pidts.model import Checkpoint, Lsn, TableName
+from pidts.model import Checkpoint, Lsn, TableName, Transient
 from pidts.plan import BatchPlan, CopyState, Phase, PlanState, Way
 from pidts.reduce import Counts
+from pidts.replicate import NotReceiving
 from pidts.spark.stream import BatchDone
-from pidts.task.progress import Progress, TableProgress
-from pidts.task.tracker import Tracker
+from pidts.task.operate.progress import Progress, TableProgress
+from pidts.task.run.tracker import Tracker
 
 LSN = Lsn(0, 1, 4)
 
@@ -32,7 +34,7 @@ def done(end: PlanState) -> BatchDone:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("pidts.task.tracker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pidts.task.run.tracker.time.monotonic", lambda: now[0])
     return now
 
 
@@ -123,3 +125,42 @@ def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
     told: list[Any] = []
     Tracker("t", "s", told.append).tell("sync")
     assert (told[0].to_json()["tables"], told[0].to_json()["eta_seconds"]) == ([], 0)
+
+
+def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Progress] = []
+    monkeypatch.setattr("pidts.task.run.tracker.time.time", lambda: 5000.0)
+    tracker = Tracker("t", "s", told.append)
+    end = PlanState(LSN)
+    plan = BatchPlan(end, end, (), 0, 0, 1000, (), frozenset())
+    tracker.batch(BatchDone(plan, done(end).checkpoint, Counts(), 0.1))
+    tracker.tell("sync", waits_since=4998)
+    assert told[-1].lag_seconds == 2.0
+    tracker.tell("sync", caught_up=True)
+    assert told[-1].lag_seconds == 0.0
+    tracker.tell("sync")
+    assert told[-1].lag_seconds == 4000.0
+
+
+def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", "s", told.append)
+    tracker.resumed(state(), "", "")
+    tracker.batch(done(state()))
+    tracker.tell("sync", caught_up=True)
+    assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
+    error = Transient("relay-full", "no room for the relay", todo="Make room.")
+    lack = NotReceiving(error, since=time.time() - 300, heard_at=time.time())
+    tracker.lacks(lack)
+    tracker.tell("sync", caught_up=True)
+    shown = told[-1]
+    assert (shown.stage, shown.cause) == ("paused", error)
+    assert shown.lag_seconds == pytest.approx(300, abs=20)
+    assert "[relay-full] no room for the relay. Make room." in shown.message
+    assert shown.to_json()["sources"][0]["not_receiving"]["code"] == "relay-full"
+    tracker.tell("sync")
+    assert (told[-1].stage, "[relay-full]" in told[-1].message) == ("sync", True), "what came in is still applied"
+    assert tracker.summary(synced=False).stage == "paused"
+    tracker.lacks(None)
+    tracker.tell("sync", caught_up=True)
+    assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")

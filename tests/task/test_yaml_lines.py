@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pidts.model import ConfigError
-from pidts.task.yaml_lines import Item, read_yaml
+from pidts.task.config.yaml_lines import Item, read_yaml
 
 FILE = Path("t.yaml")
 

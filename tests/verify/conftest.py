@@ -17,8 +17,8 @@ from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server, start_mariadb
 from pidts.source import connect, read_structures
 from pidts.source.rows import stream_rows
-from pidts.task.compose import source_config, target_of
-from pidts.task.config import TaskConfig, load_task
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.servers import source_config, target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -55,9 +55,9 @@ class Pair:
             closing(connect(source_config(self.config))) as source,
             closing(target_of(self.config).connect()) as target,
         ):
-            target.prepare_meta()
+            target.meta.prepare()
             for table in read_structures(source, self.config.allow).values():
-                for statement in () if made else target.create_statements(table).statements:
+                for statement in () if made else target.schema.create_statements(table).statements:
                     target.execute(statement)
                 for rows in stream_rows(source, table):
                     deletes = rows.select(list(table.identity or rows.column_names)).slice(0, 0)

@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from pidts.apply.shard_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.model import TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.rows import stream_rows
-from pidts.task.compose import source_config, target_of
-from pidts.task.config import TaskConfig, load_parts
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.servers import source_config, target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 EXTRACTS = {"extract-table": {"table-regexp": "(.*)", "target-column": "c_table"}}
@@ -58,7 +58,7 @@ class Shards:
         Not `keyed`: as somebody makes it for whom the sources' key tells all rows apart.
         """
         with closing(target_of(self.parts[0]).connect()) as target:
-            target.prepare_meta()
+            target.meta.prepare()
             for part in self.parts:
                 rules = part.rules
                 with closing(connect(source_config(part))) as source:
@@ -67,7 +67,7 @@ class Shards:
                         rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))
                     for table in tables.values():
                         landed = rules.landed(table)
-                        for statement in () if made else target.create_statements(landed).statements:
+                        for statement in () if made else target.schema.create_statements(landed).statements:
                             target.execute(statement)
                         made = True
                         for rows in stream_rows(source, table):

@@ -22,8 +22,8 @@ from pidts.model import Checkpoint, Lsn, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.source import connect, log_end, query
-from pidts.task.comparison import compare_task
-from pidts.task.compose import source_config, target_of
+from pidts.task.compare.wiring import compare_task
+from pidts.task.servers import source_config, target_of
 
 from .conftest import Pair
 
@@ -49,9 +49,9 @@ class Live:
             name, source = self.pair.config.name, self.pair.config.source.source_id
             with closing(connect(source_config(self.pair.config))) as session:
                 begin = Lsn.at(log_end(session))
-            self.checkpoint = target.claim(name, source, 1, Checkpoint(task=name, source=source, worker=0, lsn=begin))[
-                0
-            ]
+            self.checkpoint = target.meta.checkpoints.claim(
+                name, source, 1, Checkpoint(task=name, source=source, worker=0, lsn=begin)
+            )[0]
         for work in (self._write, self._apply):
             self.threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
             self.threads[-1].start()
@@ -94,13 +94,13 @@ class Live:
                 if not batch:
                     continue
                 target.begin()
-                target.lock_checkpoint(self.checkpoint.task, self.checkpoint.source, 0)
+                target.meta.checkpoints.lock(self.checkpoint.task, self.checkpoint.source, 0)
                 for name, table in self.tables.items():
                     last = {key: row for at, key, row, _ in batch if at == name}
                     if last:
                         target.write(_net(table, last))
                 self.checkpoint = replace(self.checkpoint, lsn=batch[-1][3], batch=self.checkpoint.batch + 1)
-                target.save_checkpoint(self.checkpoint)
+                target.meta.checkpoints.save(self.checkpoint)
                 target.commit()
                 done += len(batch)
 
@@ -117,7 +117,7 @@ def _net(table: Table, last: dict[int, tuple[int, ...] | None]) -> NetChange:
 def test_a_loss_is_found_and_repaired_while_everything_is_written_to(
     pair_of: Callable[[Server, Server], Pair], mariadb: Server, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["pidts.task.repairs"], "_CROWDED_SECONDS", 0.3)
+    monkeypatch.setattr(sys.modules["pidts.task.compare.repair"], "_CROWDED_SECONDS", 0.3)
     pair = pair_of(mariadb, postgres)
     name = pair.config.name
     pair.on_source(

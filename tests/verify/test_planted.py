@@ -10,7 +10,7 @@ import pytest
 
 from pidts.cli.repair import repaired
 from pidts.sandbox import Server
-from pidts.task.comparison import compare_task
+from pidts.task.compare.wiring import compare_task
 from pidts.verify import Report
 
 from .conftest import Pair

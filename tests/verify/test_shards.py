@@ -21,9 +21,9 @@ from pidts.plan import PlanState
 from pidts.plan.state import held_at
 from pidts.sandbox import Server
 from pidts.source import connect, log_end, read_structures
-from pidts.task.comparison import chosen, compare_task, opened_comparison
-from pidts.task.compose import source_config, target_of
-from pidts.task.target_table import target_rows
+from pidts.task.compare.target import target_rows
+from pidts.task.compare.wiring import chosen, compare_task, opened_comparison
+from pidts.task.servers import source_config, target_of
 from pidts.verify import Report, Span
 
 from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
@@ -31,7 +31,7 @@ from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
 RunSql = Callable[..., list[tuple[Any, ...]]]
 MakeShards = Callable[..., Shards]
 TARGETS = ("postgres", "other_mariadb")
-PURPOSE = "those of tables that were dropped are there on purpose; --remove-extra removes them, too"
+PURPOSE = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
 
 
 @pytest.fixture
@@ -167,21 +167,21 @@ def test_a_lost_delete_is_told_apart_from_what_a_shard_that_is_gone_has_left(
     }
     assert (report.tables[0].extra, report.tables[0].of_no_shard, exit_code(report)) == (3, 1, 4)
     show_report("task", report, as_json=False)
-    assert "rows  3 extra (1 of no shard that there is)" in capsys.readouterr().out
+    assert "rows  3 extra (1 of no existing shard)" in capsys.readouterr().out
     assert said(shards, capsys) == [
-        "-- 2 extra rows of merged tables are left: --remove-extra removes them",
-        f"-- 1 rows of no shard that there is are left: {PURPOSE}",
-        f"{name}: 3 rows are not equal; --apply would leave them",
+        "-- 2 extra rows of merged tables remain: --remove-extra deletes them",
+        f"-- 1 rows of no existing shard remain: {PURPOSE}",
+        f"{name}: 3 rows are not equal; --apply would not change them",
     ]
     assert said(shards, capsys, removes=True) == [
-        "-- 2 extra rows of merged tables would be removed",
-        "-- 1 rows of no shard that there is (dropped, or by others) would be removed",
-        f"{name}: 3 rows are not equal; with --apply it is done",
+        "-- 2 extra rows of merged tables would be deleted",
+        "-- 1 rows of no existing shard (of dropped tables, or written by others) would be deleted",
+        f"{name}: 3 rows are not equal; --apply repairs them",
     ]
     shards.on_target(
         "DELETE FROM {} WHERE id = 3 AND c_table = 't_1' AND c_source = 'a'" if keyed else "DELETE FROM {} WHERE id = 3"
     )
-    assert said(shards, capsys)[-1] == f"{name}: 4 rows are not equal; --apply mends 1 of them"
+    assert said(shards, capsys)[-1] == f"{name}: 4 rows are not equal; --apply repairs 1 of them"
     assert shards.on_target("SELECT COUNT(*) FROM {}") == [(162,)], "nobody has said --apply"
     assert fix(shards, removes=False) == (1, 0, 3, 0)
     assert fix(shards) == (0, 3, 0, 0)
@@ -210,7 +210,7 @@ def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
     with closing(target_of(record).connect()) as target, closing(connect(source_config(record))) as source:
         (table,) = read_structures(source, record.allow).values()
         target.begin()
-        target.save_structures(record.name, SHARED, Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)})
+        target.meta.structures.save(record.name, SHARED, Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)})
         target.commit()
     (one,) = compare_task(*shards.parts).tables
     assert (one.rows, one.extra, one.of_no_shard) == (40, 120, 80 if extracts else 0), "a and b have a t_1"
@@ -278,11 +278,11 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: 
     with closing(target_of(config).connect()) as target, closing(connect(source_config(config))) as source:
         table = next(iter(read_structures(source, config.allow).values()))
         target.begin()
-        target.save_structures(config.name, "a", Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
+        target.meta.structures.save(config.name, "a", Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
         target.commit()
     shards.on_target("INSERT INTO {} (id, n, c_table, c_source) VALUES (5000, 0, 't_9', 'a')")
     (one,) = compare_task(*shards.parts).tables
-    assert f"a: {of_hidden}: the task follows it" in one.problem
+    assert f"a: {of_hidden}: the task follows this table" in one.problem
     assert not compare_task(*shards.parts).equal
     assert fix(shards)[:2] == (0, 0)
     assert shards.on_target("SELECT COUNT(*) FROM {} WHERE id = 5000") == [(1,)]
@@ -322,7 +322,7 @@ def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of:
     shards.copy(made=True)
     report = compare_task(*shards.parts)
     assert (report.equal, report.rows) == (True, 4)
-    without = f"not every table has it: a: {name}.t_1, b: {name}.t_1"
+    without = f"these tables lack it: a: {name}.t_1, b: {name}.t_1"
     assert report.tables[0].note == f"column c, v, n2 is not compared; {without}"
     shards.on_target(f"DELETE FROM {{}} WHERE id IN (1, {far})", "UPDATE {} SET n = 0 WHERE id = 3")
     assert told(compare_task(*shards.parts)) == {
@@ -355,10 +355,10 @@ def test_a_table_that_waits_for_the_others_is_told_at_once_and_is_no_difference(
     assert (one.waiting, one.differences, report.waits, exit_code(report)) == (40, 0, True, 5)
     name = shards.name
     without = f"a: {name}.t_2, b: {name}.t_1, b: {name}.t_2"
-    assert one.note == f"column c is not compared; not every table has it: {without}"
+    assert one.note == f"column c is not compared; these tables lack it: {without}"
     show_report("task", report, as_json=False)
     shown = capsys.readouterr().out.splitlines()
-    assert f"  of a: {name}.t_1, {without}" in shown
+    assert f"  merged from a: {name}.t_1, {without}" in shown
     assert "task: no difference, but some tables wait, 159 rows of 1 tables compared" in shown
     assert one.waits[0].startswith(f"a: {name}.t_1 waits at ")
     assert "ALTER TABLE t_1 ADD c INT" in one.waits[0]
@@ -381,7 +381,7 @@ def stand(shards: Shards) -> None:
             name = TableName(part.name, "t_1")
             state = PlanState(later, {}, held_at({name: at}, later)) if source_id == "a" else PlanState(later)
             start = Checkpoint(task=task, source=source_id, worker=0, lsn=later, copy=state.copy_json())
-            target.claim(task, source_id, 1, start)
+            target.meta.checkpoints.claim(task, source_id, 1, start)
             if source_id == "a":
                 target.begin()
                 halt = Halt(
@@ -391,5 +391,5 @@ def stand(shards: Shards) -> None:
                     code="shard-awaits",
                     what="it waits",
                 )
-                target.halts.tell(task, source_id, halt)
+                target.meta.halts.save(task, source_id, halt)
                 target.commit()

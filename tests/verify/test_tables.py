@@ -24,11 +24,11 @@ from pidts.relay import Origin, RelayWriter
 from pidts.rules import ColumnMapping, EventFilter, FilterRule, Rules
 from pidts.sandbox import Server
 from pidts.source import connect, event_at, log_end, server_info
-from pidts.task.comparison import compare_task, opened_comparison
-from pidts.task.compose import source_config, target_of
-from pidts.task.flight import TaskFlight
-from pidts.task.repairs import Repairs
-from pidts.task.target_table import target_rows
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.compare.repair import Repairs
+from pidts.task.compare.target import target_rows
+from pidts.task.compare.wiring import compare_task, opened_comparison
+from pidts.task.servers import source_config, target_of
 from pidts.verify import ANYBODY, Behind, Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
@@ -213,10 +213,10 @@ def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
     pair = pair_of(mariadb, other_mariadb)
     name, relay = pair.config.name, pair.config.relay
     with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
-        target.prepare_meta()
+        target.meta.prepare()
         far = Checkpoint(task=name, source="one", worker=0, lsn=Lsn(3, 900, 4))
-        target.claim(name, "one", 1, far)
-        flight = TaskFlight(pair.config, source, target)
+        target.meta.checkpoints.claim(name, "one", 1, far)
+        flight = TaskCatchUp(pair.config, source, target)
         assert flight.place() < far.lsn
         format_event = event_at(source_config(pair.config), Position(log_end(source).file, 4))
         for server, change_no in (("another", 5), (server_info(source).identity, 6)):
@@ -256,7 +256,7 @@ def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
         ("plain", 1, 0, False),
     ]
     repaired([config], "", apply=True, stop=threading.Event(), show=print)
-    assert f"{name}.kept is left alone" in capsys.readouterr().err
+    assert f"{name}.kept is not repaired" in capsys.readouterr().err
     rows = {table: len(pair.run_sql(pair.target, f"SELECT id FROM {name}.{table}")) for table in found}
     assert rows == {"kept": 2, "mapped": 2, "plain": 1}
     assert pair.run_sql(pair.target, f"SELECT id, n FROM {name}.mapped ORDER BY id") == [
@@ -317,7 +317,7 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
             process.wait()
     pair.on_target(f"UPDATE {pair.config.name}.a SET n = 0 WHERE id = 5")
     report = verified([pair.config], "", examples=9, restart=False, stop=threading.Event())
-    assert "going on" in capsys.readouterr().err
+    assert "continuing the interrupted comparison" in capsys.readouterr().err
     assert told(report) == {("a", "different"), ("b", "missing")}
     assert not memory.exists()
     assert told(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}
@@ -326,16 +326,16 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
 def test_a_task_that_stands_still_is_waited_for_once(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["pidts.task.flight"], "_PATIENCE", 1.5)
+    monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "_PATIENCE", 1.5)
     pair = pair_of(mariadb, other_mariadb)
     tables = [TableName(pair.config.name, name) for name in ("a", "b", "c")]
     with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
-        target.prepare_meta()
+        target.meta.prepare()
         start = Lsn.at(log_end(source))
         held = PlanState(start, {}, held_at({tables[1]: replace(start, offset=start.offset - 1)}, start))
         state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start, copy=held.copy_json())
-        target.claim(pair.config.name, "one", 1, state)
-        flight = TaskFlight(pair.config, source, target)
+        target.meta.checkpoints.claim(pair.config.name, "one", 1, state)
+        flight = TaskCatchUp(pair.config, source, target)
         place = replace(start, offset=start.offset + 9)
         begin = time.monotonic()
         assert [flight.behind(name, place) for name in tables * 5] == [Behind()] * 15

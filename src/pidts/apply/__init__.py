@@ -1,16 +1,8 @@
-"""Exactly once: rows and checkpoint commit together, whoever crashes and whenever."""
+"""Applies changes to a target exactly once: rows and checkpoint commit together, whenever a process crashes."""
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
-from pidts.apply.complete import keyed
-from pidts.apply.ddl import DdlRunner
-from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.apply.moved import Uneven
-from pidts.apply.port import Target, TargetSession
-from pidts.apply.prepare import ApplyRules, prepared
-from pidts.apply.refused import RefusedRow
-from pidts.apply.retry import Retry
-from pidts.apply.schema_change import (
+from pidts.apply.ddl.change import (
     SHARED,
     JournalOpen,
     OrderChanged,
@@ -21,7 +13,14 @@ from pidts.apply.schema_change import (
     left_by,
     owed_by,
 )
-from pidts.apply.versions import can_be_version
+from pidts.apply.ddl.runner import DdlRunner
+from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.merge.moved_rows import Uneven
+from pidts.apply.port import Target, TargetSession
+from pidts.apply.prepare import ApplyRules, prepared
+from pidts.apply.refused_row import RefusedRow
+from pidts.apply.retry import Retry
+from pidts.apply.rows.version_column import can_be_version
 
 __all__ = [
     "SHARED",
@@ -42,7 +41,6 @@ __all__ = [
     "Uneven",
     "can_be_version",
     "dropped_by",
-    "keyed",
     "left_by",
     "load_chunk",
     "load_whole",

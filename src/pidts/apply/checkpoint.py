@@ -1,4 +1,4 @@
-"""What a worker's stored checkpoint says about a batch that wants to commit."""
+"""Compares a worker's stored checkpoint with a batch that wants to commit."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
 
+_SET_RIGHT = (
+    "Do not go on from this row: changes would be applied again, and rows of tables without a key doubled. Give the "
+    "row in pidts_meta.checkpoint all of its old values, or make the target equal to the source: "
+    "pidts run TASK --resync"
+)
+
 
 class Outcome(Enum):
-    """How a commit ended."""
+    """The ways in which a commit ends."""
 
     APPLIED = "applied"
     ALREADY = "already"
-    """An earlier attempt had committed it; nothing was written."""
+    """An earlier attempt has committed the batch; nothing was written."""
 
 
 def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> Outcome:
-    """APPLIED: the batch is next, write it. ALREADY: it is in. Everything else stops the task.
+    """Returns APPLIED where the batch is next and has to be written, ALREADY where it is in; all else stops the task.
 
-    `expected` is where the batch begins, `new` where it ends. A batch that only copies existing rows, or moves held
-    tables alone, ends where it begins: then its progress tells a first attempt from a second one, and its number tells
-    one that comes so late that the batch behind it, which ends there as well, is in.
+    `expected` is the place where the batch begins, `new` the one where it ends. A batch that only copies existing rows,
+    or only moves held tables, ends where it begins. Then its progress tells a first attempt from a second one. Its
+    number reveals an attempt so late that the next batch, which ends there as well, is in already.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)
+    demand_unaltered(stored)
     if stored.lsn == expected == new.lsn:
         if stored.batch > new.batch:
             return Outcome.ALREADY
@@ -43,6 +50,17 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
     raise _mismatch(stored, f"batch {new.batch} covers {expected} to {new.lsn}, but the target is at {stored.lsn}")
 
 
+def demand_unaltered(stored: Checkpoint) -> None:
+    """Raises where somebody else has written a checkpoint's row: later changes may be on the target already."""
+    if stored.altered:
+        raise Halted(
+            "checkpoint-altered",
+            f"the checkpoint of worker {stored.worker} of task {stored.task} was changed by hand: {stored.altered}",
+            where=_where(stored),
+            todo=_SET_RIGHT,
+        )
+
+
 def fenced(stored: Checkpoint, epoch: int) -> Fenced:
     """The error of a run that was taken over."""
     return Fenced(
@@ -58,7 +76,7 @@ def _mismatch(stored: Checkpoint, what: str) -> Halted:
         "checkpoint-mismatch",
         f"worker {stored.worker}: {what}",
         where=_where(stored),
-        todo="Restart the task: it goes on from the target's own checkpoint",
+        todo=f"Was the whole target restored? Then restart the task, which goes on from there. Else: {_SET_RIGHT}",
     )
 
 

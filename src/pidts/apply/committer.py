@@ -1,19 +1,19 @@
-"""One batch of one worker into the target, exactly once.
+"""Writes one batch of one worker to the target, exactly once.
 
 A commit is one target transaction: lock the worker's checkpoint row, decide, write the rows, save the checkpoint,
-COMMIT. What holds when it breaks off at each point:
+COMMIT. These cases cover a break at each point:
 
 1. Before the row is locked: nothing happened.
 2. Between lock and COMMIT, by an error: rolled back here. By a lost connection or a dead process: the server rolls
-   back, and until it has, the row stays locked, so whoever comes next waits in step 1 and sees the old checkpoint.
+   back. Until it has, the row stays locked, so the next attempt waits in step 1 and sees the old checkpoint.
 3. While COMMIT is under way and the answer is lost: either all of it is in or none. The next attempt, here or in
-   another process, locks the row, which waits for the old transaction to end, and reads what it left: the new Lsn
-   means in (ALREADY), the old one means not in (write again). The row is never read without its lock: an unlocked
-   read could still show the old Lsn of a commit that is just going through, and the batch would be written twice.
+   another process, locks the row, which waits for the old transaction to end, and reads what it left: the new Lsn means
+   in (ALREADY), the old one means not in (write again). The row is never read without its lock: an unlocked read could
+   still show the old Lsn of a commit that is just going through, and the batch would be written twice.
 4. After COMMIT, before the caller knows: the caller repeats the batch and gets ALREADY.
-5. A run that was taken over wakes up at any point: it holds the lock (then the new run's `claim` waited for it, and
-   its batch counts), or its next lock reads a newer epoch and it ends with `Fenced`. Its writes and its lock are in
-   the same transaction, so it can never write without having seen its own epoch under lock.
+5. A run that was taken over wakes up at any point. If it holds the lock, the new run's `claim` waited for it, and its
+   batch counts. If not, its next lock reads a newer epoch and it ends with `Fenced`. Its writes and its lock are in the
+   same transaction, so it can never write without having seen its own epoch under lock.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from typing import Self, TypeAlias
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
-from pidts.apply.refused import RefusedRow, Search
+from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
 from pidts.model import Checkpoint, Halted, Lsn, TableName, Transient, Where
 from pidts.reduce import NetChange
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
-"""What to write may depend on what the target holds, and need not be in memory all at once."""
+"""Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
-"""Which of the source's tables a row comes from; None where that cannot be told."""
+"""Returns the source table of a row; None where it cannot be told."""
 
 
 class Committer:
-    """Holds one session, so it belongs to one thread; parallel workers have one each."""
+    """Commits batches over one session, so it belongs to one thread; parallel workers have one each."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Committer:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.rules = rules or ApplyRules(source=source)
-        """What the task asks of its writing, for those who make `changes`."""
+        """The task's rules for writing, for callers that make `changes`."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
@@ -70,11 +70,11 @@ class Committer:
         has_rows: bool = True,
         whose: Whose = lambda _: None,
     ) -> Outcome:
-        """Bring the worker from `expected` to `checkpoint.lsn` with these changes, or find that it is there already.
+        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
 
-        `changes` is asked in each attempt, when the worker's checkpoint is locked, and consumed one by one; `has_rows`
-        says beforehand whether it has any. ALREADY is never said of what this very call committed, whatever became of
-        the connection. What the target refuses is told with the row and `whose` it is, where that is found.
+        Each attempt calls `changes` when the worker's checkpoint is locked, and consumes them one by one; `has_rows`
+        says beforehand whether there are any. ALREADY is never returned for what this very call committed, whatever
+        became of the connection. The error of a refused row names the row and its source table, where they are found.
         """
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
@@ -83,14 +83,14 @@ class Committer:
             try:
                 session = self._connected()
                 session.begin()
-                stored = session.lock_checkpoint(self._task, self._source, worker)
+                stored = session.meta.checkpoints.lock(self._task, self._source, worker)
                 if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
                     session.rollback()
                     return Outcome.APPLIED if asked else Outcome.ALREADY
                 for change in changes(session):
                     self._write(session, change)
-                    del change  # a large batch is read on while this is written
-                session.save_checkpoint(new)
+                    del change  # the next change of a large batch is read while this one is written
+                session.meta.checkpoints.save(new)
                 asked = True
                 session.commit()
             except Transient as error:
@@ -110,7 +110,7 @@ class Committer:
         raise AssertionError  # the loop returns or raises
 
     def close(self) -> None:
-        """Let the connection go; the next commit opens another."""
+        """Closes the connection; the next commit opens another."""
         self._drop()
 
     def __enter__(self) -> Self:
@@ -125,7 +125,7 @@ class Committer:
         return self._session
 
     def _drop(self) -> None:
-        """Closing gives up the open transaction; after an error nothing else is known of the connection."""
+        """Closes the session, which gives up its open transaction; after an error its state is not known."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -140,7 +140,7 @@ class Committer:
         )
 
     def _write(self, session: TargetSession, change: NetChange) -> None:
-        """What is refused of one of several tables that become one halts that one."""
+        """Writes a change; a refused change of a merged table halts the member that it comes from."""
         try:
             session.write(change)
         except Halted as error:
@@ -149,12 +149,12 @@ class Committer:
             raise
 
     def _told(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
-        """The same of the row that is refused, and of the table that it comes from."""
+        """Returns the error with the refused row, and with the table that the row comes from."""
         if not error.where.table:
             return error
 
         def lock(session: TargetSession) -> None:
-            session.lock_checkpoint(self._task, self._source, worker)
+            session.meta.checkpoints.lock(self._task, self._source, worker)
 
         found = Search(self._target, lock, changes, whose).row(error)
         if found is None:

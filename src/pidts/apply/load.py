@@ -1,30 +1,30 @@
-"""Rows that were read of the source, into the target ahead of the batch that settles their reading.
+"""Loads rows that were read from the source into the target, ahead of the batch that settles their reading.
 
-**The rule**: a chunk is loaded only while no worker of the task has a checkpoint behind `low`, the place in the log up
-to which all changes show in its rows. What the log brings behind `low` is then still to be written, and is newer than
-these rows. Loaded any later, a row that the log removed would be back for good:
+**The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`, the place in the log up
+to which all changes show in its rows. The log after `low` is then still to be written, and is newer than these rows.
+Loaded any later, a row that the log removed would be back for good:
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
-On a source where nothing happens the batch that settles the rows stands where the one stood that asked for them, so no
-worker may have a later batch than that, either.
+On a source where nothing happens, the batch that settles the rows is at the same place as the batch that asked for
+them. So no worker may have a later batch than that, either.
 
 The loading transaction holds the checkpoints of all workers: it sees them as they are, and none of them moves before it
-ends. Many chunks hold them side by side.
+ends. Many chunks can hold them at the same time.
 
-What holds when it breaks off at each point:
+These cases cover a break at each point:
 
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until it has, the checkpoints
-   stay held, and the batch that would move them waits; the chunk is read again.
-2. While COMMIT is under way, or after it and before anybody knows: all rows of the chunk are in, or none. It is read
-   again either way; where its rows are in, that is a conflict, and they are reduced with the log of their window.
-3. A task that was taken over wakes up with rows in its hands: it finds another epoch, or checkpoints behind `low`,
-   under the very lock under which it would load, and loads nothing.
+   stay locked, and the batch that would move them waits; the chunk is read again.
+2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. It is
+   read again either way; where its rows are in, that is a conflict, and they are reduced with the log of their window.
+3. A task that was taken over wakes up with rows in memory: it finds another epoch, or checkpoints after `low`, under
+   the very lock under which it would load, and loads nothing.
 
-Rows without a key have no conflict that would tell them apart, so a table without one is loaded once for each batch
-that asks for it, by whoever comes first. In the same transaction it says so on the target, with what it has to tell. An
-attempt that comes later takes that for its own result: it may have read an older snapshot, or a newer one, than the one
-by which the planner goes. Attempts wait for each other; one would not see what another has not committed.
+Rows without a key have no conflict that would tell them apart. So a table without one is loaded once for each batch
+that asks for it, by the first attempt that gets there. In the same transaction that attempt notes this on the target,
+with its result. A later attempt takes that for its own result: it may have read an older snapshot, or a newer one, than
+the one that the planner uses. Attempts wait for each other; one would not see what another has not committed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pidts.apply.checkpoint import fenced
+from pidts.apply.checkpoint import demand_unaltered, fenced
 from pidts.apply.port import TargetSession
 from pidts.model import Fenced, Lsn, Table, Transient, Where
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """For whom rows were read, and when."""
+    """The request for which rows were read, and the place of the log at which they were."""
 
     task: str
     source: str
@@ -52,9 +52,9 @@ class Asked:
 
 
 def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table]) -> bool:
-    """All rows in one transaction, which is committed here; False and nothing where one of them is there already.
+    """Loads all rows in one transaction, which is committed here; False and nothing where one of them is there already.
 
-    After an error the session is to be closed.
+    After an error the caller has to close the session.
     """
     session.begin()
     try:
@@ -72,17 +72,17 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 def load_whole(
     session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], told: Callable[[], str]
 ) -> str | None:
-    """The same with all rows of a table, in the place of those that are there; None where two of them collide.
+    """Replaces all rows of the table in the same way; returns None where two of the new rows collide.
 
-    Gives what `told` gave when they were in, which may have been at an earlier attempt.
+    Otherwise it returns the text that `told` gave when the rows were in, which may have been at an earlier attempt.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "
-    with session.ddl_lock(task, f"{source} copy of {table.name}"):
+    with session.meta.ddl_lock(task, f"{source} copy of {table.name}"):
         session.begin()
         try:
             furthest = _held(session, asked, table)
-            known = session.noted(task, source, table.name)
+            known = session.meta.notes.read(task, source, table.name)
             if known.startswith(mark):
                 session.rollback()
                 return known.removeprefix(mark)
@@ -92,7 +92,7 @@ def load_whole(
                 session.rollback()
                 return None
             answer = told()
-            session.note(task, source, table.name, mark + answer)
+            session.meta.notes.write(task, source, table.name, mark + answer)
         except BaseException:
             session.rollback()
             raise
@@ -101,13 +101,14 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
-    """Where the furthest worker stands, which none of them leaves before the transaction ends."""
-    held = session.hold(asked.task, asked.source)
+    """Returns the place of the furthest worker; no worker moves before the transaction ends."""
+    held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
     if not held:
         raise Fenced("fenced", f"task {asked.task} has no workers on this target", where=Where(source=asked.source))
     for checkpoint in held:
         if checkpoint.epoch != asked.epoch:
             raise fenced(checkpoint, asked.epoch)
+        demand_unaltered(checkpoint)
     if any(checkpoint.batch > asked.batch for checkpoint in held):
         raise _too_late(asked, table, "the request that these rows were read for has been settled without them")
     return max(checkpoint.lsn for checkpoint in held)

@@ -1,24 +1,25 @@
-"""From the changes of a batch to what is written: completed, guarded, reduced, and marked safe where that is asked for.
+"""Turns the changes of a batch into what is written: completed, guarded, reduced, and written in safe mode where asked.
 
-Asked inside the open transaction, after the worker's checkpoint is locked: what the target holds now is what it holds
-when the rows are written, as far as the rows exist; a row that another writer inserts in between is overwritten. Unless
-images are told in part, there is a version column, or a filter keeps rows away, nothing is read.
+It runs inside the open transaction, after the worker's checkpoint is locked. The rows that the target holds now are
+those that it holds when the rows are written, as far as they exist. A row that another writer inserts in between is
+overwritten. The target's rows are read in three cases only: images are partial, there is a version column, or a filter
+keeps rows away.
 
-Of a table whose full copy is not done the target may hold rows as they are only later in the log, see
-`pidts.plan.copying`: then every row that the log changes is removed before it is written, and where a batch does not
-bring the log as far as such rows are, those that have a unique value of a written row give way. Of a table that is
-repaired nobody knows what the target holds: its rows give way, and no version there is newer than what was copied.
-Where a filter drops changes, the target has not what the source had before a change either:
+While the full copy of a table is not done, the target may hold rows in a form that only comes later in the log, see
+`pidts.plan.copy.state`. Then every row that the log changes is removed before it is written. Where a batch does not
+reach that later place of the log, rows with a unique value of a written row are removed, too. Of a repaired table it is
+not known which rows the target holds: they give way, and no version there is newer than the copied one. Where a filter
+drops changes, the target does not have the source's row from before a change either:
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
-What holds when it breaks off: nothing is written here but tombstones and keys that may have moved, and they belong to
-the transaction of their rows. A crash before the COMMIT leaves neither, one behind it both, and the next attempt asks
-anew.
+Crash points: nothing is written here but tombstones and keys that may have moved, and they belong to the transaction of
+their rows. A crash before the COMMIT leaves neither, one after it both, and the next attempt reads again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,52 +28,55 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from pidts.apply.align import aligned, own_columns
-from pidts.apply.complete import Completion, told_columns
-from pidts.apply.guard import Guard, Verdict
-from pidts.apply.kept_away import without_kept_away
-from pidts.apply.keys import Mask, chunkless, key_numbers, merged, to_mask
-from pidts.apply.moved import Uneven, without_moved
-from pidts.apply.one_log import by_table, one_log
+from pidts.apply.merge.align import aligned, own_columns
+from pidts.apply.merge.extra_columns import wider_tables
+from pidts.apply.merge.interleave import by_table, one_log
+from pidts.apply.merge.moved_rows import Uneven, without_moved
+from pidts.apply.merge.table_owners import has_others, tells_apart
 from pidts.apply.port import TargetSession
-from pidts.apply.residents import has_others, tells_apart
-from pidts.apply.target_rows import narrowed, target_rows
-from pidts.apply.versions import can_be_version
-from pidts.apply.wider import wider_tables
+from pidts.apply.rows.filtered_updates import without_kept_away
+from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
+from pidts.apply.rows.partial_images import KEEP_KEYS, Completion
+from pidts.apply.rows.target_rows import narrowed, target_rows
+from pidts.apply.rows.version_column import can_be_version
+from pidts.apply.rows.version_guard import Guard, Verdict
+from pidts.apply.unread import IsAhead, ahead, unread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.plan import CopyState, Way
 from pidts.reduce import Counts, NetChange, net_changes
+from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import identities
 from pidts.rules import Rules
+from pidts.rules.column_mapping import mapping_of
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRules:
-    """What a task asks of its writing; the same for a whole run."""
+    """The task's rules for writing, which are the same for a whole run."""
 
     task: str = ""
     source: str = ""
-    """Whose log the changes come from: its Lsns can be compared with each other."""
+    """The source of the log with the changes: its Lsns can be compared with each other."""
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
-    """Changes up to here may have been applied before the task began."""
+    """The place up to which changes may have been applied before the task began."""
     merged: frozenset[TableName] = frozenset()
-    """Tables of the target that are made of several of the source's."""
+    """The merged tables of the target."""
     beside: bool = False
-    """Whether the task has other sources, too, whose tables may land where this one's do."""
+    """Whether the task has other sources, too, whose tables may map to this one's target tables."""
     filters: Rules = field(default_factory=Rules)
-    """What the task leaves out of the changes: the target's rows of such tables need not be what the source had."""
+    """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
 
     def may_share(self, batch: ChangeBatch) -> bool:
-        """Whether rows of other tables, also of some that are gone, may be where this table's are."""
+        """Whether its target table may have rows of other tables, including tables that are gone."""
         is_merged = batch.table.name in self.merged
         return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
-        """Whether an update of this table may be of a row that the target is not to have."""
+        """Whether an update of this table may concern a row that the target is not to have."""
         return not self.safe and self.filters.keeps_away(batch.origin)
 
 
@@ -83,9 +87,9 @@ def prepared(
     copying: Mapping[TableName, CopyState] | None = None,
     uneven: Uneven | None = None,
 ) -> list[NetChange]:
-    """What these changes, in log order, write to the target.
+    """Returns what these changes, in log order, write to the target.
 
-    `copying` has the source's tables whose full copy is not done, `uneven` the target's tables of which one is behind.
+    `copying` has the source's tables whose full copy is not done, `uneven` the target's tables with a lagging member.
     """
     unfinished = copying or {}
     own = own_columns(batches)
@@ -95,12 +99,17 @@ def prepared(
     if uneven is not None:
         batches = without_moved(session, batches, uneven, rules.merged)
     if rules.task and absent:
-        # A table that was alone when its repair began may have company by now, whose rows its source has not.
+        # A table that was alone when its repair began may now share its target table with rows that its source does not
+        # have.
         absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
     whole = list(absent)
     verdicts: dict[TableName, list[Verdict]] = {}
-    watched = {batch.table.name: session.watched(batch.table) for batch in [*absent, *batches] if len(batch)}
-    for logs in _guarded_together(_joined(batches, rules), rules):
+    watched = {
+        batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
+    }
+    together = _joined(batches, rules)
+    parts_of = Counter(batch.origin for batch in together)
+    for logs in _guarded_together(together, rules):
         table = logs[0].table
         guarded = is_guarded(table, rules.version_column)
         completions = []
@@ -108,7 +117,17 @@ def prepared(
         for batch in logs:
             if batch.is_partial and _is_repaired(copies, table.name):
                 _check_moves(batch)
-            completions.append(_completion(session, batch, rules if guarded else None, watched[table.name]))
+            copy = copies.get(table.name)
+            early = copy is not None and copy.way is Way.NEW and table.name not in rules.merged
+            guard = rules if guarded else None
+            is_ahead = ahead(
+                unfinished.get(batch.origin),
+                same_keys=mapping_of(rules.filters.mappings, batch.origin) is None,
+                all_changes=parts_of[batch.origin] == 1 and not rules.filters.drops(batch.origin),
+            )
+            completions.append(
+                _completion(session, batch, guard, watched[table.name], read_early=early, is_ahead=is_ahead)
+            )
             images.append(_images(session, batch, completions[-1]))
         full = images[0]
         if guarded and any(map(len, images)):
@@ -118,11 +137,13 @@ def prepared(
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
-            # Not before the guard: what it sets aside needs no row.
+            # The guard comes first: changes that it sets aside need no row.
             if completion is not None:
                 full = completion.written(
                     full,
-                    copying=batch.origin in unfinished,
+                    is_unread=unread(
+                        unfinished.get(batch.origin), same_keys=mapping_of(rules.filters.mappings, batch.origin) is None
+                    ),
                     filtered=rules.filters.drops(batch.origin),
                     seen_until=rules.safe_until,
                 )
@@ -143,8 +164,8 @@ def prepared(
     for change in reduced:
         name = change.table.name
         found = verdicts.pop(name, [])
-        together = [one for one in reduced if one.table.name == name] if found else []
-        written = _with_present(change, together, watched[name], found)
+        alike = [one for one in reduced if one.table.name == name] if found else []
+        written = _with_present(change, alike, watched[name], found)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
         of = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(of)) if len(of) == 1 else None
@@ -155,13 +176,16 @@ def prepared(
 
 
 def _landed(copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]) -> dict[TableName, CopyState]:
-    """Copies by the target's names; of several tables that become one, the one that asks for the most care."""
+    """Returns copies by the target's names; for a merged table, the copy that needs the most care."""
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].way is Way.REPAIR, one[1].ahead)))
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
-    """Each by itself, but for those of tables that become one under a guard: between them a row may move."""
+    """Returns each table's changes by themselves, and those of a guarded merged table together.
+
+    A row may move between the members of a merged table.
+    """
     together: dict[TableName, list[ChangeBatch]] = {}
     found = []
     for batch in batches:
@@ -173,15 +197,15 @@ def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list
 
 
 def _one(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
-    """All images as one batch, and which columns of the before images the logs have told."""
-    told = [told_columns(batch) if batch.is_partial else None for batch in logs]
+    """Returns all images as one batch, and which columns of the before images are in the logs."""
+    told = [column_presence(batch) if batch.is_partial else None for batch in logs]
     if len(logs) == 1:
         return images[0], None if told[0] is None else told[0].before
     return one_log(images, [None if one is None else (one.before, one.after) for one in told])
 
 
 def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
-    """Keys that a repair has not found on the source, and what has images."""
+    """Returns two lists: keys that a repair has not found on the source, and changes with images."""
     absent, others = [], []
     for batch in batches:
         gone = pc.equal(batch.rows.column("op"), int(Op.ABSENT))
@@ -196,7 +220,7 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
 def _is_alone(
     session: TargetSession, absent: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]
 ) -> bool:
-    """Whether these keys are one table's only, as of this transaction."""
+    """Whether, as of this transaction, these keys can only be this table's."""
     copy = copying.get(absent.origin)
     if copy is not None and copy.way is Way.OWN:
         return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
@@ -208,7 +232,7 @@ def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool
 
 
 def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:
-    """The keys of which a repair has read what the source has."""
+    """Returns the keys whose rows a repair has read from the source."""
     if not repaired:
         return None
     names = list(batch.table.identity)
@@ -228,14 +252,14 @@ def _counted(counts: Counts, verdicts: Sequence[Verdict]) -> Counts:
 
 
 def _nothing(verdicts: Sequence[Verdict]) -> NetChange:
-    """A table of whose changes none is left: only the count."""
+    """Returns a change without rows, for the counts of a table of whose changes none is left."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
     return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
 
 
 def is_guarded(table: Table, version_column: str) -> bool:
-    """Whether the table has a version column that can be one, and a key by which rows are found."""
+    """Whether the table has a usable version column, and a key by which rows are found."""
     names = table.arrow.names
     return bool(
         version_column and table.identity and version_column in names and can_be_version(table.column(version_column))
@@ -243,7 +267,7 @@ def is_guarded(table: Table, version_column: str) -> bool:
 
 
 def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
-    """All changes of a table as one batch, where they must be looked at together."""
+    """Returns the changes of a table as one batch, where they must be considered together."""
     groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
@@ -263,7 +287,13 @@ def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBat
 
 
 def _completion(
-    session: TargetSession, batch: ChangeBatch, guard: ApplyRules | None, watched: Collection[str]
+    session: TargetSession,
+    batch: ChangeBatch,
+    guard: ApplyRules | None,
+    watched: Collection[str],
+    *,
+    read_early: bool = False,
+    is_ahead: IsAhead | None = None,
 ) -> Completion | None:
     if not batch.is_partial:
         return None
@@ -272,7 +302,7 @@ def _completion(
         needed.add(guard.version_column)
         _check_versions(batch, guard.version_column)
     computed = _computed(session, batch.table)
-    return Completion(batch, needed - computed, computed)
+    return Completion(batch, needed - computed, computed, read_early=read_early, is_ahead=is_ahead)
 
 
 def _images(session: TargetSession, batch: ChangeBatch, completion: Completion | None) -> ChangeBatch:
@@ -283,16 +313,16 @@ def _images(session: TargetSession, batch: ChangeBatch, completion: Completion |
 
 
 def _computed(session: TargetSession, table: Table) -> set[str]:
-    """Columns that are generated on the target."""
+    """Returns the columns that are generated on the target."""
     if not any(column.generated for column in table.columns):
         return set()
-    there = session.structure(table.name)
+    there = session.schema.structure(table.name)
     return {column.name for column in there.columns if column.generated} if there else set()
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """The target's own version in place of what the log left out would let every old event pass."""
-    told = told_columns(batch)
+    """Halt where the log left the version out: with the target's own version in its place, old events would pass."""
+    told = column_presence(batch)
     lacks = told.has_before & ~told.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(lacks))].as_py())
@@ -306,8 +336,8 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 
 def _check_moves(batch: ChangeBatch) -> None:
-    """A row that may be wrong must not move, with what the log does not tell of it, to where the repair has been."""
-    told = told_columns(batch)
+    """Halt where an uncertain row moves to a key that the repair has read, with values that the log does not hold."""
+    told = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
     short = told.has_before & told.has_after & ~told.after[:, plain].all(axis=1)
     moved = short & to_mask(identities(batch).moved)
@@ -317,14 +347,14 @@ def _check_moves(batch: ChangeBatch) -> None:
             "partial-row-image",
             "a row that is told in part gets another key while its table is being repaired",
             where=Where(table=str(batch.table.name), position=str(lsn)),
-            todo="Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and resync again",
+            todo=KEEP_KEYS.format(table=batch.origin),
         )
 
 
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None, read: pa.Table | None
 ) -> Verdict:
-    """Reads keys and versions of all rows concerned, and in full only the rows of ties.
+    """Reads keys and versions of all rows concerned, and whole rows only for ties.
 
     Under the keys of `read` it makes no difference what the target has.
     """
@@ -337,7 +367,7 @@ def _guarded(
     tombs = []
     if len(absent):
         by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
-        tombs = [(by_text[tomb.key], tomb) for tomb in session.tombstones(name, texts)]
+        tombs = [(by_text[tomb.key], tomb) for tomb in session.meta.tombstones.read(name, texts)]
     guard.look(rows[rules.version_column].combine_chunks(), at, tombs)
     tied = guard.tied
     whole, places = table.arrow.empty_table(), np.full(guard.keys.num_rows, -1)
@@ -346,7 +376,7 @@ def _guarded(
         places[tied] = found
     verdict = guard.decide(whole, places)
     if verdict.tombstones:
-        session.bury(name, verdict.tombstones)
+        session.meta.tombstones.write(name, verdict.tombstones)
     if verdict.stale:
         _log.info("older changes set aside", table=str(name), changes=verdict.stale)
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
@@ -355,10 +385,11 @@ def _guarded(
 def _with_present(
     change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[Verdict]
 ) -> NetChange:
-    """Remove first what is overwritten, where the rows there are not those that the reduction assumes.
+    """Returns the change with deletes of rows that it overwrites, where they are not those that the reduction assumes.
 
-    It tells by the first change of a row which unique values the target has, see `pidts.reduce.net_changes`; after some
-    changes were set aside that is not so. The change removes for all that are written `together`.
+    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`.
+    After some changes were set aside, that no longer holds. The change removes rows for all that are written
+    `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)

@@ -1,22 +1,22 @@
-"""Rows of a running task's target, made what the source has now.
+"""Makes rows of a running task's target equal to the source's present rows.
 
-The order is what makes it right:
+The order of the steps makes it right:
 
-1. All workers' checkpoints are held. Nobody moves one before this transaction ends: the target stands where it is.
-2. The rows are read from the source. What was read is at least as new as any checkpoint, since those lie before.
+1. All workers' checkpoints are locked. None moves before this transaction ends: the target stays where it is.
+2. The rows are read from the source. They are at least as new as any checkpoint, since checkpoints are earlier.
 3. The rows are written, and those that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading then goes over rows that show it already. It ends in the same rows, for
+The log between a checkpoint and the reading is then applied to rows that show it already. It ends in the same rows, for
 each change says what a row is, not what is added to it. On its way it may meet a unique value that a repaired row has
-from the future. That is what safe mode is for; but a running task knows only at its next start up to where it has to be
-careful. So a table with secondary unique keys is repaired when the log between the two places has nothing about it, and
-only if that moment does not come, the place is remembered and the task may stop once.
+from the future. Safe mode is made for that, but a running task learns only at its next start up to where it needs it.
+So a table with secondary unique keys is repaired when the log between the two places has no change of it. Only if that
+moment does not come, the place is remembered and the task may stop once.
 
-Where several tables are merged into one, that holds for all of them at once: the checkpoints of all their sources are
-held, and a row is removed if it is in none of them. A key that two of them have is left alone: nobody can say whose row
-the target's is to be.
+In a merged table this holds for all members at once: the checkpoints of all their sources are locked, and a row is
+removed if it is in none of them. A key that two of them have is left alone: it cannot be told whose row the target's is
+to be.
 
-Crash points: before COMMIT nothing has happened; behind it the rows are right, and repairing them again is harmless.
+Crash points: before COMMIT nothing has happened; after it the rows are right, and repairing them again is harmless.
 """
 
 from __future__ import annotations
@@ -28,61 +28,67 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.keys import chunkless, key_numbers, merged
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import chunkless, key_numbers, merged
 from pidts.model import Checkpoint, Lsn, Table
 from pidts.reduce import Counts, NetChange
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""The source's rows with these identities, all that its log holds at the call, and a place in the log behind them."""
+"""Returns the source's rows with these identities, as its log has them at the call, and a later place in the log."""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
-"""Whether it is known that the log between checkpoints and a place has nothing about the table."""
+"""Whether it is known that the log between checkpoints and a place has no change of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A table whose rows land in the one that is repaired."""
+    """A source table that maps to the table that is repaired."""
 
     source: str
     table: Table
-    """As its rows land."""
+    """The table under the target's names."""
     read: Read
     caught_up: CaughtUp
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What became of some keys."""
+    """The result of a repair of some keys."""
 
     written: int
     removed: int
     shared: int
-    """Keys that several tables have."""
+    """The number of keys that several tables have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What makes the target's rows those of the sources."""
+    """The change that makes the target's rows equal to the sources' rows."""
 
     changes: tuple[NetChange, ...]
     shared: int
 
 
 class Crowded(Exception):
-    """Changes of the table are on their way to the target; nothing was written."""
+    """The error that changes of the table are on their way to the target; nothing was written."""
 
 
 def repair(
     session: TargetSession, task: str, table: Table, origins: Sequence[Origin], keys: pa.Table, *, insist: bool = False
 ) -> Repaired:
-    """In one transaction of its own; a few hundred keys at a time, since the task waits. A task may never have run.
+    """Repairs a few hundred keys in a transaction of its own, while the task waits. A task may never have run.
 
-    `table` is what the origins have in common. Raises `Crowded` unless it is to `insist`.
+    `table` has the columns that the origins have in common. Raises `Crowded`, unless it is to `insist`.
     """
-    known = [source for source in sorted({origin.source for origin in origins}) if session.checkpoints(task, source)]
+    known = [
+        source
+        for source in sorted({origin.source for origin in origins})
+        if session.meta.checkpoints.read(task, source)
+    ]
     session.begin()
     try:
-        held: Mapping[str, list[Checkpoint]] = {source: session.hold(task, source) for source in known}
+        held: Mapping[str, list[Checkpoint]] = {
+            source: session.meta.checkpoints.lock_shared(task, source) for source in known
+        }
         rows = []
         for origin in origins:
             found, high = origin.read(keys)
@@ -102,10 +108,10 @@ def repair(
 
 
 def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table) -> Remedy:
-    """Write all of these rows, remove the keys that none of them has, by the bytes of both.
+    """Returns a change that writes all of these rows, and removes the keys that none of them has, byte by byte.
 
     Under a collation without case the key `A` finds the row `a`: then `A` goes, and `a` is written. One of several
-    origins may have columns that the target has not yet; nothing is said of those of which no row is written.
+    origins may have columns that the target does not have yet; columns of which no row is written do not count.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema
@@ -133,7 +139,10 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 
 
 def _with_room(change: NetChange) -> NetChange:
-    """What a collation may hold equal to a row goes first: the target's `A` would refuse the source's `a`."""
+    """Returns the change with deletes of rows that a collation may hold equal.
+
+    The target's `A` would refuse the source's `a`.
+    """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):
         return change
@@ -142,10 +151,10 @@ def _with_room(change: NetChange) -> NetChange:
 
 
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
-    """In the open transaction."""
+    """Saves, in the open transaction, the place up to which the next start needs safe mode."""
     if not insist:
         raise Crowded
     task, source = held[0].task, held[0].source
-    until = session.safe_until(task, source)
+    until = session.meta.safe_range.read(task, source)
     if until is None or until < high:
-        session.save_safe_until(task, source, high)
+        session.meta.safe_range.save(task, source, high)

@@ -1,4 +1,4 @@
-"""How often and how patiently a transaction is tried again."""
+"""Decides how often and how patiently a transaction is tried again."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens inside a batch, on Spark or without it: decode, apply, schema changes."""
+"""Carries out a batch, on Spark or without it: decode, apply, schema changes."""

@@ -1,25 +1,26 @@
-"""From the changes of one worker to the target: reduce them, and commit them with that worker's checkpoint.
+"""Writes the changes of one worker to the target: reduces them, and commits them with that worker's checkpoint.
 
-The same whether the driver runs it or a task of Spark does. What does not fit into memory at once is reduced and
-written part by part, all in the one transaction that the checkpoint ends. An ordinary batch is one part.
+It does the same whether the driver runs it or a task of Spark does. Changes that do not fit into memory at once are
+reduced and written part by part, all in the one transaction that the checkpoint ends. An ordinary batch is one part.
 
-A long batch is told by the log itself, anew in each attempt. What holds when it breaks off between two parts:
+The changes of a long batch come from the log itself, read again in each attempt. These cases cover a break between two
+parts:
 
 1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another, locks the
    checkpoint and reads the log again from the first part.
 2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
-   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts over.
-   Rolling back millions of rows may last longer than a lock is waited for; then the attempt fails, and the next waits.
+   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts over. Rolling
+   back millions of rows may last longer than a lock is waited for; then the attempt fails, and the next waits.
 3. The JVM or the driver dies: the same, but it is the next run that waits, in its claim, and reads the checkpoint.
 4. A second copy of the task (speculation, or one that was believed dead): it waits at the lock. When the first has
    committed it finds the new position and writes nothing; when the first failed it does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
-which lies inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
-the batch, as if nothing of it had happened. A restart plans the same transaction again, and each worker leaves out
-what lies up to its own checkpoint: rows have places of their own, so none is lost or written twice, whether it can be
-told from others by a key or not. Cuts depend on the log and N alone; a repeated task whose cuts were committed finds
-so, one by one, and goes on behind them.
+which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
+the batch, as if nothing of the batch had happened. A restart plans the same transaction again, and each worker leaves
+out the changes up to its own checkpoint. Every row has a place of its own, so none is lost or written twice, whether or
+not a key tells it from others. Cuts depend on the log and N alone. A repeated task whose cuts were committed finds this
+out one by one, and continues after them.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ import pyarrow.compute as pc
 
 from pidts.apply import ApplyRules, Committer, Outcome, RefusedRow, TargetSession, Uneven, prepared
 from pidts.batch.blobs import Blob
-from pidts.batch.owner import owner
+from pidts.batch.lagging_merge import uneven_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts
-from pidts.batch.uneven import uneven_in
+from pidts.batch.source_of_row import owner
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
 from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""Of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
+"""The bytes of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
-"""What comes not from the log."""
+"""The operations that do not come from the log."""
 
 Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
-"""A worker's changes in log order; the same each time it is asked."""
+"""Returns a worker's changes in log order; every call returns the same."""
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
-    """Make one worker's part of a batch visible on the target, with its checkpoint, in one transaction."""
+    """Makes one worker's part of a batch visible on the target, with its checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
     before, after = commit.before[worker], commit.after[worker]
     if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
-        # A copied row must be reduced together with all that the log says of it. And rows that were loaded ahead have
-        # unique values of the batch's end, which no part of it may meet.
+        # A copied row must be reduced together with all its changes in the log. And rows that were loaded ahead have
+        # unique values of the batch's end, which no part of the batch may meet.
         stretches = [Stretch([blob.changes for blob in ordered])]
     else:
         stretches = [
@@ -79,7 +80,7 @@ def apply_long(
     split_rows: int | None = None,
     tables: Collection[TableName] = (),
 ) -> Counts:
-    """The same for what is too long to be in memory; with `split_rows`, in as many transactions as that makes.
+    """Does the same as `apply` for changes that are too long for memory; `split_rows` allows several transactions.
 
     `tables` are those that have changes.
     """
@@ -117,13 +118,13 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Tables of the source whose full copy is not done by this batch, by the names that its rows have."""
+    """Returns the source tables whose full copy is not done by this batch, by the names that its rows have."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 
 
 def _settles(before: Checkpoint, after: Checkpoint) -> bool:
-    """Whether chunks count as copied by this batch."""
+    """Whether this batch counts chunks as copied."""
     if before.copy == after.copy:
         return False
     settled = {name: state.settled for name, state in _copying(before).items()}
@@ -131,7 +132,7 @@ def _settles(before: Checkpoint, after: Checkpoint) -> bool:
 
 
 class _Work:
-    """What a commit writes, told anew for each of its attempts."""
+    """The changes that a commit writes, read again for each of its attempts."""
 
     def __init__(
         self,
@@ -143,20 +144,20 @@ class _Work:
         uneven: Uneven | None = None,
         cut: Uneven | None = None,
     ) -> None:
-        """`cut` is in the place of `uneven` as soon as a transaction was cut into parts."""
+        """Takes the record of lagging members; `cut` replaces `uneven` once a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = uneven, cut or uneven
         self.counts = Counts()
 
     def newer(self) -> Iterator[Stretch]:
-        """Without the changes that this worker has committed in an earlier run, when it was ahead of the others."""
+        """Yields the changes without those that this worker has committed in an earlier run, ahead of the others."""
         for stretch in self._stretches():
             floor = self._floor
             yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
 
     def owner(self, row: RefusedRow) -> TableName | None:
-        """Which of the source's tables it comes from."""
+        """Returns the source table that the row comes from."""
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
@@ -164,7 +165,7 @@ class _Work:
         for part in parts(self.newer(), self._part_bytes):
             yield from self._reduced(session, part)
             del part  # else it would be in memory until the next one is whole
-            # Arrow keeps what it has freed, for arrays of the same size; those of the next part have other sizes.
+            # Arrow keeps freed memory for arrays of the same size; those of the next part have other sizes.
             pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:

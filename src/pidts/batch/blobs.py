@@ -1,4 +1,4 @@
-"""Changes on their way from the task that decodes them to the worker that writes them."""
+"""Packs changes on their way from the task that decodes them to the worker that writes them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Blob:
 
     @staticmethod
     def first_order(number: int) -> int:
-        """The place of the first changes of a log slice."""
+        """Returns the place of the first changes of a log slice."""
         return (1 + number) * _PLACES
 
     @property
     def slice(self) -> int:
-        """Tells slices apart, in order; copied rows have one of their own."""
+        """Returns a number that tells slices apart, in order; copied rows have one of their own."""
         return self.order // _PLACES
 
     def pack(self) -> bytes:
-        """As Arrow IPC with the table's structure beside it: what crosses Spark's shuffle instead of rows."""
+        """Returns Arrow IPC with the table's structure beside it, which passes Spark's shuffle instead of rows."""
         batch = self.changes
         about = {_TABLE: json.dumps(batch.table.to_json()).encode()}
         if batch.upstream is not None:
@@ -49,7 +49,7 @@ class Blob:
 
     @classmethod
     def unpack(cls, worker: int, order: int, data: bytes) -> Blob:
-        """The inverse of `pack`."""
+        """Returns the blob of such data; the inverse of `pack`."""
         with pa.ipc.open_stream(data) as reader:
             about = reader.schema.metadata
             rows = reader.read_next_batch().replace_schema_metadata(None)

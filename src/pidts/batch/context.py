@@ -1,4 +1,4 @@
-"""Everything a task of Spark needs to know; it travels with the job, not through files or arguments."""
+"""All that a task of Spark needs to know; it travels with the job, not through files or arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pidts.source import SourceConfig
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """One run of a task: it changes only when a DDL changes the structures."""
+    """The context of one run of a task; it changes only when a DDL changes the structures."""
 
     task: str
     source: SourceConfig
@@ -29,7 +29,7 @@ class JobContext:
     change_no: int
     structures: Mapping[TableName, Table]
     dialect: Dialect
-    """How the source reads its own statements."""
+    """The dialect in which the source reads its own statements."""
     clock_is_utc: bool
     """Whether the source's sessions have UTC unless they say otherwise."""
     charsets: Mapping[str, tuple[str, str]]
@@ -38,43 +38,46 @@ class JobContext:
     split_rows: int | None = None
     """`pidts.split-transactions`: larger transactions are committed in parts."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """What the target's own keys have watched, by the target's names; only where several workers must know it."""
+    """The columns that the target's own keys make us watch, by the target's names; only for several workers."""
 
     rules: Rules = field(default_factory=Rules)
-    """Which changes are taken, and where they land: `structures` are the source's, the target has them as landed."""
+    """The rules that say which changes are taken, and what their target tables are.
+
+    `structures` are those of the source; the target has them under the rules.
+    """
 
     writing: ApplyRules = field(default_factory=ApplyRules)
-    """What the task asks of its writing."""
+    """The task's rules for writing."""
 
     copy_threads: int = 4
-    """So many chunks of the full copy are read at the same time, where Spark has as many slots."""
+    """The number of chunks of the full copy that are read at the same time, where Spark has as many slots."""
     copy_rate: int = 0
-    """The full copy reads no more rows a second than this, over all of its tasks; 0: as many as it can."""
+    """The most rows a second that the full copy reads, over all of its tasks; 0: no limit."""
 
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
-        """Each worker's part of these changes."""
+        """Returns each worker's part of these changes."""
         return buckets(batch, self.workers, self.watched.get(batch.table.name, ()))
 
     @property
     def dealing(self) -> str:
-        """Says the same as long as rows go to the same workers, as far as the target's own keys decide that."""
+        """Returns a text that is the same while rows go to the same workers, as far as the target's keys decide."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.landed_name, self.structures))
         decides = [*watched, *sorted(map(str, keyed))]
         return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
 
     def committer(self) -> Committer:
-        """A connection of its own to the target, for as long as this context is the one that holds."""
+        """Returns a committer with its own connection to the target, for as long as this context is valid."""
         writing = replace(self.writing, task=self.task, filters=self.rules, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """`JobContext.watched`; one worker needs none, it asks the target when it writes.
+    """Returns `JobContext.watched`; one worker needs none, since it asks the target when it writes.
 
-    Nor does a table whose own unique keys already keep it together: the target gets those of its keys that come after
-    the full copy when others have been dealt for long.
+    A table whose own unique keys already keep its rows on one worker needs none either. The target gets such keys only
+    after the full copy, when rows have long been distributed by them.
     """
     if workers == 1:
         return {}
-    return {table.name: () if watched_columns(table) else target.watched(table) for table in tables}
+    return {table.name: () if watched_columns(table) else target.schema.collision_columns(table) for table in tables}

@@ -1,6 +1,6 @@
-"""From a pointer to blobs, each one table's changes for one worker.
+"""Decodes what a pointer names into blobs, each with one table's changes for one worker.
 
-The same function whether the driver runs it or a Spark job does.
+The function is the same whether the driver runs it or a Spark job does.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
-from pidts.apply import keyed
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.log import log_format
+from pidts.batch.copy.staging import staged_rows
 from pidts.batch.pointers import Pointer
-from pidts.batch.staging import staged_rows
+from pidts.batch.relay_events import log_format
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
 from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where
 from pidts.plan import LogSlice, Phase
+from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
 
 AT_ONCE = 16 << 20
-"""A slice is larger only where a single transaction is; then it is not held in memory as a whole."""
+"""The size up to which a slice is held in memory; only a single transaction makes a larger slice."""
 _READ_BYTES = 4 << 20
 Ruled = TypeVar("Ruled")
+LookedAt = TypeVarTuple("LookedAt")
 _BLOB_BYTES = 8 << 20
-"""A larger row of a shuffle costs the JVM several times its size at once."""
+"""The bytes of one blob: a larger row of a shuffle costs the JVM several times its size at once."""
 
 
 def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
-    """Read what a pointer points at."""
+    """Yields the blobs of what a pointer names."""
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
         batches = chain.from_iterable(decode_log(context, pointer.log))
@@ -46,14 +47,14 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
         lands = context.rules.landed(table)
         upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
-            # Keys that the source has not were read on the target.
+            # The keys that the source does not have were read on the target.
             is_absent = pointer.write.phase is Phase.EXTRAS
             for batch in absent(lands, rows) if is_absent else copied(lands, context.rules.rows(table, rows)):
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 
 def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
-    """The changes of a slice; each list holds all of them behind the list before it, of whatever table."""
+    """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
     extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         told: Told = {
@@ -63,6 +64,7 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
             "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
             "offset": piece.begin.offset,
             "commit": piece.commit,
+            "commit_time": piece.commit_time,
             "sieve_of": partial(_sieve, context),
         }
         if extent.size <= AT_ONCE:
@@ -70,26 +72,33 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
         else:
             stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
         for batches in stretches:
-            yield [keyed(_ruled(context, batch.table, context.rules.passed, batch)) for batch in batches]
+            yield [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
 
 
 def _sieve(context: JobContext, table: Table) -> Sieve | None:
-    """What the filters leave of it."""
+    """Returns the filter of the table's changes."""
     sieve = context.rules.sieve(table)
-    return None if sieve is None else replace(sieve, dropped=partial(_ruled, context, table, sieve.dropped))
+    if sieve is None:
+        return None
+    at = None if sieve.dropped_at is None else _ruled(context, table, sieve.dropped_at)
+    return replace(sieve, dropped=_ruled(context, table, sieve.dropped), dropped_at=at)
 
 
-def _ruled(context: JobContext, table: Table, rule: Callable[[ChangeBatch], Ruled], batch: ChangeBatch) -> Ruled:
-    """What rules make of changes of a table."""
-    try:
-        return rule(batch)
-    except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
-        where = Where(source=context.source.source_id, table=str(table.name))
-        raise Halted(error.code, error.what, where=where, todo=error.todo) from None
+def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]) -> Callable[[*LookedAt], Ruled]:
+    """Returns a rule that halts the table where the rule cannot be applied to the table's structure."""
+
+    def halting(*told: *LookedAt) -> Ruled:
+        try:
+            return rule(*told)
+        except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
+            where = Where(source=context.source.source_id, table=str(table.name))
+            raise Halted(error.code, error.what, where=where, todo=error.todo) from None
+
+    return halting
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
-    """Rows of a full copy as changes. Their Lsn is never asked for: they come before all changes of their batch."""
+    """Yields rows of a full copy as changes. Their Lsn is never asked for: they precede all changes of their batch."""
     fields = list(table.arrow)
     lsn = Lsn(0, 0, 0).to_bytes()
     for batch in rows.to_batches():
@@ -104,7 +113,7 @@ def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
 
 
 def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
-    """Rows that the source has not: of their images only the key is known, and asked for."""
+    """Yields rows that the source does not have: of their images only the key is known, and asked for."""
     fields = list(table.arrow)
     lsn = Lsn(0, 0, 0).to_bytes()
     for batch in keys.to_batches():

@@ -1,9 +1,9 @@
-"""Cutting a worker's changes into parts that fit into memory, each of which is reduced and written by itself.
+"""Cuts a worker's changes into parts that fit into memory, each of which is reduced and written by itself.
 
 Any cut of a history gives the same end, as long as its parts are written in the order of the log. So parts follow each
-other for all tables at once, never one table after the other: all that lies before the last change of a part is in this
-part or in an earlier one. That makes each cut a place where a commit could stand. But for rows that move between tables
-that become one: there one transaction's halves need each other, see `uneven`.
+other for all tables at once, never one table after the other. All changes before the last one of a part are in this
+part or in an earlier one, so a commit could be made at each cut. Rows that move between tables of one merged table are
+the exception: there the halves of one transaction need each other, see `lagging_merge`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Lsn
 
 PART_BYTES = 32 << 20
-"""Arrow data of one part. What it takes to reduce and to write it is several times as much."""
+"""The bytes of Arrow data in one part; reducing and writing it takes several times as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """All changes of one worker between two places of the log; the next stretch lies behind it."""
+    """All changes of one worker between two places of the log; the next stretch follows it."""
 
     changes: Sequence[ChangeBatch]
     inside: bool = False
     """Whether it is a piece of one large transaction. Else it ends where a transaction does."""
     behind_cut: bool = False
-    """Of a part: whether such a piece is in it, or was before it."""
+    """Whether a part contains such a piece, or follows one."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Returns its size in bytes."""
         return sum(batch.rows.nbytes for batch in self.changes)
 
     def __len__(self) -> int:
@@ -40,12 +40,12 @@ class Stretch:
 
     @property
     def end(self) -> Lsn:
-        """The place of its last change."""
+        """Returns the place of its last change."""
         return max(Lsn.from_bytes(batch.rows["lsn"][-1].as_py()) for batch in self.changes)
 
 
 def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None = None) -> Iterator[Stretch]:
-    """Neighbours joined until they are as large as they may be; one that is larger by itself stays what it is.
+    """Joins neighbours until they are as large as they may be; a stretch that is larger by itself stays what it is.
 
     With `most_rows` a large transaction is cut at the row.
     """
@@ -58,7 +58,7 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             if waiting and full:
                 done, waiting, size, rows = Stretch(waiting, behind_cut=cut), [], 0, 0
                 yield done
-                del done  # what was written need not be held while the next part is read
+                del done  # written changes need not stay in memory while the next part is read
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)

@@ -1,4 +1,4 @@
-"""What a batch consists of, for Spark to hand out: pointers to data, never the data."""
+"""The parts of a batch for Spark to hand out: pointers to data, never the data."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """One thing for one Spark task to do; exactly one field is set, or none: then it only wakes every worker."""
+    """The work of one Spark task; exactly one field is set, or none: then it only wakes every worker."""
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None
-    """Of which the rows that wait are written."""
+    """The request whose waiting rows are written."""
 
     def to_json(self) -> str:
-        """One text: what a pointer is inside a data frame."""
+        """Returns the pointer as one text, which a data frame can hold."""
         data: dict[str, object] = {}
         if self.log:
             extent = self.log.extent
             data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
             if self.log.commit:
-                data["commit"] = str(self.log.commit)
+                data["commit"] = [str(self.log.commit), self.log.commit_time]
             if self.log.only is not None:
                 data["only"] = _names_to_json(self.log.only)
             if self.log.without:
@@ -36,15 +36,16 @@ class Pointer:
 
     @classmethod
     def from_json(cls, text: str) -> Pointer:
-        """The inverse of `to_json`."""
+        """Returns the pointer of such a text; the inverse of `to_json`."""
         data = json.loads(text)
         log = None
         if "log" in data:
             segment, offset, size, begin, number = data["log"]
-            commit = Lsn.parse(data["commit"]) if "commit" in data else None
+            at, commit_time = data.get("commit", (None, 0))
+            commit = None if at is None else Lsn.parse(at)
             only = _names_from_json(data["only"]) if "only" in data else None
             without = _names_from_json(data.get("without", []))
-            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit, only, without)
+            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit, only, without, commit_time)
         write = ChunkRequest.from_json(data["write"]) if "write" in data else None
         return cls(log, write)
 
@@ -58,7 +59,7 @@ def _names_from_json(data: list[list[str]]) -> frozenset[TableName]:
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:
-    """All there is to do in a batch, the empty pointer first: every worker has a checkpoint to move."""
+    """Returns all pointers of a batch, the empty one first: every worker has a checkpoint to move."""
     return [
         Pointer(),
         *(Pointer(log=piece) for piece in plan.log),

@@ -1,19 +1,19 @@
-"""Where the workers of a task stand, from one batch to the next.
+"""The positions of a task's workers, from one batch to the next.
 
 A batch leads all workers from one state to the next, each in a transaction of its own. So a crash leaves some of them
-at the state before a batch and some at the one after; and where the next run cut its batches differently, and crashed
-too, some may be further ahead. Every worker's row holds the whole of its own state: the main Lsn, the places of held
-tables, the progress of the copy. Then:
+at the state before a batch and some at the one after. Where the next run cut its batches differently, and crashed too,
+some may be further ahead. Every worker's row holds the whole of its own state: the main Lsn, the places of held tables,
+the progress of the copy. Then:
 
-- a run begins at what all workers have reached, table by table (`slowest`);
-- a worker leaves out of a batch what lies at or before its own place of that table, and never goes back (`furthest`);
+- a run begins at the state that all workers have reached, table by table (`slowest`);
+- a worker leaves out of a batch the changes at or before its own place of that table, and never goes back (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
-How far a copy is on all workers cannot be told from its keys, whose order only the source knows. So a row says in which
-run it was stored, and every worker stores one in the first batch of a run, which writes no chunk. Of the rows of the
-latest run, the one with the lowest batch therefore has the copy as all have it. The counterexample: one of three
+The progress of a copy on all workers does not follow from its keys, whose order only the source knows. So a row says in
+which run it was stored, and every worker stores one in the first batch of a run, which writes no chunk. Of the rows of
+the latest run, the one with the lowest batch therefore has the copy as all have it. The counterexample: one of three
 workers has committed a chunk and the run crashes; the next run reads the chunk again, which two workers note down, and
-crashes before the first one has. By the number of the batch alone the first one would seem to be behind.
+crashes before the first one has. By the number of the batch alone the first one would seem to be the slowest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pidts.plan import PlanState, dealing_of, furthest, run_of, slowest
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the workers of one batch write besides rows: each one's checkpoint before and after."""
+    """The checkpoints that the workers of one batch write besides rows: each one's before and after."""
 
     before: tuple[Checkpoint, ...]
     after: tuple[Checkpoint, ...]
@@ -35,20 +35,21 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Their checkpoints, by worker. After a crash some may be ahead of others."""
+    """The checkpoints of all workers. After a crash some may be ahead of others."""
 
     checkpoints: tuple[Checkpoint, ...]
 
     @classmethod
     def claimed(cls, checkpoints: tuple[Checkpoint, ...], dealing: str | None = None) -> tuple[Workers, PlanState, str]:
-        """The workers of a new run, the state in which it begins, and the GTID set of that state's Lsn.
+        """Returns the workers of a new run, the state in which it begins, and the GTID set of that state's Lsn.
 
-        While workers stand at different places, each row must go to the worker that it went to before. Where the
-        target has got a unique key meanwhile it would not: of a table that was dealt to two and now belongs to one,
-        what the other had not committed yet would be left out by that one as its own. None: only to look.
+        While workers are at different places, each row must go to the worker that it went to before. Where the target
+        has got a unique key meanwhile it would not. The rows of a table that were distributed over two workers may now
+        belong to one, which would leave out as its own what the other had not committed yet. `dealing` None: the caller
+        only looks.
 
-        All workers count on from the same number: a batch of which one worker has nothing to store would else make
-        their own numbers drift apart, and the one with the higher number could be the one that lacks a chunk.
+        All workers continue counting from the same number. Otherwise a batch of which one worker has nothing to store
+        would make their numbers drift apart, and the one with the higher number could be the one that lacks a chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]
@@ -69,7 +70,7 @@ class Workers:
         return workers, begin, gtid
 
     def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
-        """After a batch; a worker that was ahead does not go back."""
+        """Returns the workers after a batch; a worker that was ahead does not go back."""
         moved = []
         for one in self.checkpoints:
             state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
@@ -79,11 +80,11 @@ class Workers:
 
 
 def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
-    """Where a relay has to begin that holds nothing any more: behind what all workers have of all tables.
+    """Returns the place from which an empty relay has to begin: after what all workers have of all tables.
 
     A worker may be further than its row's position says: within a transaction that is committed in parts, or ahead of
     others since an earlier run. Its Lsn then is no place from which a source can send, but the position is. Where held
-    tables are behind, only the place itself is known, in the log of the server that the checkpoint names.
+    tables are at an earlier place, only the place itself is known, in the log of the server that the checkpoint names.
     """
     slowest = min(checkpoints, key=lambda one: PlanState.from_checkpoint(one.lsn, one.copy).needs)
     needs = PlanState.from_checkpoint(slowest.lsn, slowest.copy).needs

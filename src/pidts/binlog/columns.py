@@ -1,11 +1,11 @@
-"""Which reader and which builder a column needs: the one place that knows all type families."""
+"""Chooses the reader and the builder of a column: the one place that knows all type families."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from pidts.binlog import decimals, identifiers, json, labels, numbers, strings, temporal
 from pidts.binlog.image import Build, MakeReader, mismatch
+from pidts.binlog.values import decimals, identifiers, json, labels, numbers, strings, temporal
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.table import Column, Table, TableName
 from pidts.model.types import Kind
@@ -29,7 +29,7 @@ _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 
 
 def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
-    """For one column in one form; a form that its type cannot have is a `DecodeError`."""
+    """Returns the reader of one column in one form; a form that its type cannot have is a `DecodeError`."""
     make = _reader(column, wire)
     if make is None:
         raise mismatch(table, column, wire)
@@ -54,7 +54,7 @@ def _reader(column: Column, wire: Wire) -> MakeReader | None:
 
 
 def builders(table: Table) -> list[Build]:
-    """For every column of a table, in order."""
+    """Returns the builders of every column of a table, in order."""
     return [_builder(table.name, column) for column in table.columns]
 
 

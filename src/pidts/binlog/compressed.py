@@ -67,7 +67,7 @@ def inner_event(event: Event, raw: memoryview) -> Event:
 
 
 def payload_pieces(body: memoryview) -> Iterator[bytes]:
-    """What a TRANSACTION_PAYLOAD event holds, uncompressed, in pieces of whole events: it may be far larger."""
+    """Unpacks a TRANSACTION_PAYLOAD event in pieces of whole events, since it may be far larger than packed."""
     what = "a TRANSACTION_PAYLOAD event"
     cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}
@@ -86,7 +86,7 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
 
 
 def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
-    """Piece by piece: the size is a claim, and must not make us allocate what never comes."""
+    """Unpacks piece by piece: the size is a claim, and must not make us allocate what never comes."""
     done = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:

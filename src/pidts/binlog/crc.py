@@ -23,7 +23,7 @@ _WORTH_A_CALL = 16384
 
 
 def _tables() -> Any:
-    """For each byte and each number of bytes behind it, up to seven: what it contributes."""
+    """Returns the contribution of each byte, for each number of bytes after it, up to seven."""
     rows = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
@@ -126,7 +126,7 @@ def crc32_at(at: int, size: int, start: int) -> int:
 
 
 def crc32(data: bytes | memoryview, start: int = 0) -> int:
-    """As `zlib.crc32`, which is the faster of the two where the call costs more than the bytes do."""
+    """Returns the same as `zlib.crc32`, which is faster where the call costs more than the bytes do."""
     if not CARRYLESS or len(data) < _WORTH_A_CALL:
         return zlib.crc32(data, start)
     return int(crc32_at(address(data), len(data), start))

@@ -30,7 +30,7 @@ class Cursor:
         return piece
 
     def rest(self) -> bytes:
-        """Everything that is left."""
+        """Returns everything that is left."""
         return self.take(self.left)
 
     def uint(self, size: int) -> int:

@@ -1,4 +1,4 @@
-"""From raw events of whole transactions to Arrow batches of changes, one per table."""
+"""Decodes raw events of whole transactions into Arrow batches of changes, one per table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NotRequired, TypedDict
 
 from pidts.binlog import refusals
+from pidts.binlog.blocks.event_times import EventTimes
 from pidts.binlog.choice import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
@@ -18,7 +19,7 @@ from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve, SieveOf
+from pidts.model.sieve import Sieve, SieveOf, TimesOf
 from pidts.model.table import Table, TableName
 
 _NO_TABLE = 0xFFFFFF
@@ -35,7 +36,7 @@ Structures = Mapping[TableName, Table] | StructureOf
 
 
 class Told(TypedDict):
-    """What a stretch of log does not say itself; see `decode_slice`."""
+    """The facts that a stretch of log does not hold itself; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -43,6 +44,7 @@ class Told(TypedDict):
     structures: Structures
     offset: int
     commit: NotRequired[Lsn | None]
+    commit_time: NotRequired[int]
     sieve_of: NotRequired[SieveOf | None]
 
 
@@ -56,6 +58,7 @@ def decode_slice(
     after: Lsn | None = None,
     offset: int = 4,
     commit: Lsn | None = None,
+    commit_time: int = 0,
     sieve_of: SieveOf | None = None,
 ) -> list[ChangeBatch]:
     """The row changes of whole transactions, per table in log order.
@@ -66,12 +69,16 @@ def decode_slice(
     its rows are larger than an Arrow array can be.
 
     The rows of a prepared XA transaction are left out: what follows may be a rollback. Once it is committed, its group
-    alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows.
+    alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows, and the
+    time in that event's header as `commit_time`.
     """
     mariadb = format.is_mariadb
     decoder = new_decoder(structures, change_no, after, commit, mariadb=mariadb, sieve_of=sieve_of, log_stays=True)
     decoder.follow(LogWalker(log_file, offset, format), raw)
-    return decoder.take()
+    times = EventTimes(LogWalker(log_file, offset, format), None if commit is None else commit_time)
+    if decoder.asks_for_times:
+        times.add(raw)
+    return decoder.take(times.of)
 
 
 def new_decoder(
@@ -180,18 +187,30 @@ class RowDecoder:
                 place += len(raw)
             yield
 
-    def take(self) -> list[ChangeBatch]:
-        """All rows so far; tables in the order in which they first appeared."""
-        rest = [rows.take(self._sieves.get(table)) for table, rows in self._rows.items() if len(rows)]
-        return self.take_full() + [batch for batch in rest if len(batch)]
+    @property
+    def asks_for_times(self) -> bool:
+        """Whether a filter of a table that was seen looks at the times of changes."""
+        return any(sieve.dropped_at is not None for sieve in self._sieves.values())
 
-    def take_full(self) -> list[ChangeBatch]:
-        """The batches that are full, if any; nothing in them is taken back any more."""
+    def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
+        """Returns all rows so far; tables are in the order in which they first appeared. `times`: see `take_full`."""
+        rest = [rows.take(self._sieve(table, times)) for table, rows in self._rows.items() if len(rows)]
+        return self.take_full(times) + [batch for batch in rest if len(batch)]
+
+    def take_full(self, times: TimesOf | None = None) -> list[ChangeBatch]:
+        """The batches that are full, if any; nothing in them is taken back any more.
+
+        `times` gives the times of changes to the filters that look at them.
+        """
         full, self._full = self._full, []
         if not self._sieves:
             return full
-        sifted = [sieve.of(batch) if (sieve := self._sieves.get(batch.table)) else batch for batch in full]
+        sifted = [sieve.of(batch) if (sieve := self._sieve(batch.table, times)) else batch for batch in full]
         return [batch for batch in sifted if len(batch)]
+
+    def _sieve(self, table: Table, times: TimesOf | None) -> Sieve | None:
+        sieve = self._sieves.get(table)
+        return sieve if sieve is None or times is None else sieve.at(times)
 
     def _feed(self, event: Event, place: int) -> None:
         kind = event.type
@@ -219,7 +238,7 @@ class RowDecoder:
             raise refusals.unknown_event(event)
 
     def _behind_first(self, event: Event) -> int:
-        """How far an event is from the first: the place of its rows in a group that has one Lsn."""
+        """Returns how far an event is from the first: the place of its rows in a group that has one Lsn."""
         if self._group is None:
             self._group = event.offset
         return event.offset - self._group

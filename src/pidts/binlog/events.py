@@ -134,11 +134,11 @@ class Event:
     log_pos: int
     """The header's own field, as it came."""
     offset: int
-    """Its first byte in the source's log file."""
+    """The place of its first byte in the source's log file."""
     log_index: int
     """The number of that file."""
     body: memoryview
-    """What follows the header, without the checksum."""
+    """The bytes after the header, without the checksum."""
 
     @property
     def end(self) -> int:
@@ -157,11 +157,14 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""What a sender that starts in the middle of a file takes from its head, or makes up; then without a position."""
+"""Events that a sender takes from the head of a file, or makes up, when it starts in the file's middle.
+
+They then have no position.
+"""
 
 
 def is_artificial(kind: int, flags: int, log_pos: int) -> bool:
-    """Heartbeats, and what a sending thread makes up: they are in no log file."""
+    """Whether an event is in no log file: heartbeats, and what a sending thread makes up."""
     return (
         bool(flags & FLAG_ARTIFICIAL)
         or kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
@@ -171,7 +174,7 @@ def is_artificial(kind: int, flags: int, log_pos: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the first event of a log file tells: who wrote it, and whether events carry a CRC32."""
+    """The first event of a log file: the server that wrote the file, and whether events carry a CRC32."""
 
     checksum: bool
     post_header_lengths: bytes
@@ -180,7 +183,7 @@ class Format:
 
     @classmethod
     def parse(cls, body: bytes | memoryview) -> Format:
-        """From the FORMAT_DESCRIPTION event's body without its checksum."""
+        """Parses the FORMAT_DESCRIPTION event's body without its checksum."""
         data = bytes(body)
         version = _server_version(data)
         lengths = data[_FIXED_SIZE:]
@@ -199,7 +202,7 @@ class Format:
 
     @staticmethod
     def checksum_tail(body: bytes | memoryview) -> int:
-        """How many bytes at the end of a FORMAT_DESCRIPTION event's body are its checksum.
+        """Returns how many bytes at the end of a FORMAT_DESCRIPTION event's body are its checksum.
 
         The event has room for one even where its algorithm byte says that no event carries any.
         """

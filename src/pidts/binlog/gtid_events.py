@@ -34,7 +34,7 @@ class GtidEvent:
 
     @classmethod
     def parse(cls, event: Event) -> GtidEvent:
-        """From any of the four types."""
+        """Parses an event of any of the four types."""
         try:
             if event.type == EventType.MARIADB_GTID:
                 return _mariadb(event)
@@ -50,7 +50,7 @@ class GtidEvent:
 
 
 def previous_gtids(event: Event) -> MySqlGtidSet:
-    """All transactions in the log files before this one, from a PREVIOUS_GTIDS event.
+    """Returns all transactions in the log files before this one, from a PREVIOUS_GTIDS event.
 
     The highest byte of the count tells the format: in the one with tags the count moves up by a byte.
     """

@@ -32,9 +32,9 @@ class Held:
     """A column that an image holds."""
 
     bit: int
-    """Its bit among the image's NULLs."""
+    """The column's bit among the image's NULLs."""
     place: int
-    """Its place among the table's columns."""
+    """The column's place among the table's columns."""
     read: Read
     append: Append
 

@@ -45,7 +45,7 @@ def inline(function: F) -> F:
 def entry(function: Callable[..., int]) -> Any:
     """Compile a function from numbers to a number once and for all.
 
-    Whoever calls a function made by `jit` is compiled together with all of it, and so are its own callers: the time
+    A caller of a function made by `jit` is compiled together with all of it, and so are its own callers: the time
     that takes grows with their number. Compiled callers of this one only need its `address`, for `invoke`; plain ones
     call its `ctypes`.
     """
@@ -73,7 +73,7 @@ def _folder() -> Iterator[None]:
 
 @cache
 def cache_folder() -> Path:
-    """Where machine code is kept: beside the source, or where NUMBA_CACHE_DIR or the user's cache is.
+    """Returns the folder of the machine code: beside the source, or where NUMBA_CACHE_DIR or the user's cache is.
 
     Numba notices that a function's own file has changed, but not the files of the functions that it calls, nor where
     its constants come from: code with another layout of memory in it would write anywhere. So all files here have a
@@ -154,7 +154,7 @@ def _invoke(_context: Any, _address: Any, *_arguments: Any) -> Any:
 
 
 invoke: Any = intrinsic(_invoke)
-"""What an `entry` at an address gives for these numbers."""
+"""The result of an `entry` at an address for these numbers."""
 
 
 def _as_double(_context: Any, _bits: Any) -> Any:
@@ -199,7 +199,7 @@ prefetch: Any = intrinsic(_prefetch)
 
 
 def address(buffer: Any) -> int:
-    """Where a buffer (bytes, memoryview, mmap, array) begins; its owner must live for as long as it is used."""
+    """Returns where a buffer (bytes, memoryview, mmap, array) begins; its owner must live for as long as it is used."""
     found: int = pa.py_buffer(buffer).address if len(buffer) else 0
     return found
 

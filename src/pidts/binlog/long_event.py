@@ -7,7 +7,7 @@ from pidts.binlog.events import CHECKSUM_SIZE
 
 
 class LongEvent:
-    """What its header told, and what came so far."""
+    """An event in the middle of its arrival: its header, and the bytes so far."""
 
     def __init__(self, kind: int, timestamp: int, offset: int, size: int, *, checksum: bool) -> None:
         self.kind, self.timestamp, self.offset, self.size = kind, timestamp, offset, size

@@ -1,4 +1,4 @@
-"""Where each event of a stretch of raw log is: in its bytes, and in the log.
+"""The places of a stretch's events: in the bytes of the stretch, and in the log.
 
 The two differ: a log file has events that its server does not send to replicas.
 """
@@ -24,7 +24,7 @@ _WRAP = 2**32
 
 
 class EventPlaces:
-    """All arrays have one more than there are events: the place behind the last one."""
+    """The places and times of events. All arrays have one more: the place after the last event."""
 
     def __init__(self, raw: memoryview, begin: int) -> None:
         """`begin` is the first event's byte in its log file."""
@@ -40,7 +40,7 @@ class EventPlaces:
         self.offsets = _offsets(heads["end"].astype(np.int64), heads["size"].astype(np.int64), begin)
 
     def times(self, offsets: Numbers) -> Numbers:
-        """When the events at these places of the log were executed, in seconds since 1970."""
+        """Returns when the events at these places of the log were executed, in seconds since 1970."""
         found: Numbers = self.seconds[np.searchsorted(self.offsets, offsets)]
         return found
 

@@ -25,7 +25,7 @@ def rows_of(batch: ChangeBatch) -> Iterator[tuple[Lsn, Row | None, Row | None]]:
     new = _images(batch.table, batch.rows.column("after"))
     if batch.is_partial:
         for bitmaps, before, after in zip(batch.rows.column("partial").to_pylist(), old, new, strict=True):
-            _keep_held(bitmaps, [image for image in (before, after) if image is not None])
+            _keep_held(bitmaps, len(batch.table.columns), before, after)
     yield from zip(lsns, old, new, strict=True)
 
 
@@ -39,15 +39,15 @@ def _images(table: Table, images: pa.StructArray) -> list[Row | None]:
     return [dict(zip(names, row, strict=True)) if there else None for there, row in zip(present, rows, strict=True)]
 
 
-def _keep_held(bitmaps: bytes | None, images: list[Row]) -> None:
+def _keep_held(bitmaps: bytes | None, width: int, before: Row | None, after: Row | None) -> None:
     """Takes the columns out that an image does not hold: they are not NULL, they are not known."""
     if bitmaps is None:
         return
-    size = len(bitmaps) // len(images)
-    for number, image in enumerate(images):
-        held = int.from_bytes(bitmaps[number * size : (number + 1) * size], "little")
-        for place, name in enumerate(list(image)):
-            if not held >> place & 1:
+    size = (width + 7) // 8
+    for image, part in ((before, bitmaps[:size]), (after, bitmaps[-size:])):
+        held = int.from_bytes(part, "little")
+        for place, name in enumerate(list(image or ())):
+            if image is not None and not held >> place & 1:
                 del image[name]
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.binlog import columns, partial_json
+from pidts.binlog import columns
 from pidts.binlog.image import Held, MakeReader, Read
 from pidts.binlog.rows_event import RowsEvent, all_columns
 from pidts.binlog.table_map import TableMap
+from pidts.binlog.values import partial_json
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, Halted, Where
 from pidts.model.event import Op
@@ -64,7 +65,7 @@ class TableRows:
         return len(self.ops)
 
     def bind(self, table_map: TableMap) -> Binding:
-        """What reads the row events behind a TABLE_MAP event."""
+        """Returns the reader of the row events after a TABLE_MAP event."""
         return Binding(table_map, self)
 
     def mark(self) -> tuple[int, int, int]:
@@ -149,7 +150,7 @@ class Binding:
     def _read(self, event: RowsEvent, limit: int | None) -> tuple[int, int]:
         """Appends up to `limit` rows; how many, and the place behind them.
 
-        That place lies behind the end of the images where a value claimed more bytes than there are.
+        That place is after the end of the images where a value claimed more bytes than there are.
         """
         sides = [
             _Side(self._readers[id(images)], images.values, bits)
@@ -205,7 +206,7 @@ class _Side:
         return at
 
     def fill(self, count: int) -> None:
-        """What the images do not hold, for so many of them."""
+        """Adds NULLs for the columns that the images do not hold, for so many of them."""
         for column in self.absent:
             column.extend([None] * count)
 
@@ -225,7 +226,7 @@ def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
 
 
 def check_event(table: Table, event: RowsEvent) -> None:
-    """Before its images are looked at."""
+    """Checks a row event against its table, before its images are read."""
     width = len(table.columns)
     if event.width != width:
         raise DecodeError(

@@ -47,16 +47,16 @@ class RowsEvent:
     table_id: int
     op: Op
     width: int
-    """How many columns the table has."""
+    """The number of the table's columns."""
     present: tuple[int, ...]
-    """For each image of a row: the columns that it holds, as bits; all of them in FULL row images."""
+    """The columns that each image of a row holds, as bits; all of them in FULL row images."""
     images: bytes
     has_diffs: bool = False
-    """JSON documents in the after images may be told by what changed in them."""
+    """Whether JSON documents in the after images may be written as changes to them."""
 
     @classmethod
     def parse(cls, event: Event) -> RowsEvent:
-        """From an event of one of `ROW_EVENTS`."""
+        """Parses an event of one of `ROW_EVENTS`."""
         kind = EventType(event.type)
         cursor = Cursor(event.body, "a row event")
         table_id = cursor.uint(6)
@@ -75,14 +75,14 @@ class RowsEvent:
 
     @property
     def partial(self) -> bytes | None:
-        """What a batch's `partial` column says of its rows."""
+        """Returns the value of a batch's `partial` column for its rows."""
         if all(bits == all_columns(self.width) for bits in self.present):
             return None
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)
 
 
 def op_of(event: Event) -> Op:
-    """Of an event of one of `ROW_EVENTS`."""
+    """Returns the op of an event of one of `ROW_EVENTS`."""
     return _OPS[EventType(event.type)]
 
 

@@ -1,9 +1,9 @@
 """Cutting the log into transactions, for the relay's index: headers and names only, never a row.
 
 A transaction begins with its GTID event (or BEGIN, where the server has no GTIDs) and ends with XID, COMMIT or
-ROLLBACK, or with its only statement. What lies between transactions (rotation, bookkeeping) becomes a *mark* when
-asked for. A group that only prepares an XA transaction is a mark too; it tells what it holds, and the group that
-commits or rolls it back tells which it means (`pidts.binlog.xa` brings the two together).
+ROLLBACK, or with its only statement. An event between transactions (rotation, bookkeeping) becomes a *mark* when
+asked for. A group that only prepares an XA transaction is a mark too; it says what it holds, and the group that
+commits or rolls it back says which one it means (`pidts.binlog.xa` brings the two together).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCR
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What is known of an ordinary transaction in the middle of it."""
+    """The facts about an ordinary transaction in the middle of it."""
 
     explicit: bool
     row_events: int
@@ -85,7 +85,7 @@ class TransactionScanner:
 
     @property
     def change_no(self) -> int:
-        """Of all Lsns that it makes."""
+        """Returns the change number of all Lsns that the scanner makes."""
         return self._change_no
 
     @property
@@ -95,7 +95,7 @@ class TransactionScanner:
 
     @property
     def timestamp(self) -> int:
-        """When the source executed what came last, in seconds since 1970 UTC."""
+        """Returns when the source executed the last event, in seconds since 1970 UTC."""
         return self._timestamp
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
@@ -124,7 +124,7 @@ class TransactionScanner:
             raise refusals.located(error, f"log {event.log_index}:{event.offset}") from error
 
     def mark(self) -> Transaction | None:
-        """What was passed since the last transaction and belongs to none; None where nothing was."""
+        """Returns a mark for the events since the last transaction that belong to none; None where there are none."""
         if self._open is not None or self._reached <= self._prev:
             return None
         return self._entry(self._reached, self._gap or self._prev, GtidEvent(""), _Open(self._prev, GtidEvent("")))
@@ -261,7 +261,7 @@ class TransactionScanner:
 
 
 def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """What a group that only prepares holds does not count yet."""
+    """Returns a prepared group without its rows and its statement: they count at its commit."""
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from pidts.binlog import charsets, compressed
+from pidts.binlog import compressed
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event, EventType
+from pidts.binlog.statement_text import statement_text
+from pidts.binlog.values import charsets
 from pidts.model.errors import DecodeError
 
 FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
@@ -19,7 +21,7 @@ _INVOKER, _DATABASES = 11, 12
 
 
 class Control(Enum):
-    """What a statement does to the transaction around it; `NONE` is work of its own."""
+    """A statement's effect on the transaction around it; `NONE` is work of its own."""
 
     NONE = auto()
     BEGIN = auto()
@@ -58,11 +60,11 @@ class Query:
     server_collation: int = 0
     database_collation: int = 0
     time_zone: str = ""
-    """Of the session, where the statement made use of it."""
+    """The session's time zone, where the statement made use of it."""
 
     @classmethod
     def parse(cls, event: Event) -> Query:
-        """From a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event."""
+        """Parses a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event."""
         cursor = Cursor(event.body, "a QUERY event")
         thread_id = cursor.uint(4)
         cursor.take(4)
@@ -80,14 +82,19 @@ class Query:
             sql = compressed.inflate(sql, "a QUERY_COMPRESSED event")
         return cls(
             schema=schema.decode("utf-8", "backslashreplace"),
-            sql=_sql_text(sql, told.get("client_collation", 0)),
+            sql=statement_text(
+                sql,
+                charsets.charset_of(told.get("client_collation", 0)),
+                charsets.charset_of(told.get("connection_collation", 0)),
+                told.get("sql_mode", 0),
+            ),
             thread_id=thread_id,
             **told,
         )
 
     @property
     def control(self) -> Control:
-        """Which transaction statement it is, if any."""
+        """Returns which transaction statement it is, if any."""
         return self._control()[0]
 
     @property
@@ -106,7 +113,7 @@ class Query:
 
 
 def _folded(name: str) -> str:
-    """What a savepoint is known by: servers compare their names without case and accents, `e` is `É`."""
+    """Returns a savepoint's name for comparison: servers compare it without case and accents, `e` is `É`."""
     if len(name) > 1 and name[0] == name[-1] and name[0] in '`"':
         name = name[1:-1].replace(name[0] * 2, name[0])
     plain = "".join(letter for letter in unicodedata.normalize("NFD", name) if not unicodedata.combining(letter))
@@ -145,11 +152,3 @@ def _variables(data: bytes) -> dict[str, Any]:
         else:
             break
     return told
-
-
-def _sql_text(sql: bytes, collation: int) -> str:
-    """In the client's charset; bytes that are none (binary literals) stay visible as escapes."""
-    try:
-        return charsets.decoder(charsets.charset_of(collation) or "utf8mb4")(sql)
-    except UnicodeDecodeError:
-        return sql.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Where decoded rows of a table are kept until they become a batch: in compiled memory or in plain lists."""
+"""Keeps a table's decoded rows until they become a batch: in compiled memory or in plain lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rows(Protocol):
         """Bytes of the images so far."""
 
     def bind(self, table_map: TableMap) -> Binding:
-        """What reads the row events behind a TABLE_MAP event."""
+        """Returns the reader of the row events after a TABLE_MAP event."""
 
     def mark(self) -> Mark:
         """A point to which `back_to` can return."""
@@ -53,7 +53,7 @@ class Rows(Protocol):
 
 
 def new_rows(table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> Rows:
-    """No rows yet. `log_stays`: what is decoded remains where it is in memory until the rows are taken."""
+    """Returns storage without rows. `log_stays`: the log remains where it is in memory until the rows are taken."""
     if not compiled():
         return TableRows(table)
     from pidts.binlog.kernel.table_rows import CompiledRows  # the compiler is loaded when rows come, not before

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from pidts.binlog.blocks.event_times import EventTimes
 from pidts.binlog.compressed import payload_pieces
 from pidts.binlog.decode import Structures, new_decoder
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER_SIZE, EventType, Format
@@ -47,24 +48,28 @@ def decode_stream(
     after: Lsn | None = None,
     offset: int = 4,
     commit: Lsn | None = None,
+    commit_time: int = 0,
     sieve_of: SieveOf | None = None,
 ) -> Iterator[list[ChangeBatch]]:
-    """As `decode_slice`, in memory that does not grow with the stretch.
+    """Decodes as `decode_slice` does, in memory that does not grow with the stretch.
 
-    Each list holds all changes of the log behind the list before it, of whatever table.
+    Each list holds the changes of all tables in the log after the list before it.
     """
     is_final = not _takes_back(pieces(), commit, format)
     decoder = new_decoder(
         structures, change_no, after, commit, mariadb=format.is_mariadb, is_final=is_final, sieve_of=sieve_of
     )
     walker = LogWalker(log_file, offset, format)
+    times = EventTimes(LogWalker(log_file, offset, format), None if commit is None else commit_time)
     for piece in pieces():
+        times.add(piece)
         for _ in decoder.steps(walker, piece):
             if is_final and decoder.size >= _STEP_BYTES:
-                yield decoder.take()
+                yield decoder.take(times.of)
         if is_final and decoder.size >= _STEP_BYTES:
-            yield decoder.take()
-    if rest := decoder.take():
+            yield decoder.take(times.of)
+            times.forget()
+    if rest := decoder.take(times.of):
         yield rest
 
 

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: the table that the row events behind it speak of, and how its columns are written."""
+"""TABLE_MAP events: the table of the row events after it, and how its columns are written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from pidts.binlog import table_metadata
 from pidts.binlog.cursor import Cursor
-from pidts.binlog.wire import Wire, read_wires
+from pidts.binlog.wire import Wire, WireType, read_wires
 from pidts.model.errors import DecodeError
 from pidts.model.table import Table, TableName
+
+_SEQUENCE = bytes([*[WireType.LONGLONG] * 6, WireType.TINY, WireType.LONGLONG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class TableMap:
 
     @classmethod
     def parse(cls, body: bytes | memoryview, *, mariadb: bool = False) -> TableMap:
-        """From the event's body; MariaDB counts columns otherwise than MySQL where it tells their charsets."""
+        """Parses the event's body; MariaDB counts columns otherwise than MySQL where it tells their charsets."""
         cursor = Cursor(body, "a TABLE_MAP event")
         table_id = cursor.uint(6)
         cursor.take(2)
@@ -37,10 +39,25 @@ class TableMap:
         nullable = tuple(bool(bits >> place & 1) for place in range(count))
         return cls(table_id, name, types, wires, nullable, cursor.rest(), mariadb)
 
+    @property
+    def may_be_sequence(self) -> bool:
+        """Whether it has the columns of MariaDB's SEQUENCE objects. A table may have the same: a copy of one does."""
+        return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
+
     def to_table(self, *, placeholders: bool = False) -> Table | None:
         """The table as far as the event tells; None where it has no names, unless made-up ones (`@1`) will do."""
         told = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, told, placeholders=placeholders)
+
+    def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
+        """Returns a table known from elsewhere with the charsets that the event tells and the table lacks.
+
+        Where the event does not tell them either, nobody can read the text, unless as bytes.
+        """
+        if not table.has_unknown_charset or len(table.columns) != len(self.wires):
+            return table
+        told = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
+        return table_metadata.complete(table, self.wires, told, as_bytes=as_bytes)
 
 
 def table_id(body: bytes | memoryview) -> int:

@@ -1,19 +1,19 @@
-"""What a TABLE_MAP event may tell beyond the form of its columns: signs, charsets, names, labels, the primary key.
+"""Parses the optional metadata of a TABLE_MAP event: signs, charsets, names, labels, the primary key.
 
 MySQL 5.6 and MariaDB tell nothing by default, MySQL 8 signs and charsets; `binlog_row_metadata=FULL` tells all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pidts.binlog import charsets, decimals
 from pidts.binlog.cursor import Cursor, text
-from pidts.binlog.temporal import UNTOLD
+from pidts.binlog.values import charsets, decimals
+from pidts.binlog.values.temporal import UNTOLD
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import UNKNOWN_CHARSET, ColumnType, Kind
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _PRIMARY_KEY, _PRIMARY_KEY_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET, _VECTOR = 8, 9, 10, 11, 13
@@ -53,6 +53,7 @@ _CHARACTER = _BLOBS | _VARYING | {WireType.STRING}
 _OLD_TIMES = frozenset({WireType.TIME, WireType.DATETIME, WireType.TIMESTAMP})
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BYTES = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+_AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Kind.VARBINARY: Kind.VARCHAR}
 
 
 @dataclass(slots=True)
@@ -92,6 +93,28 @@ def to_table(
         ),
         keys=(Key("PRIMARY", key, unique=True, primary=True),) if key else (),
     )
+
+
+def complete(table: Table, wires: tuple[Wire, ...], told: Told, *, as_bytes: bool) -> Table:
+    """Returns the table with types for its columns of unknown charset, from what the event tells.
+
+    A charset that the event does not tell stays unknown; with `as_bytes` such a column is one of bytes.
+    """
+    has_charsets, has_label_charsets = bool(told.collations), bool(told.label_collations)
+    columns = []
+    for column, wire, found in zip(table.columns, wires, _types(wires, told), strict=True):
+        kind = column.type
+        if kind.has_unknown_charset and kind.kind in (Kind.ENUM, Kind.SET):
+            kind = replace(kind, charset=found.charset if has_label_charsets else kind.charset)
+        elif kind.has_unknown_charset and wire.type in _CHARACTER:
+            if has_charsets:
+                kind = found
+            elif as_bytes:
+                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # CHAR has no zeros at its end
+            else:
+                kind = ColumnType(_AS_TEXT[found.kind], charset=UNKNOWN_CHARSET)
+        columns.append(replace(column, type=kind))
+    return replace(table, columns=tuple(columns))
 
 
 def read(wires: tuple[Wire, ...], metadata: bytes, *, mariadb: bool) -> Told:
@@ -208,7 +231,7 @@ def _character(wire: Wire, collation: int) -> ColumnType:
 
 
 def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnType:
-    """Where the event has no labels they are called by their numbers."""
+    """Returns a type with its labels; where the event has none they are called by their numbers."""
     kind = _PLAIN[wire.type]
     charset = charsets.charset_of(collation) or "utf8mb4"
     if labels is None:

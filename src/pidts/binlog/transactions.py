@@ -14,14 +14,14 @@ from pidts.model.position import Position
 from pidts.model.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pidts.binlog.block_scan import BlockScan, Run
+    from pidts.binlog.blocks.scan import BlockScan, Run
 
 _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a part of a block has completed."""
+    """The transactions that a part of a block has completed."""
 
     what: Run | Transaction
     """A run has at least one transaction; it is valid until the next one."""
@@ -47,13 +47,13 @@ class TransactionReader:
 
     @classmethod
     def at(cls, begins: Position, change_no: int) -> TransactionReader:
-        """At a position of a log."""
+        """Returns a reader at a position of a log."""
         scanner = TransactionScanner(change_no, Lsn.at(begins, change_no))
         return cls(LogWalker(begins.file, begins.offset), scanner)
 
     @property
     def version(self) -> str:
-        """Of the server that writes the log; empty until its format is known."""
+        """Returns the version of the server that writes the log; empty until its format is known."""
         return self._walker.format.server_version if self._walker.format else ""
 
     def move_to(self, begins: Position) -> None:
@@ -62,7 +62,7 @@ class TransactionReader:
         self._blocks = _block_scan(self._walker, self._scanner)
 
     def read(self, block: bytes | memoryview) -> Iterator[Completed]:
-        """What the next block of whole events completes."""
+        """Yields what the next block of whole events completes."""
         view, at, base, scanner = memoryview(block), 0, self._passed, self._scanner
         while at < len(view):
             if not scanner.in_transaction:
@@ -87,6 +87,6 @@ class TransactionReader:
 def _block_scan(walker: LogWalker, scanner: TransactionScanner) -> BlockScan | None:
     if not compiled():
         return None
-    from pidts.binlog.block_scan import BlockScan  # it loads the compiler
+    from pidts.binlog.blocks.scan import BlockScan  # it loads the compiler
 
     return BlockScan(walker, scanner)

@@ -17,6 +17,7 @@ _LAST_BYTE = 10**12
 _FLAGS_AT = 17
 _SIZE_AT = 9
 _IN_USE = 1
+_TELLS_OF_FILES = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
 
 
 class LogWalker:
@@ -47,7 +48,7 @@ class LogWalker:
 
     @property
     def format(self) -> Format | None:
-        """As the last FORMAT_DESCRIPTION event told."""
+        """Returns the format of the last FORMAT_DESCRIPTION event."""
         return self._format
 
     def feed(self, raw: bytes | memoryview) -> Event:
@@ -71,6 +72,18 @@ class LogWalker:
         elif kind == EventType.FORMAT_DESCRIPTION:
             self._format = Format.parse(body)
         return event
+
+    def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
+        """File number, byte and time of an event that somebody else checks; None for one that is in no log file."""
+        timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
+        if kind in _TELLS_OF_FILES:
+            self.feed(raw)
+            return None
+        if is_artificial(kind, flags, log_pos):
+            return None
+        offset = self._place(log_pos, size)
+        self._offset = offset + size
+        return self._log_index, offset, timestamp
 
     def skip_to(self, offset: int) -> None:
         """Stand behind events of this file that somebody else has checked."""
@@ -186,7 +199,7 @@ def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data[:end] if end < len(data) else data
         rest = data[end:]
     if rest:
-        yield rest  # Whoever cuts it into events says what is wrong with it.
+        yield rest  # The code that cuts it into events says what is wrong with it.
 
 
 def _end_of_events(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""How a TABLE_MAP event says that a column is written, before anything is known of what it means."""
+"""The form in which a TABLE_MAP event says that a column is written, before its meaning is known."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _wire(number: int, cursor: Cursor) -> Wire:
 
 
 def _string(first: int, second: int) -> Wire:
-    """CHAR, ENUM and SET share a type; the first byte tells which.
+    """CHAR, ENUM and SET share a type; the first byte says which.
 
     A CHAR of more than 255 bytes hides two bits of its length in that byte, inverted: CHAR(255) in utf8mb4 is CE FC.
     """

@@ -27,15 +27,15 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True, slots=True)
 class XaPrepare:
-    """What an XA_PREPARE event says."""
+    """The content of an XA_PREPARE event."""
 
     xid: str
     one_phase: bool
-    """It commits at once (`XA COMMIT ... ONE PHASE`)."""
+    """Whether it commits at once (`XA COMMIT ... ONE PHASE`)."""
 
     @classmethod
     def parse(cls, event: Event) -> XaPrepare:
-        """From an XA_PREPARE event."""
+        """Parses an XA_PREPARE event."""
         cursor = Cursor(event.body, "an XA_PREPARE event")
         one_phase = cursor.uint(1) != 0
         format_id, global_size, branch_size = cursor.uint(4), cursor.uint(4), cursor.uint(4)
@@ -46,7 +46,7 @@ class XaPrepare:
 
 @dataclass(frozen=True, slots=True)
 class XaStatement:
-    """What an XA statement says."""
+    """The content of an XA statement."""
 
     verb: str
     """`START`, `END`, `COMMIT` or `ROLLBACK`."""
@@ -54,7 +54,7 @@ class XaStatement:
 
     @classmethod
     def parse(cls, sql: str) -> XaStatement:
-        """From a statement as servers log it."""
+        """Parses a statement as servers log it."""
         match = _STATEMENT.match(sql)
         if match is None or len(match[2]) % 2 or len(match[3]) % 2:
             raise DecodeError("bad-xid", f"an XA statement is not understood: {sql[:200]}")
@@ -70,13 +70,13 @@ class Prepared(Generic[Place]):
 
 
 class PreparedGroups(Generic[Place]):
-    """What was prepared and neither committed nor rolled back yet."""
+    """The groups that are prepared and neither committed nor rolled back yet."""
 
     def __init__(self, groups: Iterable[Prepared[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}
 
     def __iter__(self) -> Iterator[Prepared[Place]]:
-        """In the order in which they were prepared."""
+        """Yields the groups in the order in which they were prepared."""
         return iter(self._by_xid.values())
 
     def __len__(self) -> int:
@@ -87,10 +87,10 @@ class PreparedGroups(Generic[Place]):
         return type(self)(self)
 
     def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
-        """What the next transaction of the log comes to, and the place of its rows where it is not its own.
+        """Returns the log's next transaction with its rows, and the place of the rows where it is not its own.
 
-        To be asked for every transaction in log order. A commit is given what was prepared under its xid; it gets no
-        place if that is not known.
+        It must be called for every transaction in log order. A commit is given what was prepared under its xid; it gets
+        no place if that is not known.
         """
         xa = transaction.xa
         if xa is None:

@@ -1,4 +1,4 @@
-"""The commands and their options."""
+"""The commands of `pidts` and their options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.ddl import binlog_commands, ddl_commands, list_standing, shard_ddl_lock, unlock
+from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
@@ -30,7 +30,7 @@ from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
 
 if TYPE_CHECKING:
-    from pidts.task.config import TaskConfig
+    from pidts.task.config.task_file import TaskConfig
 
 app = typer.Typer(
     name="pidts",
@@ -44,8 +44,8 @@ app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
-app.command("show-ddl-locks", hidden=True)(list_standing)
-app.command("unlock-ddl-lock", hidden=True)(unlock)
+app.command("show-ddl-locks", hidden=True)(list_ddl)
+app.command("unlock-ddl-lock", hidden=True)(unlock_ddl_lock)
 app.command("status")(status)
 app.command("query-status", hidden=True)(status)
 app.command("init")(init)
@@ -60,21 +60,21 @@ _WITHOUT_PANDAS = frozenset(
 )
 
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
-AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 
 def main() -> None:
-    """The program `pidts`."""
+    """Runs the program `pidts` with the arguments of this process."""
     if _WITHOUT_PANDAS & set(sys.argv[1:2]):
         sys.meta_path.insert(0, _NoPandas())
     sys.exit(run_command(sys.argv[1:]))
 
 
 class _NoPandas(MetaPathFinder):
-    """pyarrow loads pandas with the first array that it makes, if there is one.
+    """Hides pandas from pyarrow, which would import it with the first array that it makes.
 
-    Some commands need none of it, and it takes longer to load than all the rest.
+    Importing pandas takes longer than all the rest, and the commands in `_WITHOUT_PANDAS` do not need it.
     """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol's
@@ -83,7 +83,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """One command line; its exit code. Every way to fail ends here, so that all look the same."""
+    """Runs one command line and returns its exit code. All errors end here, so that they look the same."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
         result = app(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
@@ -95,7 +95,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return ConfigError.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return PidtsError.exit_code
-    except Exception as error:  # noqa: BLE001 - the last place where it can be told in one line
+    except Exception as error:  # noqa: BLE001 - the last place that can report it in one line
         show_error(as_unexpected(error, debug=debug), as_json=as_json)
         return PidtsError.exit_code
     code = result if isinstance(result, int) else 0
@@ -112,7 +112,7 @@ def _help_for(arguments: Sequence[str]) -> str:
 
 @app.callback()
 def no_command(context: typer.Context) -> None:
-    """Carries every change of a MySQL or MariaDB server to another database, exactly once."""
+    """Copies a MySQL or MariaDB server to another database and applies every later change exactly once."""
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(ConfigError.exit_code)
@@ -128,53 +128,59 @@ def show_version() -> None:
 def run(
     task: TaskFile,
     until_synced: Annotated[
-        bool, typer.Option("--until-synced", help="End when all that the source had at the start is applied.")
+        bool,
+        typer.Option(
+            "--until-synced",
+            help="End as soon as the target has everything that the source had when this command started.",
+        ),
     ] = False,
     resync: Annotated[
         list[str] | None,
         typer.Option(
             RESYNC,
             metavar="[TABLE,...]",
-            help="Put the rows of these tables right once more, online; without names, of all tables.",
+            help="Copy these tables again while the task runs: the source's rows overwrite those of the target, and "
+            "rows that the source does not have are deleted there. Without names: all tables.",
         ),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Serve metrics for Prometheus at http://HOST:PORT/metrics; without a host, to this machine alone.",
+            help="Serve metrics for Prometheus at http://HOST:PORT/metrics. Without a host, only this machine can "
+            "read them.",
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Run a task in the foreground, with live progress."""
+    """Run a task in the foreground and show its progress."""
     parts = _opened(task, debug=debug, live=True)
     tables = resynced(resync)
     from pidts.cli.ddl_view import show_halts
-    from pidts.cli.view import all_told, progress_view
-    from pidts.task.progress import Progress, Summary
-    from pidts.task.run import run_task
+    from pidts.cli.view import every_view, progress_view, row_counts
+    from pidts.task.operate.progress import Progress, Summary
+    from pidts.task.run.task_run import run_task
 
-    with ExitStack() as beside:
-        watching: list[Callable[[Progress], None]] = []
+    with ExitStack() as resources:
+        views: list[Callable[[Progress], None]] = []
         if metrics is not None:
             from pidts.cli.metrics_page import metrics_page
 
-            watching.append(beside.enter_context(metrics_page(metrics)))
+            views.append(resources.enter_context(metrics_page(metrics)))
 
         def work(stop: threading.Event) -> Summary:
             with progress_view() as view:
-                tell = all_told([*watching, view])
-                return run_task(parts, until_synced=until_synced, stop=stop, on_progress=tell, resync=tables)
+                show = every_view([*views, view])
+                return run_task(parts, until_synced=until_synced, stop=stop, on_progress=show, resync=tables)
 
         summary = run_until_stopped(work)
     show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
     if as_json:
         print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
     else:
-        rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
+        rows = row_counts(summary.rows)
         several = len(parts) > 1
         places = [
             f"{one.source} {one.position or '-'}" if several else f"{one.position or '-'}" for one in summary.sources
@@ -190,32 +196,34 @@ def run(
 
 @app.command("check")
 def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
-    """Look whether both servers are fit for a task; write nothing."""
+    """Check whether the servers are ready for a task; change nothing."""
     parts = _opened(task, debug=debug)
     from pidts.cli.findings import show_findings
-    from pidts.task.check_parts import check_parts
+    from pidts.task.checks.all_sources import check_all_sources
 
-    return show_findings(parts[0].name, check_parts(parts), as_json=as_json)
+    return show_findings(parts[0].name, check_all_sources(parts), as_json=as_json)
 
 
 @app.command("plan")
 def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
-    """Show each table, its types and statements on the target, and its size; write nothing."""
+    """Show what the task would do with each table: target types, statements, size; change nothing."""
     parts = _opened(task, debug=debug)
-    from pidts.cli.outlook import show_outlook
-    from pidts.task.idle_rules import idle_rules
-    from pidts.task.outlook import outlook
+    from pidts.cli.plan_view import show_plan
+    from pidts.task.checks.preview import preview_task
+    from pidts.task.checks.sequences import sequence_notes
+    from pidts.task.checks.unused_rules import unused_rules
 
-    found = outlook(parts)
+    found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
-    return show_outlook(parts[0], found, idle_rules(parts, names), as_json=as_json)
+    notes = [*unused_rules(parts, names), *sequence_notes(parts)]
+    return show_plan(parts[0], found, notes, as_json=as_json)
 
 
 @app.command("replicate")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
-    """Run a task's replicators alone: from its sources into the relay."""
+    """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
     parts = _opened(task, debug=debug)
-    from pidts.task.replicator_process import replicate as replicate_task
+    from pidts.task.run.replicator_process import replicate as replicate_task
 
     run_until_stopped(lambda stop: replicate_task(parts, stop))
 
@@ -226,34 +234,42 @@ def events(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="mysql://user@host:port/, or binary log files (gzip and zstd too), or - for stdin.",
+            help="mysql://user@host:port/, or binary log files (also gzip or zstd), or - for stdin.",
         ),
     ],
     start: Annotated[
         str,
-        typer.Option("--from", metavar="POINT", help="Begin behind an Lsn, file:position or GTID (set), or at a time."),
+        typer.Option(
+            "--from", metavar="POINT", help="Begin after this Lsn, file:position, GTID or GTID set, or at this time."
+        ),
     ] = "",
-    end: Annotated[str, typer.Option("--to", metavar="POINT", help="End with it; a time may be -1h (ago).")] = "",
-    tables: Annotated[str, typer.Option(help="Only these: shop.orders,crm.*")] = "",
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more; without --from, begin now.")] = False,
+    end: Annotated[
+        str, typer.Option("--to", metavar="POINT", help="End there, that place included; -1h is one hour ago.")
+    ] = "",
+    tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*")] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for new events at the end of the log. Without --from, begin now.")
+    ] = False,
     schema_from: Annotated[
         str,
         typer.Option(
             "--schema-from",
             metavar="URL|FILE.sql",
-            help="Who knows the columns: the files' server, or CREATE TABLE statements as of the beginning.",
+            help="Where the table structures come from: the server that wrote the files, or a file of CREATE TABLE "
+            "statements as they were at the beginning.",
         ),
     ] = "",
     form: Annotated[
-        str, typer.Option("--format", metavar="json|text", help="JSON lines, or for people (default on a terminal).")
+        str,
+        typer.Option("--format", metavar="json|text", help="JSON lines, or readable text (the default on a terminal)."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    limit: Annotated[int | None, typer.Option(min=0, help="End after so many events.", show_default=False)] = None,
-    zone: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The zone that the events are marked with.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=0, help="End after this many events.", show_default=False)] = None,
+    zone: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The zone number written into each event.")] = 1,
     debug: Debug = False,
 ) -> None:
     """Print the change events of a log."""
-    from pidts.cli.events import print_events
+    from pidts.cli.events.command import print_events
 
     set_up_logs(debug=debug)
     print_events(
@@ -273,12 +289,14 @@ def events(
 def demo(
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="End after so many seconds of live sync; else with Ctrl-C.", show_default=False),
+        typer.Option(
+            min=1, help="End after this many seconds of live sync. Without it: Ctrl-C ends.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show a full and incremental sync under live writes, on throwaway servers that it starts itself."""
+    """Show a full copy and a live sync under writes, between two servers that the demo starts and removes."""
     from pidts.cli.demo import DemoResult, run_demo
     from pidts.cli.findings import show_comparison
     from pidts.cli.view import progress_view
@@ -300,8 +318,8 @@ def demo(
 
 
 def _opened(task: Path, *, debug: bool, live: bool = False) -> tuple[TaskConfig, ...]:
-    """The task file, read before anything that takes long to load: a mistake in it is told at once."""
-    from pidts.task.config import load_parts
+    """Reads the task file before anything that takes long to load, so that a mistake in it is reported at once."""
+    from pidts.task.config.task_file import load_parts
 
     parts = load_parts(task)
     set_up_logs(debug=debug, quiet=live and sys.stderr.isatty())

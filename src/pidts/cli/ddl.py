@@ -1,13 +1,14 @@
-"""`pidts ddl`: schema changes that fail or wait for those of other shards, and what to do about them.
+"""`pidts ddl`: lists schema changes that failed or wait for other shards, and takes the operator's decisions.
 
-`pidts binlog`, `shard-ddl-lock`, `show-ddl-locks` and `unlock-ddl-lock` say the same as dmctl does.
+`pidts binlog`, `shard-ddl-lock`, `show-ddl-locks` and `unlock-ddl-lock` are the same commands with dmctl's names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,12 +16,12 @@ from pidts.cli.logs import set_up_logs
 from pidts.model import ConfigError, OrderKind
 
 if TYPE_CHECKING:
-    from pidts.task.config import TaskConfig
-    from pidts.task.orders import OrderDesk
+    from pidts.task.config.task_file import TaskConfig
+    from pidts.task.operate.orders import TaskOrders
 
 
-ddl_commands = typer.Typer(name="ddl", help="Schema changes that fail or wait for other shards, and what to do.")
-binlog_commands = typer.Typer(name="binlog", help="The same, as dmctl spells it.", hidden=True)
+ddl_commands = typer.Typer(name="ddl", help="List and decide schema changes that failed or wait for other shards.")
+binlog_commands = typer.Typer(name="binlog", help="The same as `pidts ddl`, with dmctl's name.", hidden=True)
 
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 At = Annotated[
@@ -30,53 +31,66 @@ At = Annotated[
         "-b",
         "--binlog-pos",
         metavar="PLACE",
-        help="Which one: its Lsn, or file:position. Without, the one that waits.",
+        help="The schema change: its Lsn or file:position. Without it: the only one that waits.",
         show_default=False,
     ),
 ]
 Source = Annotated[
-    str, typer.Option("--source", "-s", metavar="SOURCE-ID", help="Of which source.", show_default=False)
+    str,
+    typer.Option("--source", "-s", metavar="SOURCE-ID", help="The source of the schema change.", show_default=False),
 ]
 OfTable = Annotated[
-    str, typer.Option("--table", metavar="TABLE", help="Of which table, on a source or the target.", show_default=False)
+    str,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="The table of the schema change, by its name on a source or on the target.",
+        show_default=False,
+    ),
 ]
 AllOfTable = Annotated[
     str,
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="Of this table alone, by its name on a source or the target, and all of its shards.",
+        help="Show only this table with all of its shards, by its name on a source or on the target.",
         show_default=False,
     ),
 ]
 Lock = Annotated[
-    str, typer.Argument(metavar="LOCK", help="Like --table; dmctl's name of a lock, too.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="LOCK", help="The same as --table; the name of a lock in dmctl works, too.", show_default=False
+    ),
 ]
 Statements = Annotated[
-    list[str], typer.Argument(metavar="SQL...", help="In the target's words, about its names; `;` between several.")
+    list[str],
+    typer.Argument(
+        metavar="SQL...", help="SQL for the target, with the names on the target. Write `;` between several statements."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only show what would happen.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 
 _LIST = "pidts shard-ddl-lock TASK"
 
 
-def list_standing(task: TaskFile, table: AllOfTable = "", as_json: AsJson = False, debug: Debug = False) -> None:
-    """Show what waits, for whom, and what was ordered."""
+def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: AsJson = False, debug: Debug = False) -> None:
+    """Show halted tables, schema changes that wait for other shards, and the ddl commands given so far."""
     parts = _opened(task, debug=debug)
-    from pidts.cli.ddl_view import show_standing
-    from pidts.task.locks import named_locks, open_locks
-    from pidts.task.orders import order_desk
+    from pidts.cli.ddl_view import show_ddl_list
+    from pidts.task.operate.orders import task_orders
+    from pidts.task.operate.shard_locks import named_locks, open_locks
 
-    with order_desk(parts) as desk:
-        standing = desk.counted(desk.standing())
-        locks = named_locks(open_locks(desk, standing), table)
+    with task_orders(parts) as orders:
+        standing = orders.with_backlogs(orders.blocked_changes())
+        locks = named_locks(open_locks(orders, standing), table)
         if table:
             of_locks = {one.place for lock in locks for one in lock.arrived}
-            standing = [one for one in standing if one.place in of_locks or desk.is_called(one, table)]
-        show_standing(parts[0].name, task, standing, locks, desk.held(), as_json=as_json, whole=bool(table))
+            standing = [one for one in standing if one.place in of_locks or orders.concerns(one, table)]
+        show_ddl_list(parts[0].name, task, standing, locks, orders.held_tables(), as_json=as_json, whole=bool(table))
 
 
 def unlock(
@@ -89,27 +103,27 @@ def unlock(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run it without the shards that have not come.
+    """Run a schema change now, without waiting for the shards that have not reached it.
 
-    Their own change passes when it comes.
+    When a later shard reaches its own change, the target does not run it again.
     """
-    if "`" in task.name and not task.exists():  # the name of a lock, as dmctl takes it
-        raise _no_task(f"{task} is the name of a lock, and the task file comes before it", str(task))
+    if "`" in task.name and not task.exists():  # a lock's name in dmctl
+        raise _no_task(f"{task} is the name of a lock; the task file must come before it", str(task))
     parts = _opened(task, debug=debug)
     from pidts.cli.ddl_view import show_order
-    from pidts.task.locks import find_lock, open_locks, whose
-    from pidts.task.orders import order_desk
+    from pidts.task.operate.orders import task_orders
+    from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
-    with order_desk(parts) as desk:
+    with task_orders(parts) as orders:
         if source:
-            desk.part(source)
-        waiting = desk.counted(desk.matching())
-        found = find_lock(open_locks(desk, waiting), table or lock, at, source)
-        meant = whose(found, at, source)
-        desk.demand_heard(meant, OrderKind.UNLOCK)
+            orders.part(source)
+        waiting = orders.with_backlogs(orders.matching())
+        found = find_lock(open_locks(orders, waiting), table or lock, at, source)
+        change = chosen_change(found, at, source)
+        orders.require_effect(change, OrderKind.UNLOCK)
         if yes:
-            desk.give(meant, OrderKind.UNLOCK)
-        show_order(meant, OrderKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
+            orders.give(change, OrderKind.UNLOCK)
+        show_order(change, OrderKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
 
 
 def retry(
@@ -121,24 +135,24 @@ def retry(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Try a change, or rows that were refused, again."""
+    """Try a halted schema change, or refused rows, again."""
     parts = _opened(task, debug=debug)
-    from pidts.cli.ddl_view import show_lifted
-    from pidts.task.orders import is_of_rows, order_desk
+    from pidts.cli.ddl_view import show_retry
+    from pidts.task.operate.orders import is_refused_rows, task_orders
 
-    with order_desk(parts) as desk:
-        waiting = [] if at else desk.matching(source, table)
-        rows = [one for one in waiting if one.halt is not None and is_of_rows(one.halt)]
+    with task_orders(parts) as orders:
+        waiting = [] if at else orders.matching(source, table)
+        rows = [one for one in waiting if one.halt is not None and is_refused_rows(one.halt)]
         if not rows or len(rows) < len(waiting):
-            _give(desk, (at, source, table), OrderKind.REVERT, (), yes=yes, as_json=as_json)
+            _give(orders, (at, source, table), OrderKind.REVERT, (), yes=yes, as_json=as_json)
             return
         if yes:
-            desk.lift(rows)
-        show_lifted(rows, given=yes, as_json=as_json)
+            orders.retry_rows(rows)
+        show_retry(rows, given=yes, as_json=as_json)
 
 
 def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
-    """The command that gives this order."""
+    """Returns the command that gives this order; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -156,7 +170,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
-    """The command that gives this order, and the statements that are its content."""
+    """Returns the command that gives this order with SQL statements; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -175,17 +189,34 @@ def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 _COMMANDS = {
-    "skip": _plain(OrderKind.SKIP, "Do not run it: it is there, or not to be there."),
-    "replace": _with_statements(OrderKind.REPLACE, "Run these statements instead of it."),
-    "inject": _with_statements(OrderKind.INJECT, "Run these statements first, and then it."),
-    "revert": _plain(OrderKind.REVERT, "Run it as it is: what was ordered is forgotten."),
+    "skip": _plain(OrderKind.SKIP, "Do not run a schema change: the target already has it, or must not get it."),
+    "replace": _with_statements(OrderKind.REPLACE, "Run these statements instead of a schema change."),
+    "inject": _with_statements(OrderKind.INJECT, "Run these statements first, then the schema change."),
+    "revert": _plain(OrderKind.REVERT, "Forget an earlier ddl command and run the schema change as the source did."),
 }
+
+
+def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with exit code 2 if it only showed a preview, since dmctl's commands act at once."""
+
+    @wraps(command)
+    def strict(*args: Any, **kwargs: Any) -> None:
+        command(*args, **kwargs)
+        if not kwargs["yes"]:
+            raise typer.Exit(ConfigError.exit_code)
+
+    return strict
+
+
 for _commands in (ddl_commands, binlog_commands):
-    _commands.command("list")(list_standing)
+    _commands.command("list")(list_ddl)
     for _name, _command in _COMMANDS.items():
-        _commands.command(_name)(_command)
+        _commands.command(_name)(_as_dmctl(_command) if _commands is binlog_commands else _command)
 ddl_commands.command("retry")(retry)
 ddl_commands.command("unlock")(unlock)
+
+
+unlock_ddl_lock = _as_dmctl(unlock)
 
 
 def shard_ddl_lock(
@@ -197,15 +228,16 @@ def shard_ddl_lock(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Shards that wait for each other, as dmctl spells it."""
+    """List or unlock shards that wait for each other, with dmctl's name."""
     verb, *rest = words if words[0] in {"list", "unlock"} else ["list", *words]
     if not 1 <= len(rest) <= (2 if verb == "unlock" else 1):
-        found = "there is no task file" if not rest else f"too many words: {' '.join(rest)}"
-        raise _no_task(found, "LOCK") if verb == "unlock" else ConfigError("usage", found, todo=f"Say: {_LIST}")
+        found = "the task file is missing" if not rest else f"too many words: {' '.join(rest)}"
+        raise _no_task(found, "LOCK") if verb == "unlock" else ConfigError("usage", found, todo=f"Write: {_LIST}")
     if verb == "list":
-        list_standing(Path(rest[0]), table, as_json, debug)
+        list_ddl(Path(rest[0]), table, as_json, debug)
     else:
-        unlock(Path(rest[0]), "".join(rest[1:]), table, at, source, yes, as_json, debug)
+        lock = "".join(rest[1:])
+        unlock_ddl_lock(Path(rest[0]), lock, table, at, source, yes=yes, as_json=as_json, debug=debug)
 
 
 def _order(
@@ -221,18 +253,18 @@ def _order(
     if texts and not any(text.strip(" ;\n") for text in texts):
         raise _nothing_to_run(kind)
     parts = _opened(task, debug=debug)
-    from pidts.task.order_text import statements
-    from pidts.task.orders import order_desk
+    from pidts.task.operate.order_parser import statements
+    from pidts.task.operate.orders import task_orders
 
     found = statements(texts, postgres=parts[0].target.type == "postgresql")
     if texts and not found:
         raise _nothing_to_run(kind)
-    with order_desk(parts) as desk:
-        _give(desk, which, kind, found, yes=yes, as_json=as_json)
+    with task_orders(parts) as orders:
+        _give(orders, which, kind, found, yes=yes, as_json=as_json)
 
 
 def _give(
-    desk: OrderDesk,
+    orders: TaskOrders,
     which: tuple[str, str, str],
     kind: OrderKind,
     statements: tuple[str, ...],
@@ -241,29 +273,27 @@ def _give(
     as_json: bool,
 ) -> None:
     from pidts.cli.ddl_view import show_order
-    from pidts.task.locks import open_locks
+    from pidts.task.operate.shard_locks import open_locks
 
-    found = desk.find(*which)
-    desk.demand_heard(found, kind)
-    waiting = desk.counted(desk.matching()) if found.is_shard else []
-    lock = next((lock for lock in open_locks(desk, waiting) if lock.target in desk.landed(found)), None)
+    found = orders.find(*which)
+    orders.require_effect(found, kind)
+    waiting = orders.with_backlogs(orders.matching()) if found.waits_for_shards else []
+    lock = next((lock for lock in open_locks(orders, waiting) if lock.target in orders.target_tables(found)), None)
     if yes:
-        desk.give(found, kind, statements)
-    (found,) = desk.counted([found])
+        orders.give(found, kind, statements)
+    (found,) = orders.with_backlogs([found])
     show_order(found, kind, statements, given=yes, as_json=as_json, lock=lock)
 
 
 def _opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
     set_up_logs(debug=debug)
-    from pidts.task.config import load_parts
+    from pidts.task.config.task_file import load_parts
 
     return load_parts(task)
 
 
 def _no_task(what: str, lock: str) -> ConfigError:
-    todo = (
-        f"Say: pidts shard-ddl-lock unlock TASK '{lock}'; LOCK may be left out where there is one. All of them: {_LIST}"
-    )
+    todo = f"Write: pidts shard-ddl-lock unlock TASK '{lock}'. With a single lock, leave LOCK out. List them: {_LIST}"
     return ConfigError("usage", what, todo=todo)
 
 

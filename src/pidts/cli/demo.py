@@ -1,6 +1,7 @@
-"""The demo: a MariaDB and a PostgreSQL of its own, a shop that is written to all the time, and a task between them.
+"""The demo: starts a MariaDB and a PostgreSQL, writes to a small shop all the time, and runs a task between them.
 
-It knows no server but the two that it starts, on free ports and in a temporary folder, and takes both away again.
+It connects only to the two servers that it starts, on free ports and in a temporary folder, and removes
+both at the end.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pidts.model import Lsn, PidtsError, Position
 from pidts.sandbox import Server, start_mariadb, start_postgres
 from pidts.source.connection import connect
 from pidts.source.position import position
-from pidts.task.comparison import compare_task
-from pidts.task.compose import source_config
-from pidts.task.config import TaskConfig, load_task
-from pidts.task.progress import Progress, Summary
-from pidts.task.run import run_task
+from pidts.task.compare.wiring import compare_task
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.operate.progress import Progress, Summary
+from pidts.task.run.task_run import run_task
+from pidts.task.servers import source_config
 from pidts.verify import Report
 
 _DRAIN_SECONDS = 120.0
@@ -51,7 +52,7 @@ block-allow-list: {{shop: {{do-dbs: [shop]}}}}
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo ends with."""
+    """The summary of the demo's run and the comparison at its end."""
 
     summary: Summary
     report: Report
@@ -60,30 +61,30 @@ class DemoResult:
 def run_demo(
     seconds: float | None, stop: threading.Event, say: Callable[[str], None], show: Callable[[Progress], None]
 ) -> DemoResult | None:
-    """Sync under writes for so many seconds (None: until told to stop), let the target catch up, compare.
+    """Syncs under writes for this many seconds (None: until stopped), lets the target catch up, and compares.
 
-    None where it was told to stop before the copy was complete.
+    Returns None if it was stopped before the copy was complete.
     """
     with ExitStack() as cleanup:
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
         )
-        say("starting a MariaDB and a PostgreSQL of its own")
+        say("starting a MariaDB and a PostgreSQL for this demo")
         source, target = _start_servers(cleanup)
         config = _task_file(folder, source, target)
         workload = Workload(source_config(config))
-        say("filling the shop")
+        say("filling the shop's tables")
         workload.fill()
         say(f"source {source.host}:{source.port}, target {target.host}:{target.port}, task file {config.path}")
         if stop.is_set():
             return None
-        conductor = _Conductor(config, workload, seconds, stop, show)
+        control = _DemoControl(config, workload, seconds, stop, show)
         workload.start()
         cleanup.callback(workload.stop)
-        summary = run_task([config], until_synced=False, stop=conductor.ended, on_progress=conductor)
-        if not conductor.was_live:
+        summary = run_task([config], until_synced=False, stop=control.ended, on_progress=control)
+        if not control.was_live:
             return None
-        conductor.check()
+        control.check()
         say("writes have stopped, comparing both sides")
         return DemoResult(summary, compare_task(config))
 
@@ -108,10 +109,10 @@ def _task_file(folder: Path, source: Server, target: Server) -> TaskConfig:
     return load_task(path)
 
 
-class _Conductor:
-    """Watches the run: changes a table halfway, ends the writes in time, and the run when the target has all of them.
+class _DemoControl:
+    """Controls the run: alters a table halfway, stops the writes in time, and ends the run when the target has them.
 
-    Its time begins when the first rows can flow, however long the machine takes to start Spark.
+    The time begins when the first rows can be applied, so the start of Spark does not count.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class _Conductor:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """The run's own stop; the user's may come while rows are still on their way."""
+        """Ends the run. It is separate from the user's stop, after which the last rows are still applied."""
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)
@@ -157,11 +158,11 @@ class _Conductor:
 
     @property
     def was_live(self) -> bool:
-        """Whether the copy was complete, so that there is something to compare."""
+        """Returns whether the copy was complete, so that there is something to compare."""
         return self._live is not None
 
     def check(self) -> None:
-        """Raise where the run ended without having caught up."""
+        """Raises if the run ended before the target had caught up."""
         if self._given_up:
             what = f"the target has not caught up within {_DRAIN_SECONDS:.0f} seconds after the last write"
             raise PidtsError("not-synced", what)

@@ -1,4 +1,4 @@
-"""How a command ends badly: an error a person can act on, on stderr; the same for machines, last on stdout."""
+"""Prints the error that ends a command: text on stderr, and with --json the same as the last line of stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pidts.model import PidtsError
 
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
-    """Code, what, where, what to do. Nothing in it is taken for markup: names and values are the user's."""
+    """Prints code, what, where, what to do. Names and values in it are never read as markup."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     console.print(Text.assemble(("error", "bold red"), f" [{error.code}] ", (error.what, "bold")))
     for label, text in (("where", str(error.where)), ("do", error.todo)):
@@ -25,7 +25,7 @@ def show_error(error: PidtsError, *, as_json: bool) -> None:
 
 
 def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
-    """A fault of ours, in one line; the traceback goes to stderr, or to a file that the line names."""
+    """Returns an unknown error in one line. The traceback goes to stderr with --debug, otherwise to a file."""
     text = "".join(traceback.format_exception(error))
     what = f"{type(error).__name__}: {error}".partition("\n")[0]
     if debug:
@@ -33,4 +33,4 @@ def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
         return PidtsError("unexpected", what)
     with tempfile.NamedTemporaryFile("w", prefix="pidts-", suffix=".log", delete=False) as log:
         log.write(text)
-    return PidtsError("unexpected", what, todo=f"This is a fault of pidts; the traceback is in {log.name}")
+    return PidtsError("unexpected", what, todo=f"This is a bug in pidts; the traceback is in {log.name}")

@@ -1,4 +1,4 @@
-"""What a check and a comparison have found, for people and for machines, and the exit code that says it in short."""
+"""Prints the findings of a check or a comparison, as text or as JSON, and returns the exit code for them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
 from pidts.source.finding import Finding
-from pidts.task.progress import Summary
+from pidts.task.operate.progress import Summary
 from pidts.verify import Report, TableReport
 
 DIFFERENT = 4
-"""The exit code where two sides are not equal."""
+"""The exit code of a comparison that found different rows."""
 _MEMBERS = 8
 
 
 def exit_code(report: Report) -> int:
-    """What says in short whether two sides are equal, or what is not equal only waits for an operator."""
+    """Returns 0 for equal sides, 5 if only halted or waiting tables differ, else 4."""
     if report.equal:
         return 0
     return Halted.exit_code if report.waits else DIFFERENT
 
 
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
-    """Print them; the exit code says whether the task can run."""
+    """Prints the findings. The exit code tells whether the task can run."""
     ready = all(finding.ok for finding in findings)
     if as_json:
         items = [
@@ -39,8 +40,8 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
-        said = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
-        state = Text(*said) if finding.ok else Text("failed", "bold red")
+        label = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
+        state = Text(*label) if finding.ok else Text("failed", "bold red")
         console.print(Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", finding.message))
         if finding.fix:
             console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), finding.fix))
@@ -50,7 +51,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
 
 
 def show_report(task: str, report: Report, *, as_json: bool) -> int:
-    """A line for each table, then the rows that are not equal, as far as they are named."""
+    """Prints a line for each table, then the examples of rows that are not equal."""
     if as_json:
         print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
         return exit_code(report)
@@ -59,8 +60,8 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     for one in report.tables:
         kinds = ("missing", "extra", "different", "unsettled", "waiting")
         found = [f"{count:,} {name}{_apart(one, name)}" for name in kinds if (count := getattr(one, name))]
-        meant = "filters leave out some of its changes, so that may be meant" if found and one.filtered else ""
-        said = "; ".join(filter(None, (one.problem, ", ".join(found), meant, *one.waits))) or "equal"
+        hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
+        said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or "equal"
         numbers = f"  {one.rows:>13,} rows  "
         console.print(Text.assemble((_named(one).ljust(width), "bold"), numbers, (said, _colour(one))))
         for line in filter(None, (_merged(one), one.note)):
@@ -81,15 +82,15 @@ def _named(one: TableReport) -> str:
 
 
 def _apart(one: TableReport, kind: str) -> str:
-    """How many of the extra rows are no living shard's."""
-    return f" ({one.of_no_shard:,} of no shard that there is)" if kind == "extra" and one.of_no_shard else ""
+    """Returns how many of the extra rows belong to no existing shard."""
+    return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 
 def _merged(one: TableReport) -> str:
-    """Of which tables it is made; of very many the first."""
+    """Returns the source tables of a merged table; of many tables only the first."""
     shown = ", ".join(one.members[:_MEMBERS])
     more = len(one.members) - _MEMBERS
-    return f"of {shown}" + (f" and {more:,} more" if more > 0 else "") if one.members else ""
+    return f"merged from {shown}" + (f" and {more:,} more" if more > 0 else "") if one.members else ""
 
 
 def _colour(one: TableReport) -> str:
@@ -98,7 +99,7 @@ def _colour(one: TableReport) -> str:
 
 
 def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
-    """The number of differences, and the first of them, after a run."""
+    """Prints the counters of a run, the number of differences, and the first of them."""
     if as_json:
         result = {
             "rows_compared": report.rows,
@@ -107,8 +108,7 @@ def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
         }
         print(json.dumps({**summary.to_json(), **result}, ensure_ascii=False))
     else:
-        rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items())
-        print(f"{summary.task}: {rows} in {summary.batches:,} batches and {summary.seconds:.1f} s")
+        print(f"{summary.task}: {row_counts(summary.rows)} in {summary.batches:,} batches and {summary.seconds:.1f} s")
         for example in report.examples:
             print(f"  {example}")
         print(f"{report.differences} differences in {report.rows:,} rows of {len(report.tables)} tables")

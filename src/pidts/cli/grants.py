@@ -1,4 +1,4 @@
-"""`pidts grants`: the statements that give a task's accounts what they need, and no more."""
+"""`pidts grants`: prints the statements that give a task's accounts the privileges they need, and no others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pidts.apply import Target
     from pidts.cli.server_urls import Address
     from pidts.source import SourceConfig
-    from pidts.task.config import TaskConfig
-    from pidts.task.grants import Side
+    from pidts.task.checks.grants import Side
+    from pidts.task.config.task_file import TaskConfig
 
 _SIDES: tuple[Side, ...] = ("source", "target")
 
@@ -27,32 +27,38 @@ _SIDES: tuple[Side, ...] = ("source", "target")
 def grants(
     task: Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")],
     only: Annotated[
-        str, typer.Option(metavar="source|target", help="One server's, ready for its client.", show_default=False)
+        str,
+        typer.Option(
+            metavar="source|target",
+            help="Print only this server's statements, ready for its client.",
+            show_default=False,
+        ),
     ] = "",
     source: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Look at the source as this account; the task's need not be there yet. One for each source, in order.",
+            help="Look at the source with this account, since the task's may not exist yet. Give one URL for each "
+            "source, in the order of the task file.",
         ),
     ] = None,
-    target: Annotated[str, typer.Option(metavar="URL", help="The same for the target.")] = "",
+    target: Annotated[str, typer.Option(metavar="URL", help="Look at the target with this account.")] = "",
     host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where MySQL's accounts log in from, e.g. 10.0.0.% or localhost.")
+        str, typer.Option(metavar="HOST", help="The host in the names of MySQL accounts, e.g. 10.0.0.% or localhost.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")] = False,
 ) -> int:
-    """Print the least that the task's accounts must be allowed, as SQL for each server; change nothing."""
+    """Print the SQL that grants the task's accounts the least privileges they need; change nothing."""
     if only not in {"", *_SIDES}:
         raise ConfigError("usage", f"--only is source or target, not {only!r}")
     from pidts.cli.server_urls import target_address
-    from pidts.task.config import load_parts
-    from pidts.task.grants import Looks, grants_of
+    from pidts.task.checks.grants import OtherAccounts, grants_of
+    from pidts.task.config.task_file import load_parts
 
     parts = load_parts(task)
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
-    looks = Looks(
+    looks = OtherAccounts(
         sources=_sources(parts, source or ()),
         target=_looked_at(parts[0], target_address(target, os.environ)) if target else None,
         host=host,
@@ -66,7 +72,7 @@ def grants(
 
 
 def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, SourceConfig]:
-    """Each by its source's id."""
+    """Returns the address for each source id."""
     from pidts.cli.server_urls import source_address
 
     if urls and len(urls) != len(parts):
@@ -78,9 +84,9 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:
-    """Privileges are of one database in PostgreSQL: another one would show another picture."""
+    """Returns the target to look at. PostgreSQL's privileges belong to a database, so it must be the task's."""
     if address.type != config.target.type or address.database != config.target.database:
         kind = config.target.type
         what = f"the task's target is a {kind}" + (f", database {config.target.database}" if address.database else "")
-        raise ConfigError("bad-target-url", what, todo="Give the URL of that one, with another account")
+        raise ConfigError("bad-target-url", what, todo="Give the URL of the task's target, with another account")
     return address.target()

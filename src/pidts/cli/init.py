@@ -1,4 +1,4 @@
-"""`pidts init`: a first task file, written from what the two servers say."""
+"""`pidts init`: writes a first task file from what it finds on the two servers."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from pidts.model import ConfigError, PrecheckFailed, Where
 
 def init(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE_URL", help="mysql://user@host:port/; mariadb:// is the same.")
+        str, typer.Argument(metavar="SOURCE_URL", help="mysql://user@host:port/ or mariadb://user@host:port/.")
     ],
     target: Annotated[
         str,
         typer.Argument(metavar="TARGET_URL", help="mysql://user@host:port/ or postgresql://user@host:port/database."),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; default NAME.yaml, - is stdout.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is stdout. Default: NAME.yaml.")
     ] = "",
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="The task's; default: the schema's.", show_default=False)
+        str, typer.Option(metavar="NAME", help="The task's name. Default: the name of the schema.", show_default=False)
     ] = "",
-    tables: Annotated[str, typer.Option(help="Only these: shop.orders,crm.*", show_default=False)] = "",
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")] = False,
+    tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)] = "",
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")] = False,
 ) -> int:
-    """Look at both servers and write a commented task file; passwords stay out of it."""
+    """Look at both servers and write a commented task file without passwords."""
     from pidts.cli.server_urls import source_address, target_address
     from pidts.rules import AllowList
-    from pidts.task.draft import Draft, Login, security_of, source_id_of, task_name_of
-    from pidts.task.first_look import look_at
+    from pidts.task.draft.inspect import look_at
+    from pidts.task.draft.task_file import Draft, Login, security_of, source_id_of, task_name_of
 
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
     if output not in {"", "-"}:
@@ -46,10 +46,8 @@ def init(
     allow = AllowList.parse(tables)
     look = look_at(upstream.source, downstream.target(), allow)
     if not look.taken:
-        what = f"the source has no table that {upstream.user} can see" + (
-            f" and that is one of {tables}" if tables else ""
-        )
-        raise PrecheckFailed("nothing-to-take", what, todo="GRANT SELECT on the tables, or look at --tables")
+        what = f"{upstream.user} can see no table on the source" + (f" that matches {tables}" if tables else "")
+        raise PrecheckFailed("nothing-to-take", what, todo="GRANT SELECT on the tables, or correct --tables")
     task = name or task_name_of(look.taken)
     logins = [
         Login(one.host, one.port, one.user, one.variable, security_of(one.tls), type=one.type, database=one.database)
@@ -64,7 +62,7 @@ def init(
     _write(path, text)
     for finding in look.findings:
         if not finding.ok:
-            print(f"to be mended: {finding.item}: {finding.message}\n  fix: {finding.fix}", file=sys.stderr)
+            print(f"to be fixed: {finding.item}: {finding.message}\n  fix: {finding.fix}", file=sys.stderr)
     print(f"{path}: {len(look.taken)} tables; next: pidts check {shlex.quote(str(path))}")
     return 0
 
@@ -77,12 +75,12 @@ def _demand_free(path: Path) -> None:
 def _taken(path: Path) -> ConfigError:
     todo = "Remove it, or choose another one with --output"
     return ConfigError(
-        "file-exists", "the file is there already, and is left as it is", where=Where(file=str(path)), todo=todo
+        "file-exists", "the file exists already and was not changed", where=Where(file=str(path)), todo=todo
     )
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing, and never over another file."""
+    """Writes the whole file or nothing, and never overwrites a file."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

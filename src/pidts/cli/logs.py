@@ -1,4 +1,4 @@
-"""Logs go to stderr: stdout belongs to what a command was asked for."""
+"""Sets up log lines on stderr. Stdout carries only the result of a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 
 class _Stderr:
-    """Whatever `sys.stderr` is at the moment: a live view puts itself in front of it to keep lines apart."""
+    """Writes to the current `sys.stderr`, which a live view replaces so that log lines stay above it."""
 
     def msg(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -18,10 +18,12 @@ class _Stderr:
 
 
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
-    """Warnings always; what goes on as well, unless a view shows it already; everything with `debug`."""
+    """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`."""
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
-    # What a broken connection leaves in a pipeline is told as the error that it is.
+    # psycopg warns about the rest of a pipeline when a connection breaks; the error itself is reported.
     logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
+    # py4j logs each call into a JVM that died; the command reports `spark-died`.
+    logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

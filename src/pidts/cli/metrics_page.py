@@ -1,4 +1,4 @@
-"""`pidts run --metrics`: a page that Prometheus reads while the task runs."""
+"""`pidts run --metrics`: serves a page that Prometheus reads while the task runs."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pidts.model import ConfigError
-from pidts.task.metrics import metric_families
-from pidts.task.progress import Progress
+from pidts.task.operate.metrics import metric_families
+from pidts.task.operate.progress import Progress
 
 _LOOPBACK = "127.0.0.1"
 
 
 class Latest(Collector):
-    """Takes every picture of a task, and is asked for the last one."""
+    """Keeps the latest snapshot of a task for Prometheus."""
 
     def __init__(self) -> None:
-        self._picture: Progress | None = None
+        self._snapshot: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """A new one, from whatever thread."""
-        self._picture = progress
+        """Takes a new snapshot, from any thread."""
+        self._snapshot = progress
 
     def collect(self) -> Iterator[Metric]:
-        """Nothing before the first one."""
-        if self._picture is not None:
-            yield from metric_families(self._picture)
+        """Returns the metrics of the latest snapshot; none before the first one."""
+        if self._snapshot is not None:
+            yield from metric_families(self._snapshot)
 
 
 @contextmanager
 def metrics_page(address: str) -> Iterator[Latest]:
-    """Served at `[HOST:]PORT`, to this machine alone unless a host is named; port 0 is any that is free."""
+    """Serves metrics at `[HOST:]PORT`. Without a host only this machine can read them; port 0 means any free port."""
     host, port = _parsed(address)
     latest = Latest()
     registry = CollectorRegistry()
     registry.register(latest)
     try:
         server, thread = start_http_server(port, host, registry)
-    except (OSError, UnicodeError) as error:  # a name with an empty label is none that can be looked up
+    except (OSError, UnicodeError) as error:  # a host name with an empty label cannot be encoded
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(
             "metrics-address",
             f"the metrics cannot be served at {address}: {why}",
-            todo="Name another port, or 0 for any that is free",
+            todo="Give another port, or 0 for any free port",
         ) from None
     try:
         named = f"[{host}]" if ":" in host else host
@@ -62,6 +62,8 @@ def metrics_page(address: str) -> Iterator[Latest]:
 def _parsed(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
-        todo = "PORT or HOST:PORT, as 9300 or 0.0.0.0:9300"
-        raise ConfigError("metrics-address", f"{address!r} is no address to serve metrics at", todo=todo)
+        todo = "Write PORT or HOST:PORT, such as 9300 or 0.0.0.0:9300"
+        raise ConfigError(
+            "metrics-address", f"metrics cannot be served at {address!r}, which is not PORT or HOST:PORT", todo=todo
+        )
     return host.removeprefix("[").removesuffix("]") or _LOOPBACK, int(port)

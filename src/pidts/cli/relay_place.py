@@ -1,4 +1,4 @@
-"""What the relay commands are pointed at: a task file, or a directory that holds relays; and who needs what of them."""
+"""Finds the relays of a task file or a directory, and reads how far the task is on its target."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pidts.model import Checkpoint, ConfigError, Halted, Lsn, PidtsError, Where
 from pidts.relay.folder import Folder
-from pidts.relay.needs import read_needs
 from pidts.relay.survey import source_ids
-from pidts.task.compose import target_of
-from pidts.task.config import TaskConfig, load_parts
+from pidts.relay.task_marks import read_needs
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.servers import target_of
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One source's relay, and the task that it was named by."""
+    """One source's relay, with the task whose file named it."""
 
     relay: Path
     source_id: str
@@ -25,22 +25,22 @@ class Place:
 
     @property
     def folder(self) -> Folder:
-        """Its files."""
+        """The relay's files."""
         return Folder.of(self.relay, self.source_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the target of the named task says."""
+class TargetCheckpoints:
+    """How far the named task is, as its target says."""
 
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
     positions: Mapping[str, str] = field(default_factory=dict)
     error: PidtsError | None = None
-    """Why it could not be asked."""
+    """The reason why the target could not be asked."""
 
 
-def find_places(path: Path) -> list[Place]:
-    """One for each source of a task file, or for its folder; for a directory of relays, all of them."""
+def find_relays(path: Path) -> list[Place]:
+    """Returns the relays of a task's sources, the relay in this folder, or all relays in this directory."""
     if not path.is_dir():
         return [Place(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()
@@ -53,38 +53,38 @@ def find_places(path: Path) -> list[Place]:
     return found
 
 
-def ask_target(place: Place) -> Asked:
-    """How far the named task is; nothing where a directory was named."""
+def read_checkpoints(place: Place) -> TargetCheckpoints:
+    """Reads how far the named task is. Returns nothing if a directory was named instead of a task file."""
     config = place.task
     if config is None:
-        return Asked()
+        return TargetCheckpoints()
     try:
         with closing(target_of(config).connect()) as session:
-            rows = session.checkpoints(config.name, config.source.source_id)
+            rows = session.meta.checkpoints.read(config.name, config.source.source_id)
     except PidtsError as error:
-        return Asked(error=error)
+        return TargetCheckpoints(error=error)
     if not rows:
-        return Asked()
+        return TargetCheckpoints()
     slowest: Checkpoint = min(rows, key=lambda row: row.lsn)
-    return Asked({config.name: slowest.lsn}, {config.name: slowest.position})
+    return TargetCheckpoints({config.name: slowest.lsn}, {config.name: slowest.position})
 
 
-def require_known(place: Place, asked: Asked, *, force: bool) -> None:
-    """Before anything is removed: it has to be known what is still needed, unless a person says to go on without."""
+def demand_known_needs(place: Place, target: TargetCheckpoints, *, force: bool) -> None:
+    """Refuses to purge while it is not known what is still needed, unless the operator forces it."""
     if force:
         return
     where = Where(source=place.source_id, file=str(place.folder.path))
-    if asked.error is not None and place.task is not None:
+    if target.error is not None and place.task is not None:
         raise Halted(
             "checkpoint-unknown",
-            f"the target of task {place.task.name} cannot be asked how far it is: {asked.error}",
+            f"the target of task {place.task.name} does not answer, so its checkpoint is not known: {target.error}",
             where=where,
-            todo="Try again when it answers. --force goes by the mark that the task has left in the relay instead",
+            todo="Try again when it answers. --force uses what the task has recorded in the relay as needed instead",
         )
-    if not asked.checkpoints and not read_needs(place.folder):
+    if not target.checkpoints and not read_needs(place.folder):
         raise Halted(
             "relay-needs-unknown",
-            "no task has left its mark in this relay, so nobody knows what is still needed of it",
+            "no task has recorded what it needs of this relay, so it is not known what may be removed",
             where=where,
-            todo="Name the task file instead. --force with --before or --keep removes what you say",
+            todo="Name the task file instead. With --force, --before or --keep decides what is removed",
         )

@@ -1,4 +1,4 @@
-"""What the relay commands print, for people and for machines."""
+"""Prints what the relay commands found or did, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.relay_place import Asked, Place, ask_target
-from pidts.relay.needs import Need, read_needs
+from pidts.cli.relay_place import Place, TargetCheckpoints, read_checkpoints
+from pidts.model.errors import sentence
+from pidts.relay.integrity_check import broken
 from pidts.relay.retention import Release
-from pidts.relay.soundness import broken
 from pidts.relay.structures import stored_places
 from pidts.relay.survey import SegmentSurvey, measure, survey
+from pidts.relay.task_marks import Need, read_needs
 from pidts.replicate import read_status
 
 _TITLES = ("segment", "size", "entries", "last Lsn", "source position", "last GTID", "times (UTC)")
@@ -24,10 +25,10 @@ _TO_THE_RIGHT = (True, True, True, False, False, False, False)
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def picture_of(place: Place, *, verify: bool) -> dict[str, Any]:
-    """Everything about one relay, as plain values."""
+def relay_report(place: Place, *, verify: bool) -> dict[str, Any]:
+    """Returns everything about one relay as plain values."""
     segments = survey(place.relay, place.source_id)
-    asked = ask_target(place)
+    target = read_checkpoints(place)
     needs = {need.task: need for need in read_needs(place.folder)}
     if place.task is not None:
         needs.setdefault(place.task.name, Need(place.task.name, None))
@@ -39,7 +40,7 @@ def picture_of(place: Place, *, verify: bool) -> dict[str, Any]:
         "received": str(segments[-1].end) if segments else None,
         "bytes": sum(segment.log_bytes + segment.index_bytes for segment in segments),
         "segments": [_segment(segment) for segment in segments],
-        "tasks": [_task(need, asked, place, marked=name in marked) for name, need in sorted(needs.items())],
+        "tasks": [_task(need, target, place, marked=name in marked) for name, need in sorted(needs.items())],
         "structures": [str(lsn) for lsn in stored_places(place.folder)],
         "replicator": read_status(place.relay, place.source_id),
         "verified": verify,
@@ -50,20 +51,20 @@ def picture_of(place: Place, *, verify: bool) -> dict[str, Any]:
     }
 
 
-def show_pictures(pictures: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """A block for each relay."""
+def show_reports(reports: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Prints a block of text for each relay."""
     if as_json:
-        print(json.dumps({"relays": pictures}, ensure_ascii=False))
+        print(json.dumps({"relays": reports}, ensure_ascii=False))
         return
     console = Console(soft_wrap=True, highlight=False)
-    for number, picture in enumerate(pictures):
+    for number, report in enumerate(reports):
         if number:
             console.print()
-        _show(console, picture)
+        _show(console, report)
 
 
 def show_releases(releases: Sequence[tuple[Place, Release]], *, applied: bool, as_json: bool) -> None:
-    """What was removed, or would be."""
+    """Prints the segments that were removed, or would be."""
     if as_json:
         print(json.dumps({"applied": applied, "relays": [_release(*one) for one in releases]}, ensure_ascii=False))
         return
@@ -72,9 +73,9 @@ def show_releases(releases: Sequence[tuple[Place, Release]], *, applied: bool, a
         verb = "removed" if applied else "would remove"
         print(f"{place.source_id}: {verb} {len(release.gone)} of {_count(release)} segments ({size})")
         if release.kept:
-            print(f"  segment {release.kept[0].number} stays: {', '.join(release.held_by)}")
+            print(f"  segment {release.kept[0].number} stays, needed by: {', '.join(release.held_by)}")
     if not applied and any(release.gone for _, release in releases):
-        print("nothing was removed; --apply does it")
+        print("nothing was removed; to remove them, add --apply")
 
 
 def _segment(segment: SegmentSurvey) -> dict[str, Any]:
@@ -93,9 +94,9 @@ def _segment(segment: SegmentSurvey) -> dict[str, Any]:
     }
 
 
-def _task(need: Need, asked: Asked, place: Place, *, marked: bool) -> dict[str, Any]:
+def _task(need: Need, target: TargetCheckpoints, place: Place, *, marked: bool) -> dict[str, Any]:
     is_named = place.task is not None and place.task.name == need.task
-    checkpoint = asked.checkpoints.get(need.task)
+    checkpoint = target.checkpoints.get(need.task)
     lsn = checkpoint or need.lsn
     return {
         "task": need.task,
@@ -104,8 +105,8 @@ def _task(need: Need, asked: Asked, place: Place, *, marked: bool) -> dict[str, 
         "marked_at": need.written_at,
         "keep_seconds": need.keep_seconds,
         "checkpoint": str(checkpoint) if checkpoint else None,
-        "position": asked.positions.get(need.task) or None,
-        "checkpoint_error": asked.error.to_json() if is_named and asked.error else None,
+        "position": target.positions.get(need.task) or None,
+        "checkpoint_error": target.error.to_json() if is_named and target.error else None,
         "behind_bytes": measure(place.relay, place.source_id)(lsn) if lsn else None,
     }
 
@@ -121,26 +122,30 @@ def _release(place: Place, release: Release) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, picture: dict[str, Any]) -> None:
-    count = len(picture["segments"])
-    title = f" {in_units(picture['bytes'])} in {count} segments, {picture['folder']}"
-    console.print(Text.assemble((picture["source"], "bold"), title))
+def _show(console: Console, report: dict[str, Any]) -> None:
+    count = len(report["segments"])
+    title = f" {in_units(report['bytes'])} in {count} segments, {report['folder']}"
+    console.print(Text.assemble((report["source"], "bold"), title))
     if count:
-        for number, line in enumerate(_segment_lines(picture["segments"])):
+        for number, line in enumerate(_segment_lines(report["segments"])):
             console.print(Text(line, "dim" if number == 0 else ""))
-    for task in picture["tasks"]:
+    for task in report["tasks"]:
         console.print(Text("  " + _about(task)))
-    status = picture["replicator"]
+    status = report["replicator"]
     if status and status.get("warning"):
         console.print(Text.assemble(("  warning ", "bold yellow"), status["warning"]))
-    for one in picture["damage"]:
+    if status and status.get("error") and not status["connected"]:
+        error = status["error"]
+        why = f"[{error['code']}] {sentence(error['what'])} {error['todo']}"
+        console.print(Text.assemble(("  receives nothing ", "bold yellow"), why))
+    for one in report["damage"]:
         console.print(Text.assemble(("  broken ", "bold red"), f"{one['file']}, byte {one['byte']}: {one['what']}"))
-    if picture["verified"] and not picture["damage"]:
-        console.print(Text("  every byte was read back and is sound", "green"))
+    if report["verified"] and not report["damage"]:
+        console.print(Text("  every byte was read back; no damage was found", "green"))
 
 
 def _segment_lines(segments: list[dict[str, Any]]) -> list[str]:
-    """As wide as they have to be: a place in the log that is cut short is none."""
+    """Returns the table of segments. Columns are never cut, because a shortened place in the log is useless."""
     rows = [_TITLES] + [
         (
             str(segment["number"]),
@@ -164,22 +169,22 @@ def _padded(text: str, width: int, to_the_right: bool) -> str:
 def _about(task: dict[str, Any]) -> str:
     parts = [f"task {task['task']}:"]
     if task["checkpoint"]:
-        parts.append(f"the target is at {task['checkpoint']}")
+        parts.append(f"applied up to {task['checkpoint']}")
         if task["position"]:
             parts.append(f"({task['position']})")
     elif task["checkpoint_error"]:
         parts.append(f"the target does not answer [{task['checkpoint_error']['code']}]")
     if task["mark"]:
         age = max(0, int(time.time() - task["marked_at"]))
-        parts.append(f"mark {task['mark']}, {age:,} s old")
+        parts.append(f"needs the log after {task['mark']} (recorded {age:,} s ago)")
     elif task["marked"]:
-        parts.append("it has begun and needs everything")
+        parts.append("has begun and needs the whole log")
     else:
-        parts.append("no mark")
+        parts.append("has recorded nothing here")
     if task["behind_bytes"] is not None:
-        parts.append(f"{in_units(task['behind_bytes'])} to go")
+        parts.append(f"{in_units(task['behind_bytes'])} not applied yet")
     if task["keep_seconds"]:
-        parts.append(f"keeps {task['keep_seconds']:,} s")
+        parts.append(f"keeps all log of the last {task['keep_seconds']:,} s")
     return f"{parts[0]} {', '.join(parts[1:]).replace(', (', ' (')}"
 
 
@@ -192,7 +197,7 @@ def _time(seconds: int) -> str:
 
 
 def in_units(count: int) -> str:
-    """Bytes, for people."""
+    """Returns a number of bytes with a unit, such as 1.2 MB."""
     amount, unit = float(count), 0
     while amount >= 1000 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1

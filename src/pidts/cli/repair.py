@@ -1,4 +1,4 @@
-"""`pidts repair`: what a comparison finds, as SQL; with `--apply` written to the target, while the task runs."""
+"""`pidts repair`: turns the differences of a comparison into SQL, or with `--apply` writes them to the target."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.verify import AsJson, Debug, Tables, TaskFile, demand_tables, opened, persistently, progress_line
+from pidts.cli.verify import AsJson, Debug, Tables, TaskFile, demand_tables, opened, progress_line, with_retries
 from pidts.model import PidtsError, TableName
 
 if TYPE_CHECKING:
     from pidts.model import Table
-    from pidts.task.config import TaskConfig
-    from pidts.task.repairs import Extras, Repairs
+    from pidts.task.compare.repair import ExtraRows, Repairs
+    from pidts.task.config.task_file import TaskConfig
     from pidts.verify import Report, Settled
 
 
 def repair(
     task: TaskFile,
     tables: Tables = "",
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only print what would be done.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write to the target. Without it, the command only prints the SQL.")
+    ] = False,
     remove_extra: Annotated[
         bool,
-        typer.Option("--remove-extra", help="Of merged tables, also remove rows that none of them has (any more)."),
+        typer.Option("--remove-extra", help="Also delete rows of merged tables that no shard has, or has any more."),
     ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Compare, and print or write what makes the target's rows those of the source."""
+    """Compare, then print or write the SQL that makes the target equal to the source."""
     parts = opened(task, debug=debug)
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
@@ -62,10 +64,10 @@ def repaired(
     show: Callable[[str], None],
     removes: bool = False,
 ) -> Repairs:
-    """Compare the tables; with each group of differences, repair them or say how."""
-    from pidts.task.comparison import chosen, opened_comparison
-    from pidts.task.compose import target_of
-    from pidts.task.repairs import Repairs
+    """Compares the tables, and repairs each group of differences or prints the SQL for it."""
+    from pidts.task.compare.repair import Repairs
+    from pidts.task.compare.wiring import chosen, opened_comparison
+    from pidts.task.servers import target_of
     from pidts.verify import Memory, Outside
 
     memory, filtered = [Memory()], set[TableName]()
@@ -76,30 +78,30 @@ def repaired(
     name = parts[0].name
     with progress_line(name) as line, closing(target_of(parts[0]).connect()) as target:
         work = Repairs(name, target, stop, show, apply=apply, removes=removes)
-        outside = Outside(tell=line.tell, save=save, stop=stop)
+        outside = Outside(tell=line.show_progress, save=save, stop=stop)
 
         def attempt() -> Report:
-            with opened_comparison(parts, chosen(tables), filtered, stop=stop, say=line.say) as comparison:
+            with opened_comparison(parts, chosen(tables), filtered, stop=stop, say=line.show_wait) as comparison:
 
                 def differ(table: Table, settled: Settled) -> bool:
                     return work.differ(comparison.known[table.name], settled)
 
                 return comparison.run(memory=memory[0], outside=replace(outside, differ=differ))
 
-        report = persistently(attempt, outside)
+        report = with_retries(attempt, outside)
         work.report = report
     if not filtered:
         demand_tables(report, tables)
     for one in sorted(filtered):
         print(
-            f"-- {one} is left alone: filters leave out some of its changes, so rows may differ on purpose",
+            f"-- {one} is not repaired: event filters leave out some of its changes, so rows may differ on purpose",
             file=sys.stderr,
         )
     return work
 
 
 def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
-    """In short; the exit code says whether the rows are equal now."""
+    """Prints a summary. The exit code tells whether the rows are equal now."""
     from pidts.cli.findings import exit_code
 
     report, name = work.report, config.name
@@ -113,8 +115,8 @@ def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
             "removing_of_no_shard": work.removing.of_no_shard,
             "shared": work.shared,
         }
-        seldom = {key: count for key, count in more.items() if count}
-        print(json.dumps({**report.to_json(name), **numbers, **seldom}, ensure_ascii=False), flush=True)
+        nonzero = {key: count for key, count in more.items() if count}
+        print(json.dumps({**report.to_json(name), **numbers, **nonzero}, ensure_ascii=False), flush=True)
         return exit_code(report)
     for one in report.tables:
         for wait in one.waits:
@@ -123,48 +125,52 @@ def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
         elif one.differences and not one.has_key:
             todo = f"pidts run {config.path} --resync {one.table}"
-            print(f"-- {one.table} has no key, its rows are not repaired one by one: {todo}", file=sys.stderr)
+            print(
+                f"-- {one.table} has no key, so single rows cannot be repaired; copy it again: {todo}", file=sys.stderr
+            )
     for line in (*_left(work.left), *_removing(work)):
         print(f"-- {line}", file=sys.stderr)
     if work.shared:
-        print(f"-- {work.shared:,} keys are in several of the merged tables, and are left alone", file=sys.stderr)
+        print(f"-- {work.shared:,} keys are in several of the merged tables, and are not repaired", file=sys.stderr)
     if work.apply:
-        left = "all equal now" if report.equal else f"{report.differences:,} rows are still not equal"
-        print(f"{name}: {work.written:,} rows written, {work.removed:,} removed, {left}")
+        left = "all rows are equal now" if report.equal else f"{report.differences:,} rows are still not equal"
+        print(f"{name}: {work.written:,} rows written, {work.removed:,} extra rows deleted, {left}")
     else:
-        print(f"{name}: {report.differences:,} rows are not equal{_outlook(work, report)}", file=sys.stderr)
+        print(f"{name}: {report.differences:,} rows are not equal{_if_applied(work, report)}", file=sys.stderr)
     return exit_code(report)
 
 
-def _left(left: Extras) -> Iterator[str]:
+def _left(left: ExtraRows) -> Iterator[str]:
     if left.of_shards:
-        yield f"{left.of_shards:,} extra rows of merged tables are left: --remove-extra removes them"
+        yield f"{left.of_shards:,} extra rows of merged tables remain: --remove-extra deletes them"
     if left.of_no_shard:
-        todo = "those of tables that were dropped are there on purpose; --remove-extra removes them, too"
-        yield f"{left.of_no_shard:,} rows of no shard that there is are left: {todo}"
-    if left.untold:
-        todo = "those of tables that were dropped or emptied are there on purpose; --remove-extra removes all"
-        yield f"{left.untold:,} rows that none of the merged tables has are left: {todo}"
+        todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
+        yield f"{left.of_no_shard:,} rows of no existing shard remain: {todo}"
+    if left.unattributed:
+        todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all"
+        yield f"{left.unattributed:,} rows that none of the merged tables has remain: {todo}"
 
 
 def _removing(work: Repairs) -> Iterator[str]:
-    """What goes for `--remove-extra`, before somebody says `--apply`, and after."""
-    verb = "were to be removed" if work.apply else "would be removed"
+    """Returns a line for each kind of extra row that `--remove-extra` deletes or would delete."""
+    verb = "were to be deleted" if work.apply else "would be deleted"
     for count, what in (
         (work.removing.of_shards, "extra rows of merged tables"),
-        (work.removing.of_no_shard, "rows of no shard that there is (dropped, or by others)"),
-        (work.removing.untold, "rows that none of the merged tables has"),
+        (work.removing.of_no_shard, "rows of no existing shard (of dropped tables, or written by others)"),
+        (work.removing.unattributed, "rows that none of the merged tables has"),
     ):
         if count:
             yield f"{count:,} {what} {verb}"
 
 
-def _outlook(work: Repairs, report: Report) -> str:
-    """What `--apply` would make of it."""
+def _if_applied(work: Repairs, report: Report) -> str:
+    """Returns what `--apply` would do with the differences."""
     if report.equal or not report.differences:
         return ""
-    if not work.mended:
-        return "; --apply would leave them"
+    if not work.repaired:
+        return "; --apply would not change them"
     return (
-        "; with --apply it is done" if work.mended >= report.differences else f"; --apply mends {work.mended:,} of them"
+        "; --apply repairs them"
+        if work.repaired >= report.differences
+        else f"; --apply repairs {work.repaired:,} of them"
     )

@@ -1,4 +1,4 @@
-"""`pidts run --resync [TABLE,...]`: an option whose value may be left out, and what its values mean."""
+"""`pidts run --resync [TABLE,...]`: parses an option whose value may be left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _ALL = "*"
 
 
 def with_tables(arguments: Sequence[str]) -> list[str]:
-    """The command line with the value that was left out: no word follows, or one that names no table."""
+    """Returns the command line with `*` inserted where the value of `--resync` is missing.
+
+    The value is missing if no word follows, or the next word is an option or a task file.
+    """
     words: list[str] = []
     for at, word in enumerate(arguments):
         words.append(word)
@@ -22,7 +25,7 @@ def with_tables(arguments: Sequence[str]) -> list[str]:
 
 
 def resynced(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The patterns of tables; empty: all of them; None: the option was not given."""
+    """Returns the patterns of tables; empty for all tables, None if the option is not given."""
     if not values:
         return None
     names = [name.strip() for value in values for name in value.split(",")]

@@ -1,4 +1,4 @@
-"""`pidts schema`: what an editor needs to know of task files."""
+"""`pidts schema`: prints the JSON Schema with which an editor completes and checks task files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 
 def schema(
-    source: Annotated[bool, typer.Option("--source", help="Of a DM source file instead of a task file.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Print the schema of a DM source file instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a task file, for editors that complete and check it."""
-    from pidts.task.config_schema import source_schema, task_schema
+    """Print the JSON Schema of a task file, with which editors complete and check it."""
+    from pidts.task.config.json_schema import source_schema, task_schema
 
     print(json.dumps(source_schema() if source else task_schema(), indent=1))

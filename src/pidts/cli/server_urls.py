@@ -1,6 +1,6 @@
-"""Servers given as URLs on a command line: where they are, and how a task file may speak of their passwords.
+"""Servers given as URLs on a command line, and how a task file names their passwords.
 
-A password never gets from a URL into a file: there stands the name of an environment variable.
+A password never gets from a URL into a file: the file names an environment variable instead.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Address:
     user: str
     password: str = field(repr=False)
     variable: str
-    """The environment variable that a task file is to take the password from; empty where there is none."""
+    """The environment variable from which a task file takes the password; empty if there is no password."""
     database: str = ""
-    """PostgreSQL's."""
+    """The database, for PostgreSQL only."""
     tls: Tls = field(default_factory=Tls)
     tls_options: tuple[tuple[str, str], ...] = ()
-    """As they were given."""
+    """The TLS options as the URL gives them."""
     source: SourceConfig | None = None
-    """The same as a source."""
+    """The settings of this server as a source."""
 
     def target(self) -> Target:
-        """The same as a target; only its driver is loaded."""
+        """Returns this server as a target; loads only the driver that it needs."""
         if self.type == "postgresql":
             from pidts.target.postgres import PostgresTarget
 
@@ -54,7 +54,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """`mysql://user@host:port/`; the password as `pidts events` takes it."""
+    """Parses `mysql://user@host:port/`. The password is found as in `pidts events`."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     return Address(
@@ -71,11 +71,11 @@ def source_address(url: str, environ: Mapping[str, str]) -> Address:
 
 
 def target_address(url: str, environ: Mapping[str, str]) -> Address:
-    """`mysql://user@host:port/`, or `postgresql://user@host:port/database`."""
+    """Parses `mysql://user@host:port/` or `postgresql://user@host:port/database`."""
     if urlsplit(url).scheme not in _POSTGRES:
         if urlsplit(url).scheme not in {"mysql", "mariadb"}:
             todo = "Write mysql://user@host:port/ or postgresql://user@host:port/database"
-            what = f"not a URL of a server that can be a target: scheme {urlsplit(url).scheme!r}"
+            what = f"a target cannot have the URL scheme {urlsplit(url).scheme!r}"
             raise ConfigError(_BAD, what, todo=todo)
         found = source_address(url, environ)
         variable = "TARGET_PASSWORD" if found.variable == "SOURCE_PASSWORD" else found.variable
@@ -89,7 +89,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
         parts = urlsplit(url)
         port = parts.port or 5432
     except ValueError:
-        # What stands there may be a part of the password, so it is not shown.
+        # The text may be a part of the password, so it is not shown.
         raise ConfigError(_BAD, "the target's URL has no usable host or port", todo=todo) from None
     database = unquote(parts.path.lstrip("/"))
     if not parts.hostname or not database:
@@ -117,7 +117,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
 
 
 def _variable(written: str, password: str, own: str, common: str) -> str:
-    """The one that the URL names, else the one that the password came from, else a name of ours."""
+    """Returns the variable that the URL names, else the one that held the password, else a default name."""
     if not password:
         return ""
     if named := _VARIABLE.fullmatch(written):

@@ -1,7 +1,7 @@
-"""Work that ends when it is asked to: the first signal asks, a second Ctrl-C need not wait.
+"""Stops a command on a signal: the first signal lets it finish cleanly, a second Ctrl-C ends it at once.
 
-The work runs in a thread of its own. Spark takes Ctrl-C for itself wherever its session is made in the main thread, and
-then cancels what it should finish.
+The command runs in a thread of its own. If Spark's session were made in the main thread, Spark would handle Ctrl-C
+itself and cancel jobs that must finish.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-_LEAVE = b"\nstopping at the end of a transaction; Ctrl-C again leaves at once\n"
-_WAIT = b"\nstopping, and taking everything away again\n"
+_LEAVE = b"\nstopping at the end of a transaction; press Ctrl-C again to end at once\n"
+_WAIT = b"\nstopping, and removing everything that was started\n"
 _SHOW_CURSOR = "\x1b[?25h"
 
 
 def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: bool = True) -> Result:
-    """Call `work` with an event that SIGINT and SIGTERM set; its result or its error is the caller's.
+    """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
-    `may_leave` lets a second Ctrl-C end the process at once: not for work that has to take away what it has made.
+    `may_leave` lets a second Ctrl-C end the process at once. It is off for work that has to clean up after itself.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -49,7 +49,7 @@ def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: b
         thread = threading.Thread(target=body, name="work", daemon=True)
         thread.start()
         while thread.is_alive():
-            # A join without a limit would keep signals waiting, too.
+            # A join without a time limit would also delay signals.
             thread.join(0.1)
     finally:
         for number, handler in before.items():

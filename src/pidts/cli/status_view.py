@@ -1,4 +1,4 @@
-"""What a person, or a program, reads about a task: each source, then what waits, as `pidts ddl list` has it."""
+"""Prints `pidts status`: each source, then halted and waiting tables as `pidts ddl list` shows them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.ddl_view import advice, halted_json, show_waiting
+from pidts.cli.backlog_text import moment, named, plural, retained_log
+from pidts.cli.ddl_view import advice, halted_json, show_halted_tables
 from pidts.cli.lock_view import show_lock
 from pidts.cli.relay_view import in_units
 from pidts.cli.view import PHASES
-from pidts.cli.waiting_words import kept_log, moment, named, plural
 from pidts.model import Halted, Lsn
 from pidts.plan import Phase
-from pidts.task.orders import has_failed
-from pidts.task.progress import applied_json
+from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.progress import applied_json
 
 if TYPE_CHECKING:
-    from pidts.task.progress import TableProgress
-    from pidts.task.status import SourceStatus, TaskStatus
-    from pidts.task.uneven_shards import UnevenColumn
+    from pidts.task.operate.partial_columns import PartialColumn
+    from pidts.task.operate.progress import TableProgress
+    from pidts.task.operate.status import SourceStatus, TaskStatus
 
 _SHOWN = 12
 
 
 def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
-    """Print it; the exit code says whether an operator is needed."""
+    """Prints the status. The exit code tells whether an operator is needed."""
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))
     elif not found.has_begun:
@@ -38,7 +38,7 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
 
 
 def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
-    """Plain values."""
+    """Returns the status as plain values."""
     several = len(found.sources) > 1
     return {
         "task": found.task,
@@ -46,7 +46,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "needs_operator": found.needs_operator,
         "sources": [_source_json(source, task, several=several) for source in found.sources],
         "locks": [lock.to_json() for lock in found.locks],
-        "uneven": [one.to_json() for one in found.uneven],
+        "uneven": [one.to_json() for one in found.partial_columns],
         "held_bytes": found.held_bytes,
     }
 
@@ -58,6 +58,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "applied": applied_json(source.applied_lsn, source.gtid, source.position),
         "moved_at": source.moved_at or None,
         "silent_since": source.silent_since or None,
+        "not_receiving": source.lack.to_json() if source.lack else None,
         "copy": {
             "done": source.tables - len(source.copying),
             "of": source.tables,
@@ -68,7 +69,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
             {
                 **halted_json(one, one.halt),
                 "advice": advice(one.halt, str(task), source.source if several else ""),
-                "needs_operator": has_failed(one.halt) or one.halt.code == "shards-disagree",
+                "needs_operator": needs_operator(one.halt),
             }
             for one in source.halted
             if one.halt is not None
@@ -82,29 +83,29 @@ def _show(found: TaskStatus, task: Path) -> None:
         _show_source(source)
     for lock in found.locks:
         show_lock(lock, task)
-    for target, columns in groupby(found.uneven, key=lambda one: one.target):
-        print(f"{target}: its shards have not all the same columns")
-        _list("column", list(map(_uneven, columns)))
+    for target, columns in groupby(found.partial_columns, key=lambda one: one.target):
+        print(f"{target}: not all of its shards have the same columns")
+        _list("column", list(map(_shards_with_column, columns)))
     for source in found.sources:
         for one in source.halted:
-            if not one.is_shard:
-                show_waiting(one, task, several=several)
-    kept = f"; {in_units(found.held_bytes)} of log is held back" if found.held_bytes else ""
-    silent = "it does not run, as far as this machine can tell; " if found.is_silent else ""
-    print(f"{found.task}: {silent}{_in_short(found)}{kept}")
+            if not one.waits_for_shards:
+                show_halted_tables(one, task, several=several)
+    retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
+    silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
+    print(f"{found.task}: {silent}{_in_short(found)}{retained}")
 
 
-def _uneven(one: UnevenColumn) -> str:
+def _shards_with_column(one: PartialColumn) -> str:
     count = len(one.having) + len(one.lacking)
     few = len(one.having) < len(one.lacking)
-    who = f"only {named(map(str, one.having))}" if few else f"not {named(map(str, one.lacking))}"
-    return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {who}"
+    names = f"only {named(map(str, one.having))}" if few else f"all but {named(map(str, one.lacking))}"
+    return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {names}"
 
 
 def _in_short(found: TaskStatus) -> str:
     if found.needs_operator:
-        return "something waits for an operator"
-    return "shards wait for each other, and nothing for an operator" if found.locks else "nothing waits for an operator"
+        return "action needed, see above"
+    return "shards wait for each other; nothing is halted" if found.locks else "nothing is halted"
 
 
 def _show_source(source: SourceStatus) -> None:
@@ -116,25 +117,30 @@ def _show_source(source: SourceStatus) -> None:
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
     if source.silent_since:
-        print(f"  silent     nobody receives its log here since {moment(source.silent_since)}")
+        print(f"  silent     its log has not been received here since {moment(source.silent_since)}")
+    if source.lack is not None and source.lack.error.code != "replicator-silent":
+        print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
-    _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_begins)])
-    _list("held", [f"{name} at {_place(source, lsn)}" for name, lsn in sorted(source.held.tables.items())])
+    _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_is_untouched)])
+    _list(
+        "waiting",
+        [f"{name}: applied only up to {_place(source, lsn)}" for name, lsn in sorted(source.held.tables.items())],
+    )
     if source.held.tables:
-        print(f"             {kept_log(source.held)}")
+        print(f"             {retained_log(source.held)}")
 
 
-def _list(what: str, lines: Sequence[str]) -> None:
-    """There may be thousands; all are in the JSON."""
+def _list(label: str, lines: Sequence[str]) -> None:
+    """Prints the first lines: there may be thousands, and all are in the JSON."""
     for line in lines[:_SHOWN]:
-        print(f"  {what:<10} {line}")
+        print(f"  {label:<10} {line}")
     if len(lines) > _SHOWN:
         print(f"             and {len(lines) - _SHOWN:,} more")
 
 
-def _begins(table: TableProgress) -> bool:
-    """Those that are under way come first."""
+def _is_untouched(table: TableProgress) -> bool:
+    """Returns the order of the tables: those with copied rows come first."""
     return table.copied == 0
 
 
@@ -146,7 +152,7 @@ def _rows(table: TableProgress) -> str:
 
 
 def _place(source: SourceStatus, lsn: Lsn) -> str:
-    """By the source's own name, too, where its log is still that of the checkpoint."""
+    """Returns the Lsn, with file and offset if the place belongs to the log of the checkpoint."""
     position, applied = source.position, source.applied_lsn
     if lsn == applied:
         return f"{position or '-'}, Lsn {lsn}"

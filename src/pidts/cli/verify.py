@@ -1,4 +1,4 @@
-"""`pidts verify`: is the target equal to the source, while both are written to."""
+"""`pidts verify`: compares the target with the source while both are written to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pidts.cli.logs import set_up_logs
 from pidts.model import ConfigError, PidtsError, Transient
 
 if TYPE_CHECKING:
-    from pidts.task.config import TaskConfig
+    from pidts.task.config.task_file import TaskConfig
     from pidts.verify import Outside, Progress, Report
 
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
-Tables = Annotated[str, typer.Option(help="Only these: shop.orders,crm.*", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all logs.")]
+Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 _LINE_SECONDS = 5.0
 _TRIES = 6
@@ -32,9 +32,9 @@ _FIRST_PAUSE = 0.5
 def verify(
     task: TaskFile,
     tables: Tables = "",
-    examples: Annotated[int, typer.Option(min=0, help="Name so many differences; all are counted.")] = 20,
+    examples: Annotated[int, typer.Option(min=0, help="Show this many differences; all are counted.")] = 20,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew where an earlier comparison was broken off.")
+        bool, typer.Option("--restart", help="Begin anew instead of continuing an interrupted comparison.")
     ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -53,14 +53,14 @@ def verify(
 
     report = run_until_stopped(work)
     if report is None:
-        print("stopped; the same command goes on from here, with --restart it begins anew", file=sys.stderr)
+        print("stopped; the same command continues from here, and with --restart it begins anew", file=sys.stderr)
         return PidtsError.exit_code
     return show_report(parts[0].name, report, as_json=as_json)
 
 
 def opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
-    """The task file, read before anything that takes long to load."""
-    from pidts.task.config import load_parts
+    """Reads the task file before anything that takes long to load."""
+    from pidts.task.config.task_file import load_parts
 
     parts = load_parts(task)
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
@@ -70,39 +70,41 @@ def opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
 def verified(
     parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event
 ) -> Report:
-    """Go on where an earlier comparison of the same tables was broken off; a lost connection is no end."""
-    from pidts.task.comparison import chosen, compare_task
+    """Compares the tables. Continues an interrupted comparison of them, and tries again when a connection is lost."""
+    from pidts.task.compare.wiring import chosen, compare_task
     from pidts.verify import MemoryFile, Outside
 
     first = parts[0]
     file = MemoryFile(first.relay / first.source.source_id / "verify" / f"{first.name}.json")
     if restart:
         file.forget()
-    takes = chosen(tables)
+    is_chosen = chosen(tables)
     asked = " ".join([tables, *(f"{one.source.source_id} {one.allow} {one.rules.routes}" for one in parts)])
     if file.load(asked).begun:
-        print("going on where the last comparison was broken off; --restart begins anew", file=sys.stderr)
+        print("continuing the interrupted comparison; --restart begins anew", file=sys.stderr)
     with progress_line(first.name) as line:
-        outside = Outside(tell=line.tell, save=file.save, stop=stop)
+        outside = Outside(tell=line.show_progress, save=file.save, stop=stop)
 
         def attempt() -> Report:
             memory = file.load(asked)
-            return compare_task(*parts, examples=examples, takes=takes, memory=memory, outside=outside, say=line.say)
+            return compare_task(
+                *parts, examples=examples, takes=is_chosen, memory=memory, outside=outside, say=line.show_wait
+            )
 
-        report = persistently(attempt, outside)
+        report = with_retries(attempt, outside)
     file.forget()
     demand_tables(report, tables)
     return report
 
 
 def demand_tables(report: Report, asked: str) -> None:
-    """Nothing that was compared is equal to anything."""
+    """Raises if no table was compared, because that must not look like success."""
     if asked and not report.tables:
-        raise ConfigError("unknown-name", f"--tables: no table of this task is meant by {asked!r}")
+        raise ConfigError("unknown-name", f"--tables: no table of this task matches {asked!r}")
 
 
-def persistently(attempt: Callable[[], Report], outside: Outside) -> Report:
-    """Again and again, where trying again may help."""
+def with_retries(attempt: Callable[[], Report], outside: Outside) -> Report:
+    """Tries the comparison again while its errors are transient, with growing pauses."""
     pause = _FIRST_PAUSE
     for left in reversed(range(_TRIES)):
         try:
@@ -115,36 +117,36 @@ def persistently(attempt: Callable[[], Report], outside: Outside) -> Report:
 
 
 class ProgressLine:
-    """One line that renews itself on a terminal, else a line every few seconds; both on stderr."""
+    """Shows on stderr how far the comparison is: a changing line on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, task: str, show: Callable[[str], None]) -> None:
         self._task, self._show = task, show
-        self._what, self._said = "", ""
+        self._progress, self._waiting_for = "", ""
 
-    def tell(self, progress: Progress) -> None:
-        """Where it is."""
+    def show_progress(self, progress: Progress) -> None:
+        """Shows the table and the rows compared so far."""
         of = f" of about {max(progress.estimate, progress.rows):,}" if progress.estimate else ""
-        doubtful = f", {progress.doubtful:,} to look at again" if progress.doubtful else ""
+        doubtful = f", {progress.doubtful:,} to compare again" if progress.doubtful else ""
         wrong = f", {progress.differences:,} not equal" if progress.differences else ""
-        self._what = (
+        self._progress = (
             f"table {progress.number} of {progress.tables}, {progress.table}: {progress.rows:,}{of} rows"
             f"{doubtful}{wrong}"
         )
-        self._said = ""
+        self._waiting_for = ""
         self._print()
 
-    def say(self, text: str) -> None:
-        """What it waits for."""
-        self._said = text
+    def show_wait(self, text: str) -> None:
+        """Shows what the comparison waits for."""
+        self._waiting_for = text
         self._print()
 
     def _print(self) -> None:
-        self._show("; ".join(filter(None, (f"{self._task}: {self._what}".rstrip(": "), self._said))))
+        self._show("; ".join(filter(None, (f"{self._task}: {self._progress}".rstrip(": "), self._waiting_for))))
 
 
 @contextmanager
 def progress_line(task: str) -> Iterator[ProgressLine]:
-    """The one that suits stderr."""
+    """Returns the progress line for stderr: changing on a terminal, otherwise printed every few seconds."""
     if not sys.stderr.isatty():
         due = time.monotonic() + _LINE_SECONDS
 

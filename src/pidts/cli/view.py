@@ -1,10 +1,10 @@
-"""What a person sees of a running task: a picture that renews itself on a terminal, else a line every few seconds."""
+"""Shows a running task: a live view on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -14,8 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.model.errors import sentence
 from pidts.plan import Phase
-from pidts.task.progress import Progress, SourceProgress, TableProgress
+from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
 LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
@@ -23,23 +25,28 @@ _HALTS_SHOWN = 8
 _HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
-PHASES = {Phase.EXTRAS: "looking for rows that the source has not", Phase.FINISH: "making keys"}
+PHASES = {Phase.EXTRAS: "looking for rows that the source does not have", Phase.FINISH: "creating keys"}
+_COUNTER_NAMES = {"stale": "skipped as older"}
+"""The names on the screen of counters whose names in JSON need an explanation.
+
+A change is skipped as older if the target already has a later version of the row, which the copy has brought.
+"""
 
 
 class View(Protocol):
-    """Takes every snapshot; shows what it likes."""
+    """Takes every snapshot of a running task, and decides when to show one."""
 
     def __call__(self, progress: Progress) -> None:
-        """A new one."""
+        """Takes a new snapshot."""
 
 
 def progress_view() -> AbstractContextManager[View]:
-    """The one that suits stderr."""
+    """Returns the live view if stderr is a terminal, otherwise lines."""
     return _live_view() if sys.stderr.isatty() else _line_view()
 
 
-def all_told(views: Sequence[Callable[[Progress], None]]) -> View:
-    """Each takes every snapshot."""
+def every_view(views: Sequence[Callable[[Progress], None]]) -> View:
+    """Returns a view that passes each snapshot to all of these views."""
 
     def take(progress: Progress) -> None:
         for view in views:
@@ -48,17 +55,26 @@ def all_told(views: Sequence[Callable[[Progress], None]]) -> View:
     return take
 
 
+def row_counts(counts: Mapping[str, int]) -> str:
+    """Returns the row counters in words: 1,203 inserted, 4 updated."""
+    return ", ".join(f"{count:,} {_counter(name)}" for name, count in counts.items())
+
+
+def _counter(name: str) -> str:
+    return _COUNTER_NAMES.get(name, name)
+
+
 @contextmanager
 def _live_view() -> Iterator[View]:
     latest: list[Progress] = []
 
     def show() -> RenderableType:
-        return picture(latest[-1]) if latest else Text("")
+        return live_picture(latest[-1]) if latest else Text("")
 
     def take(progress: Progress) -> None:
         latest[:] = [progress]
 
-    # stdout stays as it is: it may be a pipe that waits for one JSON object.
+    # stdout is not redirected: it may be a pipe whose reader expects one JSON object.
     with Live(get_renderable=show, console=Console(stderr=True), refresh_per_second=5, redirect_stdout=False):
         yield take
 
@@ -69,14 +85,14 @@ def _line_view() -> Iterator[View]:
 
 
 class LineView:
-    """A line when the stage changes or something is said, and every few seconds in between."""
+    """Prints a line when the stage or the message changes, and every few seconds in between."""
 
     def __init__(self) -> None:
         self._shown: tuple[str, str] = ("", "")
         self._due = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Print, if it is time to."""
+        """Prints a line if one is due."""
         now = time.monotonic()
         news = (progress.stage, f"{progress.message}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
@@ -86,16 +102,15 @@ class LineView:
 
 
 def line(progress: Progress) -> str:
-    """Everything in one line."""
-    rows = ", ".join(f"{count} {name}" for name, count in progress.rows.items())
+    """Returns the state of the task in one line."""
     parts = [
         f"{progress.task}: {progress.stage}",
-        f"rows {rows}",
+        f"rows: {row_counts(progress.rows)}",
         f"{progress.rate:.0f} rows/s",
         f"lag {_lag(progress)}",
     ]
     if progress.position:
-        parts.append(f"at {progress.position}")
+        parts.append(f"applied up to {progress.position}")
     if len(progress.sources) > 1:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     waiting = [table for table in progress.tables if not table.done]
@@ -109,14 +124,14 @@ def line(progress: Progress) -> str:
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
-def picture(progress: Progress) -> RenderableType:
-    """The whole of it, for a terminal."""
+def live_picture(progress: Progress) -> RenderableType:
+    """Returns the state of the task for a terminal."""
     numbers = Grid.grid(padding=(0, 3))
     for _ in range(4):
         numbers.add_column(justify="left")
     for _ in progress.rows:
         numbers.add_column(justify="right")
-    numbers.add_row(*(Text(name, "dim") for name in ("rate", "lag", "batches", "time", *progress.rows)))
+    numbers.add_row(*(Text(name, "dim") for name in ("rate", "lag", "batches", "time", *map(_counter, progress.rows))))
     numbers.add_row(
         Text(f"{progress.rate:,.0f} rows/s"),
         _lag_text(progress),
@@ -130,14 +145,14 @@ def picture(progress: Progress) -> RenderableType:
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
     halts, more = _halts(progress, _HALTS_SHOWN)
-    parts += [Text(f"halted  {halt}. See: pidts ddl list", "red") for halt in halts]
+    parts += [Text(f"halted  {sentence(str(halt))} See: pidts ddl list", "red") for halt in halts]
     if more:
         parts.append(Text(f"halted  and {more:,} more. See: pidts ddl list", "red"))
     return Group(*parts)
 
 
 def _places(progress: Progress) -> RenderableType:
-    """How far the log is applied: that of each source in a line of its own, where there are several."""
+    """Returns the place up to which each source's log is applied, one line for each source."""
     if len(progress.sources) <= 1:
         text = f"applied up to {progress.position or '-'}  {progress.gtid}"
         return Text(text, "dim", overflow="ellipsis", no_wrap=True)
@@ -151,16 +166,16 @@ def _places(progress: Progress) -> RenderableType:
 
 
 def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
-    """The first of them, what needs somebody before what only waits for others; and how many more there are."""
+    """Returns the first halts and how many more there are. Those that need an operator come before waiting shards."""
     several = len(progress.sources) > 1
     halts = [(halt, f"{source.source}: ") for source in progress.sources for halt in source.halted]
     halts = halts if several else [(halt, "") for halt in progress.halted]
-    halts.sort(key=lambda one: bool(one[0].awaits) and one[0].code != "shards-disagree")
+    halts.sort(key=lambda one: bool(one[0].awaits) and not needs_operator(one[0]))
     return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
-    """Those that are under way first, then those that wait; finished ones as a number."""
+    """Returns the tables being copied, then those not begun; copied tables only as a number."""
     open_ones = sorted((table for table in tables if not table.done), key=lambda table: table.copied == 0)
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()
@@ -180,7 +195,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 
 
 def _pace(table: TableProgress) -> str:
-    """What is done with a table just now."""
+    """Returns what the copy does with a table now, or how fast it is."""
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
     if not table.rate:

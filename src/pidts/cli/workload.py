@@ -1,6 +1,6 @@
-"""A small shop that never rests: the demo's tables, and a thread that writes to them like an application.
+"""The demo's shop: its tables, and a thread that writes to them all the time like an application.
 
-It speaks to the one server that it is given, and writes only to the database `shop` there.
+The thread connects only to the server that it is given, and writes only to the database `shop` there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FIRST_DAY = datetime(2020, 1, 1)  # noqa: DTZ001 - a DATETIME has no zone
 
 
 class Workload:
-    """The shop's application."""
+    """The shop's application: fills the tables and writes to them in a thread."""
 
     def __init__(self, server: SourceConfig) -> None:
         self._server = server
@@ -68,7 +68,7 @@ class Workload:
         self._error: Exception | None = None
 
     def fill(self) -> None:
-        """Create the tables and the rows that were there before anybody looked."""
+        """Creates the tables and the rows that exist before the sync begins."""
         with closing(connect(self._server)) as connection:
             query(connection, "CREATE DATABASE shop")
             for statement in _TABLES:
@@ -83,15 +83,15 @@ class Workload:
             _insert(connection, _ORDER_COLUMNS, [self._order() for _ in range(ORDERS)])
 
     def start(self) -> None:
-        """Begin to write."""
+        """Starts to write."""
         self._thread.start()
 
     def alter(self) -> None:
-        """Give the orders a new column, and use it from then on."""
+        """Adds a column to the orders and writes to it from then on."""
         self._alter.set()
 
     def stop(self) -> None:
-        """End after the current transaction; raises what it stumbled over."""
+        """Stops after the current transaction, and raises the error that ended the thread, if any."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -118,7 +118,7 @@ class Workload:
                 return
 
     def _trade(self, connection: Session, number: int) -> None:
-        """One transaction: an order comes in and its product's counter goes up; now and then something else happens."""
+        """Writes one transaction: a new order and its product's counter, and now and then something else."""
         order = self._order()
         columns, values = _ORDER_COLUMNS, order
         if self._altered:

@@ -1,7 +1,7 @@
-"""Full copy: rows that are already there, read while the log goes on.
+"""Reads the existing rows of tables for the full copy, while the source is written to.
 
-`ranges` cuts a table into chunks, `chunk` reads one of them or rows by their keys, `snapshot` reads a whole table as of
-one moment.
+`ranges` divides a table into chunks. `chunk` reads one chunk, or rows by their keys. `snapshot` reads a whole table as
+of one moment.
 """
 
 from pidts.copy.chunk import Chunk, find, read_keys, read_range

@@ -1,4 +1,4 @@
-"""Reading rows of a table by their keys, with the two log positions between which they were read."""
+"""Reads rows of a table by their keys, with the two log positions between which they were read."""
 
 from __future__ import annotations
 
@@ -16,44 +16,43 @@ from pidts.source.rows import find_rows, select_range
 from pidts.source.structures import read_structure
 
 Read = Callable[[Session, str], pa.Table]
-"""Reads with a session, and with the lock that is due."""
+"""A function that reads a table with a session and a lock clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows as they were at some moment between `low` and `high`.
 
-    Every transaction at or below `low` shows in them, and none behind `high`. `low` is at least as far as the log was
-    when the reading began, and therefore at least as far as anything the relay had received by then.
+    They contain every transaction up to `low`, and none after `high`. `low` is not before the end of the log when the
+    reading began, and therefore not before anything that the relay had received by then.
     """
 
     server: str
-    """Which server answered; behind one address it may be another than the one whose log is followed."""
+    """The server that answered. It may differ from the one whose log is followed, behind the same address."""
     rows: pa.Table
     low: Position
     high: Position
     stale: bool = False
-    """The table no longer has the structure it was asked for; there are no rows here, and the log will say why."""
+    """Whether the table has another structure than asked for. Then it has no rows; the log names the change."""
 
 
 def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
-    """All rows of a range."""
+    """Reads all rows of a range."""
     return _read(
         config, table, lambda session, lock: select_range(session, table, wanted.after, wanted.upto, lock=lock)
     )
 
 
 def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool = False) -> Chunk:
-    """As `find`, between two positions: what is not here was not in the table then."""
+    """Finds rows as `find` does, between two positions. A row that is not found was not in the table then."""
     return _read(config, table, lambda session, lock: find_rows(session, table, keys, whole=whole, lock=lock))
 
 
 def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = False) -> pa.Table:
-    """The identities, or the whole rows, of those rows that have one of these identities, as they are now.
+    """Reads the identities, or the whole rows, of the rows that have one of these identities now.
 
-    `keys` has the identity's columns, and may have others. The server says what is the same: under a collation
-    without case `A` finds the row `a`, which comes as it is. Without `read_keys` nothing says how this reading stands
-    to the log.
+    `keys` has the identity's columns, and may have others. The server decides equality: under a collation
+    without case `A` finds the row `a`, which is returned as `a`. Only `read_keys` also tells the place in the log.
     """
     return find_rows(connection, table, keys, whole=whole)
 
@@ -67,7 +66,7 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
             return stale_chunk(config, server, table, low, error)
-        # A statement of its own, behind the reading: what the rows show was in the log before they showed it.
+        # A separate statement after the reading: a change is in the log before the rows show it.
         return Chunk(server.identity, rows, low, log_end(connection))
     finally:
         connection.close()
@@ -76,7 +75,7 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
 def stale_chunk(
     config: SourceConfig, server: ServerInfo, table: Table, low: Position, refusal: StructureChanged
 ) -> Chunk:
-    """Unless the structure is what it was: then the refusal is not about a change, and stands."""
+    """Returns a chunk without rows if the structure has changed; otherwise raises the server's refusal."""
     connection = connect(config)
     try:
         if read_structure(connection, table.name) == table:

@@ -1,7 +1,7 @@
-"""Cutting a table into neighbouring ranges of its keys, as its server orders them.
+"""Divides a table into neighbouring ranges of its keys, in the order of its server.
 
-A boundary is a key that some row had at some moment. Nothing is assumed of the rows between two boundaries: rows that
-come, go or move meanwhile make a range larger or smaller, and each key belongs to one range for ever.
+A boundary is a key that some row had at some moment. Nothing is assumed about the rows between two boundaries:
+inserted, deleted or moved rows make a range larger or smaller, and each key always belongs to the same range.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ KeyValues = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The keys behind `after` and not behind `upto`; None is without an end."""
+    """The keys after `after` up to `upto`, included; None means no limit."""
 
     after: KeyValues | None
     upto: KeyValues | None
     is_last: bool
-    """There is nothing between this range and the end that was asked for."""
+    """Whether this range ends at the requested end."""
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:
-    """The key that comes last, None in an empty table: whatever comes behind it later is in the log behind this call.
+    """Returns the highest key, None for an empty table. Higher keys inserted later are in the log after this call.
 
-    Raises `StructureChanged` where the table is not what `table` says.
+    Raises `StructureChanged` if the table does not have the structure of `table`.
     """
     server = server_info(connection)
     settled(connection, server)
@@ -47,10 +47,9 @@ def highest(connection: Session, table: Table) -> KeyValues | None:
 def ranges(
     connection: Session, table: Table, after: Sequence[Any] | None, upto: Sequence[Any] | None, size: int, count: int
 ) -> list[Range]:
-    """Up to `count` neighbouring ranges of `size` rows each, from behind `after`; the last one of all ends at `upto`.
+    """Returns up to `count` neighbouring ranges of `size` rows after `after`; the last one of all ends at `upto`.
 
-    There is always one, though it may be empty. Where the table is not what `table` says, it is one that says so when
-    it is read.
+    There is always at least one range, which may be empty. If the structure has changed, reading the range tells.
     """
     end = None if upto is None else tuple(upto)
     begin = None if after is None else tuple(after)

@@ -1,7 +1,7 @@
-"""Reading a whole table as of one moment: the only way to copy a table whose rows nothing names.
+"""Reads a whole table as of one moment: the only way to copy a table without a key.
 
-All rows come from one snapshot, in memory of a bounded size, however long that takes. The two positions lie around the
-moment of the snapshot and not around the reading: a table that is written all the time would never have a quiet one.
+All rows come from one snapshot, in memory of a bounded size, however long that takes. The two positions are taken
+around the start of the snapshot, not around the reading: a table that is written all the time is never quiet that long.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""Writers wait behind us while we wait for those before us."""
+"""The time limit for the lock: while it waits for earlier transactions, later writers wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of a table as they were at one moment between `low` and `high`, as `Chunk` has it."""
+    """All rows of a table as they were at one moment between `low` and `high`; see `Chunk`."""
 
     server: str
     low: Position
     high: Position
     stale: bool
     batches: Iterator[pa.Table]
-    """To be read once, inside the `with`, and not to be kept all at once."""
+    """The rows in parts. Read them once, inside the `with`; all together may exceed the memory."""
 
 
 @contextmanager
 def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
-    """Open a snapshot; leaving the block ends it, whether or not all was read."""
+    """Opens a snapshot. Leaving the block ends it, even if not all rows were read."""
     with closing(connect(config)) as connection:
         server = server_info(connection)
         low = _open(connection, server, table)
@@ -50,7 +50,7 @@ def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
             chunk = stale_chunk(config, server, table, low, error)
             yield Snapshot(chunk.server, chunk.low, chunk.high, stale=True, batches=iter(()))
             return
-        # An engine without transactions shows what is there when the reading begins, behind the snapshot.
+        # An engine without transactions shows the rows at the start of the reading, which is after the snapshot.
         high = low if server.is_mariadb and _is_innodb(config, table) else _end_of(config)
         yield Snapshot(
             server.identity, low, high, stale=False, batches=chain(() if first is None else (first,), batches)

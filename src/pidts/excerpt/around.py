@@ -1,8 +1,8 @@
-"""What surrounds the rows of a stretch: transactions, their GTIDs, ids and times, and the statements among them."""
+"""The surroundings of a stretch's rows: transactions, their GTIDs, ids and times, and the statements among them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +38,13 @@ class Around:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
         self._events = EventPlaces(self._raw, stretch.begin.offset)
         self.gtids: list[str | None] = []
-        """Of each transaction, none for one that has none."""
-        self.ends = np.array([], np.int64)
-        """Where in the log file each transaction ends."""
+        """The GTID of each transaction, None for one that has none."""
+        self.begins = self.ends = np.array([], np.int64)
+        """The places in the log file where each transaction begins and ends."""
         self._told: list[Transaction] = []
-        """Those with statements."""
+        """The transactions with statements."""
         if stretch.commit is not None:
-            self._take([stretch.commit])
+            self.begins, self.ends = self._take(stretch.commit)
         else:
             self._scan()
 
@@ -52,19 +52,20 @@ class Around:
         stretch = self._stretch
         walker = LogWalker(stretch.file, stretch.begin.offset, self._format)
         reader = TransactionReader(walker, TransactionScanner(stretch.begin.change_no, stretch.begin))
-        ends = [self.ends]
+        places = [(self.begins, self.ends)]
         for found in reader.read(self._raw):
             if not isinstance(found.what, Transaction):
-                ends.append(found.what.ends)
+                places.append((found.what.begins, found.what.ends))
                 self.gtids += [gtid or None for gtid in found.what.gtids]
             elif not found.what.is_mark:
-                ends.append(self._take([found.what]))
-        self.ends = np.concatenate(ends)
+                places.append(self._take(found.what))
+        self.begins, self.ends = map(np.concatenate, zip(*places, strict=True))
 
-    def _take(self, transactions: list[Transaction]) -> Numbers:
-        self.gtids += [one.gtid or None for one in transactions]
-        self._told += [one for one in transactions if one.ddl is not None]
-        return np.array([one.lsn.offset for one in transactions], np.int64)
+    def _take(self, transaction: Transaction) -> tuple[Numbers, Numbers]:
+        self.gtids.append(transaction.gtid or None)
+        if transaction.ddl is not None:
+            self._told.append(transaction)
+        return np.array([transaction.begin.offset], np.int64), np.array([transaction.lsn.offset], np.int64)
 
     def transaction_of(self, offsets: Numbers) -> Numbers:
         """The number of each row's transaction."""
@@ -73,7 +74,7 @@ class Around:
         return np.searchsorted(self.ends, offsets, side="right").astype(np.int64)
 
     def times(self, offsets: Numbers) -> Numbers:
-        """When the event at each place was executed, in seconds since 1970."""
+        """Returns when the event at each place was executed, in seconds since 1970."""
         if self._stretch.commit is not None:
             return np.full(len(offsets), self._stretch.commit.timestamp, np.int64)
         return self._events.times(offsets)
@@ -96,8 +97,8 @@ class Around:
         *_, (_, last) = payload_events(event)
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
-    def statements(self, wanted: Wanted) -> Iterator[Statement]:
-        """Those that are shown."""
+    def statements(self, wanted: Wanted, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
+        """Yields the statements that are shown, as far as they are in the range."""
         for transaction in self._told:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset
@@ -108,7 +109,7 @@ class Around:
                         lsn = commit.at.at_row(event.offset - begin)
                     else:
                         lsn = Lsn(transaction.lsn.change_no, event.log_index, event.offset, place)
-                    if found := wanted.shown(query, lsn):
+                    if holds(lsn) and (found := wanted.shown(query, lsn)):
                         (name,) = found[0].tables if len(found[0].tables) == 1 else (None,)
                         schema, table = (name.schema, name.name) if name else (query.schema, "")
                         yield Statement(lsn, schema, table, query.sql)

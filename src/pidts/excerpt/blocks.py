@@ -42,7 +42,7 @@ class LogInput(Protocol):
         """The source's, in the events."""
 
     def blocks(self) -> Iterator[LogBlock]:
-        """All of it, in order."""
+        """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
         """The log that there is by now from a file on, at the latest from this place in it."""
@@ -62,7 +62,7 @@ class ServerInput:
         return self.server.source_id
 
     def blocks(self) -> Iterator[LogBlock]:
-        """One burst after the other."""
+        """Yields one burst after the other."""
         if self.follow and self.start is None:
             with closing(connect(self.server)) as session:
                 begins = log_end(session)
@@ -71,7 +71,10 @@ class ServerInput:
         yield from server_blocks(self.server, begins, follow=self.follow)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """On a connection of its own, as another replica: a second one with the same id would end the first."""
+        """Reads once more from a place, on a connection of its own.
+
+        The connection is another replica: a second one with the same id would end the first.
+        """
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
 
@@ -85,12 +88,12 @@ class FileInput:
     name: str = ""
 
     def blocks(self) -> Iterator[LogBlock]:
-        """All of every file."""
+        """Yields the blocks of every file."""
         for path in self.paths:
             yield from _of_file(path, self.say)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """From disk once more; what there was to say has been said."""
+        """Reads the files once more from a place; it reports nothing, since the first reading has done so."""
         for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
             yield from _of_file(path, lambda _: None)
 
@@ -109,7 +112,7 @@ def server_blocks(
 
 
 def _whole(stream: BinlogStream) -> memoryview | None:
-    """What comes next; an event that comes in pieces is put together."""
+    """Returns the next block; an event that comes in pieces is put together."""
     long = bytearray()
     while not stream.ended:
         if (block := stream.read_block()) is None:

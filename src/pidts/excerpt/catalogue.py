@@ -1,7 +1,7 @@
-"""What a server's catalogue says of its tables, taken back to an earlier place of the log.
+"""Reads a server's catalogue and takes it back to an earlier place of the log.
 
-A catalogue tells how tables are *now*. The schema changes between that place and now, which are searched for in the
-log, take it back; a table that one of them touches is not known before it.
+A catalogue tells how tables are *now*. The schema changes between that place and now are searched for in the log and
+taken back; a table that one of them touches is not known before it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pidts.excerpt.files import FIRST_EVENT
 from pidts.model import Lsn, Position, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 from pidts.source import SourceConfig, binary_logs, connect
 from pidts.source.catalogue import Look, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
-"""Of a log file's first event: when it was made, and by which server."""
+"""The time when a log file's first event was made, and the server that made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What a server says now."""
+    """The server's catalogue as it is now."""
 
     server: SourceConfig
     look: Look
@@ -38,24 +38,24 @@ class Catalogue:
 
     @classmethod
     def read(cls, server: SourceConfig, tables: AllowList) -> Catalogue:
-        """Ask."""
+        """Asks the server for its catalogue."""
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
     @property
     def history(self) -> History:
-        """What it says of now."""
+        """Returns the structures of now."""
         return self.look.history
 
     @property
     def dialect(self) -> Dialect:
-        """How the server reads its own statements."""
+        """Returns how the server reads its own statements."""
         return self.look.dialect
 
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
-        """Seen from a place of its own log in front of all of these schema changes.
+        """Returns the history at a place of the server's log in front of all of these schema changes.
 
-        What changed while it was asked is doubtful: the answer may be of before or of after it.
+        The tables that changed while it was asked are doubtful: the answer may be of before or of after the change.
         """
         began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]

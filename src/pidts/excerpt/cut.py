@@ -16,9 +16,9 @@ from pidts.excerpt.statements import concerning, shown_statements
 from pidts.excerpt.store import Span
 from pidts.model import Lsn, TableName, Transaction
 from pidts.rules import AllowList
-from pidts.schema import Dialect, Ignored, Statement, StatementDml, TruncateTable
-from pidts.schema.concerns import understood
-from pidts.schema.history import History
+from pidts.schema import Dialect, Ignored, SequenceChange, Statement, StatementDml, TruncateTable
+from pidts.schema.affected_tables import understood
+from pidts.schema.evolve.catalog_history import History
 
 _GAP = 256 << 10
 """Unwanted bytes of this length are worth a stretch's end."""
@@ -33,9 +33,7 @@ class Piece:
     file: str
     """The source's log file that its rows are in."""
     begin: Lsn
-    """The Lsn of its first byte."""
-    prev: Lsn
-    """The end of the transaction before, or of the log before the first."""
+    """The Lsn of the first byte of its rows."""
     span: Span
     is_commit: bool = False
     """The span is a group that prepared an XA transaction; the transaction is its commit."""
@@ -43,26 +41,30 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What one task decodes at a time."""
+    """The part of the log that one task decodes at a time."""
 
     span: Span
     file: str
     begin: Lsn
-    prev: Lsn
     end: Lsn
     structures_at: Lsn
-    """Behind which transaction the structures of its tables hold."""
+    """The place up to which the log has made the structures that its tables have."""
     tables: tuple[TableName, ...] = ()
+    """The tables of its transactions.
+
+    Other rows between them do not count: a group that prepared an XA transaction lies where it was prepared, and
+    belongs to its commit or to nothing.
+    """
     history: History = _NOTHING
-    """Of the tables that it has rows of."""
+    """The history of the tables that it has rows of."""
     has_statements: bool = False
     commit: Transaction | None = None
-    """It is a prepared XA transaction, and this is its commit."""
+    """The commit of a stretch that is a prepared XA transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a query takes of the log."""
+    """The tables and statements that a query takes from the log."""
 
     allow: AllowList
     dialect: Dialect
@@ -81,7 +83,7 @@ class Wanted:
         return self.rows(transaction) or any(self.statements or isinstance(each, StatementDml) for each in found)
 
     def shown(self, query: Query, lsn: Lsn) -> list[Statement]:
-        """What a statement comes to where it is to be shown."""
+        """Returns the statements that the query shows for one of the log."""
         found = shown_statements(query, lsn, self.dialect, self.allow)
         return found if self.statements else []
 
@@ -91,7 +93,7 @@ class Cutter:
 
     def __init__(self, wanted: Wanted, size: int) -> None:
         self.changes: list[Transaction] = []
-        """Those that may have changed structures."""
+        """The transactions that may have changed structures."""
         self._wanted, self._size = wanted, size
         self._first: Piece | None = None
         self._last: Piece | None = None
@@ -100,7 +102,7 @@ class Cutter:
         self._tables: dict[TableName, None] = {}
 
     def take(self, piece: Piece) -> Iterator[Stretch]:
-        """What is complete with this piece."""
+        """Yields the stretches that are complete with this piece."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
         # The rows of CREATE TABLE ... SELECT have the structure that its statement makes.
@@ -108,7 +110,7 @@ class Cutter:
         if self._wanted.takes(transaction):
             if makes_rows or piece.is_commit:
                 yield from self.close()
-            yield from self._extend(piece, transaction.lsn if makes_rows else piece.prev)
+            yield from self._extend(piece, transaction.lsn if makes_rows else transaction.begin)
         if changes or piece.is_commit:
             yield from self.close()
         if changes:
@@ -120,14 +122,13 @@ class Cutter:
             self.changes.append(piece.transaction)
 
     def close(self) -> Iterator[Stretch]:
-        """What is open ends here."""
+        """Ends the open stretch here."""
         first, last = self._first, self._last
         if first is not None and last is not None:
             yield Stretch(
                 first.span.upto(last.span),
                 first.file,
                 first.begin,
-                first.prev,
                 last.transaction.lsn,
                 structures_at=self._structures_at,
                 tables=tuple(self._tables),
@@ -138,7 +139,10 @@ class Cutter:
 
     def _may_change(self, transaction: Transaction) -> bool:
         found = understood(transaction.ddl or "", transaction.ddl_schema, self._wanted.dialect)
-        return not all(isinstance(statement, Ignored | StatementDml | TruncateTable) for statement in found)
+        return not all(
+            isinstance(statement, Ignored | StatementDml | TruncateTable) and not isinstance(statement, SequenceChange)
+            for statement in found
+        )
 
     def _extend(self, piece: Piece, structures_at: Lsn) -> Iterator[Stretch]:
         transaction, span, first, last = piece.transaction, piece.span, self._first, self._last
@@ -166,10 +170,15 @@ def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
 def resolved(
     stretches: Iterable[Stretch], changes: Iterable[Transaction], history: History, dialect: Dialect
 ) -> Iterator[Stretch]:
-    """With the structures that hold for each: `history` is of a place before all of them, `changes` lead on."""
+    """Yields the stretches with the structures that hold for each.
+
+    `history` is of a place before all of them, `changes` lead on.
+    """
     ahead = deque(changes)
     for stretch in stretches:
         while ahead and ahead[0].lsn <= stretch.structures_at:
             history = history.after(ahead.popleft(), dialect)
         tables = {name: history.tables[name] for name in stretch.tables if name in history.tables}
-        yield replace(stretch, history=replace(history, tables=tables, charsets={}, turns=()))
+        sequences = history.sequences.intersection(stretch.tables)
+        told = replace(history, tables=tables, charsets={}, turns=(), sequences=sequences)
+        yield replace(stretch, history=told)

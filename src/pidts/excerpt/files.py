@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<IBxxxxI")
 _MAGIC = int.from_bytes(MAGIC, "little")
 _FORMAT, _ENCRYPTION = int(EventType.FORMAT_DESCRIPTION), int(EventType.START_ENCRYPTION)
 FIRST_EVENT = len(MAGIC)
-"""Where it begins in every log file."""
+"""The place of the first event in every log file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
-    """What a file is packed with is told by its first bytes: names lie."""
+    """Unpacks a file. The first bytes tell the format, since names may be wrong."""
     head = raw.peek(len(_ZSTD))[: len(_ZSTD)]
     if head.startswith(_GZIP):
         with gzip.GzipFile(fileobj=raw) as plain:
@@ -134,7 +134,7 @@ class _ZstdFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """As `io.RawIOBase` says."""
+        """Reads as `io.RawIOBase` describes."""
         while not self._plain:
             packed = self._frame.unused_data if self._frame.eof else b""
             if self._frame.eof:
@@ -198,7 +198,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
 
 
 def _exactly(plain: io.BufferedReader, size: int) -> bytes:
-    """As much as was asked for, unless the end comes first."""
+    """Reads as much as was asked for, unless the end comes first."""
     parts = []
     while size > 0 and (part := plain.read(size)):
         parts.append(part)

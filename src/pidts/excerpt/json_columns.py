@@ -26,7 +26,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
 def image_text(table: Table, images: pa.StructArray, columns: tuple[int, ...] | None = None) -> pa.Array:
-    """Each row as a JSON object, of some of its columns; null where there is no image."""
+    """Returns each row as a JSON object of some of its columns; null where there is no image."""
     chosen = range(len(table.columns)) if columns is None else columns
     pieces: list[pa.Scalar | pa.Array] = []
     for place in chosen:
@@ -40,7 +40,7 @@ def image_text(table: Table, images: pa.StructArray, columns: tuple[int, ...] | 
 
 
 def value_text(array: pa.Array, kind: ColumnType) -> pa.Array:
-    """Each value as JSON; null where it is NULL."""
+    """Returns each value as JSON; null where it is NULL."""
     match kind.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return _float(array)
@@ -99,7 +99,7 @@ def _moment(array: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _escaped(array: pa.Array) -> pa.Array:
-    """As JSON writes text, without the quotes."""
+    """Escapes text as JSON writes it, without the quotes."""
     if not pc.any(pc.match_substring_regex(array, _SPECIAL)).as_py():
         return array
     array = pc.replace_substring(pc.replace_substring(array, "\\", "\\\\"), '"', '\\"')

@@ -1,4 +1,4 @@
-"""What a value of each type looks like in JSON; `docs/events.md` shows them all.
+"""The JSON form of a value of each type; `docs/reference/events.md` shows them all.
 
 `json_columns` gives the same forms to whole columns; the tests hold the two together.
 """

@@ -1,7 +1,7 @@
-"""Where the next batch of a stream ends, and what its tasks read: decided over a relay's index, at transaction ends.
+"""Decides where the next batch of a stream ends, and what its tasks read, from a relay's index.
 
-An offset is all that is needed to go on from it, also on a new relay: the place in the log, the transaction before it,
-and the structures that the tables have there. The same two offsets give the same rows, always.
+A batch ends where a transaction does. An offset is all that is needed to go on from it, also on a new relay: the place
+in the log and the structures that the tables have there. The same two offsets give the same rows, always.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.model import Halted, LogEntry, Lsn, Position, Table, TableName, Where
 from pidts.model.transaction import xa_not_received
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 
 _IDLE_BYTES = 16 << 20
 """A query moves over so much log that has nothing for it before its offset does."""
@@ -34,15 +34,13 @@ class Offset:
     """A place in a stream."""
 
     lsn: Lsn
-    prev: Lsn
-    """The end of the last transaction up to there."""
     server: str
     history: History | None
-    """None where nobody has asked yet: at a query's very beginning."""
+    """The history; None where nobody has asked yet: at a query's very beginning."""
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
-        data: dict[str, Any] = {"lsn": str(self.lsn), "prev": str(self.prev), "server": self.server}
+        """Returns the offset in the form that Spark keeps."""
+        data: dict[str, Any] = {"lsn": str(self.lsn), "server": self.server}
         if self.history is not None:
             data["structures"] = _packed(_Identity(self.history))
         return data
@@ -51,7 +49,7 @@ class Offset:
     def from_json(cls, data: dict[str, Any]) -> Offset:
         """The inverse."""
         text = data.get("structures")
-        return cls(Lsn.parse(data["lsn"]), Lsn.parse(data["prev"]), data["server"], _unpacked(text) if text else None)
+        return cls(Lsn.parse(data["lsn"]), data["server"], _unpacked(text) if text else None)
 
 
 class _Identity:
@@ -79,7 +77,7 @@ def _unpacked(text: str) -> History:
 
 
 def only(history: History, allow: AllowList) -> History:
-    """What a query has to remember: its own tables."""
+    """Returns the history of the query's own tables, which is all that a query has to remember."""
 
     def mine(name: TableName) -> bool:
         return allow(name)
@@ -89,15 +87,20 @@ def only(history: History, allow: AllowList) -> History:
         tables={name: table for name, table in history.tables.items() if mine(name)},
         unknown={name: text for name, text in history.unknown.items() if mine(name)},
         turns=tuple(
-            replace(turn, tables={name: known for name, known in turn.tables.items() if mine(name)})
+            replace(
+                turn,
+                tables={name: known for name, known in turn.tables.items() if mine(name)},
+                sequences=None if turn.sequences is None else frozenset(filter(mine, turn.sequences)),
+            )
             for turn in history.turns
         ),
+        sequences=frozenset(filter(mine, history.sequences)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one batch."""
+    """The limits of one batch."""
 
     rows: int | None
     size: int | None
@@ -120,7 +123,7 @@ class StreamPlan:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
-        """From which offset the log was looked at without finding anything, and up to where."""
+        """The offset from which the log was looked at without finding anything, and the place up to which."""
 
     def next(self, start: Offset, limits: Limits) -> Offset | None:
         """The end of the batch that begins at `start`; None where there is nothing for it yet."""
@@ -144,7 +147,7 @@ class StreamPlan:
                 )
                 if found and is_full:
                     break
-                found.append(self._piece(entry, state.prev))
+                found.append(self._piece(entry))
             state = state.behind(entry, self._view.wanted)
         if found and limits.rows is not None and (kept := self._within(before, found, limits.rows)) < len(found):
             return self._offset_at(before, found[kept - 1].transaction.lsn)
@@ -162,20 +165,18 @@ class StreamPlan:
         return state.offset(state.server)
 
     def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[Stretch]:
-        """What the tasks of a batch decode, in log order."""
+        """Yields the stretches that the tasks of a batch decode, in log order."""
         cutter = Cutter(self._view.wanted, size)
         found: list[Stretch] = []
-        prev = start.prev
         for entry in self._reader.entries(start.lsn):
             if entry.transaction.lsn > end:
                 break
             if not entry.transaction.is_mark:
-                found += cutter.take(self._piece(entry, prev))
-                prev = entry.transaction.lsn
+                found += cutter.take(self._piece(entry))
         found += cutter.close()
         return resolved(found, cutter.changes, _known(start), self._view.wanted.dialect)
 
-    def _piece(self, entry: LogEntry, prev: Lsn) -> Piece:
+    def _piece(self, entry: LogEntry) -> Piece:
         if entry.lacks_rows:
             raise xa_not_received(entry.transaction)
         extent, begin = entry.extent, entry.transaction.begin
@@ -186,10 +187,10 @@ class StreamPlan:
             self._files[extent.segment] = position.file if position else f"log.{begin.log_index:06}"
         span = Span(str(extent.segment), extent.offset, extent.size)
         file = self._files[extent.segment]
-        return Piece(entry.transaction, file, begin, prev, span, is_commit=entry.prepared is not None)
+        return Piece(entry.transaction, file, begin, span, is_commit=entry.prepared is not None)
 
     def _within(self, state: _State, found: list[Piece], rows: int) -> int:
-        """How many of the transactions have no more rows together; one at least. Only decoding tells."""
+        """Counts the transactions that together have no more rows than this; one at least. Only decoding tells."""
         cutter = Cutter(self._view.wanted, 4 << 20)
         stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
         ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
@@ -202,7 +203,10 @@ class StreamPlan:
         return max(1, int(np.searchsorted(np.cumsum(counts), rows, side="right")))
 
     def _check_structure(self, state: _State, entry: LogEntry, *, alone: bool) -> bool:
-        """False where the batch has to end before a change of the typed table; where it begins with one, an error."""
+        """False where the batch has to end before a change of the typed table.
+
+        It is an error where the batch begins with such a change.
+        """
         typed = self._typed
         if typed is None or entry.transaction.ddl is None:
             return True
@@ -229,28 +233,26 @@ _FILE = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How far the log was looked at."""
+    """The place up to which the log was looked at."""
 
     lsn: Lsn
-    prev: Lsn
     server: str
     history: History
     passed: int = 0
 
     @classmethod
     def of(cls, offset: Offset) -> _State:
-        return cls(offset.lsn, offset.prev, offset.server, _known(offset))
+        return cls(offset.lsn, offset.server, _known(offset))
 
     def behind(self, entry: LogEntry, wanted: Wanted) -> _State:
         transaction = entry.transaction
         history = self.history if transaction.ddl is None else self.history.after(transaction, wanted.dialect)
         if history is not self.history:
             history = only(history, wanted.allow)
-        prev = self.prev if transaction.is_mark else transaction.lsn
-        return _State(transaction.lsn, prev, self.server, history, self.passed + entry.extent.size)
+        return _State(transaction.lsn, self.server, history, self.passed + entry.extent.size)
 
     def offset(self, server: str) -> Offset:
-        return Offset(self.lsn, self.prev, server, self.history)
+        return Offset(self.lsn, server, self.history)
 
 
 def _place(lsn: Lsn) -> int:

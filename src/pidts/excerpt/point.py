@@ -13,7 +13,7 @@ POINT_FORMS = (
     "an Lsn, a position such as bin.000042:1337, a GTID or a GTID set, a time such as 2024-05-01T08:00:00Z, "
     "or how long ago: -1h30m"
 )
-"""What may be written, for messages."""
+"""The forms of a point that users may write, for messages."""
 _LSN = re.compile(r"\d{4}\.\d+\.\d+\.\d+", re.ASCII)
 _POSITION = re.compile(r"[^,]+\.\d+:\d+", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)
@@ -22,7 +22,10 @@ _ONE_GTID = re.compile(r"\s*[0-9a-fA-F-]{36}:(?:\w+:)?\d+\s*", re.ASCII)
 
 
 def parse_point(text: str) -> Point:
-    """Any of the forms, else ValueError; a time without a zone is UTC, and a date alone is its first second."""
+    """Parses a point in any of its forms, else ValueError.
+
+    A time without a zone is UTC, and a date alone is its first second.
+    """
     if _LSN.fullmatch(text):
         return Lsn.parse(text)
     if _TIME.fullmatch(text):

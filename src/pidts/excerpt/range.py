@@ -1,4 +1,4 @@
-"""From where to where a log is wanted, and which of its transactions that takes."""
+"""The part of a log that is wanted, and the transactions that belong to it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cut:
         self._begun = False
         self._goals = _goals(wanted.end)
         self.ended = False
-        """Nothing that follows can be in the range."""
+        """Whether nothing that follows can be in the range."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the next transaction is in the range."""

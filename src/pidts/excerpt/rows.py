@@ -1,7 +1,7 @@
-"""From a stretch of raw log to record batches in log order, a column at a time.
+"""Turns a stretch of raw log into record batches in log order, a column at a time.
 
-What a row is comes from the decoder; what is around it, the transaction, its GTID and its times, is looked up for all
-rows at once by their place in the log.
+The decoder gives the rows. What surrounds a row (the transaction, its GTID and its times) is looked up for all rows at
+once by their place in the log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pidts.excerpt.json_columns import image_text
 from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
 from pidts.relay.refetch import Refetch
-from pidts.schema.history import refined, structure_unknown
+from pidts.schema.evolve.catalog_history import refined, structure_unknown
 
 _ROWS = 16 << 10
 """Rows of one record batch, unless they are large."""
@@ -37,17 +37,21 @@ TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a query sees of the log; it travels with the tasks."""
+    """The columns and rows that a query sees of the log; it travels with the tasks."""
 
     wanted: Wanted
     schema: pa.Schema
     source: str
     zone: int
     typed: TypedImages | None
-    """Without it, images are JSON."""
+    """The typed images; without it, images are JSON."""
     after: Lsn | None = None
     upto: Lsn | None = None
     """The range, which may begin and end inside a transaction."""
+
+    def holds(self, lsn: Lsn) -> bool:
+        """Whether the range holds a change at this place."""
+        return not ((self.after is not None and lsn <= self.after) or (self.upto is not None and lsn > self.upto))
 
 
 def record_batches(store: Store, stretch: Stretch, view: View) -> Iterator[pa.RecordBatch]:
@@ -78,26 +82,31 @@ def _decoded(stretch: Stretch, view: View, log_format: Format, raw: bytes) -> li
 
 
 def _first(stretch: Stretch) -> Lsn:
-    """Where its rows are: those of a prepared XA transaction all stand at its commit."""
+    """Returns the place of the stretch's rows: those of a prepared XA transaction all stand at its commit."""
     commit = stretch.commit
     return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
 
 
 def _structure_of(stretch: Stretch, view: View) -> Callable[[TableMap], Table | None]:
+    tables = frozenset(stretch.tables)
+
     def structure(table_map: TableMap) -> Table | None:
         name = table_map.name
-        if not view.wanted.allow(name):
+        if name not in tables or not view.wanted.allow(name):
+            return None
+        if stretch.history.is_sequence(name, looks_like_one=table_map.may_be_sequence):
             return None
         told = table_map.to_table()
         if told is None:
             known = stretch.history.table(name)
             if known is None:
                 raise structure_unknown(name, "(none: the log before here does not tell)")
-            return known
+            return table_map.complete(known)
         try:
-            return refined(told, stretch.history.table(name))
+            known = stretch.history.table(name)
         except Halted:
             return told
+        return refined(told, known and table_map.complete(known))
 
     return structure
 
@@ -113,7 +122,7 @@ class _Part:
 
 
 class _Assembly:
-    """All rows of a stretch, put in order."""
+    """Puts all rows of a stretch in order."""
 
     def __init__(
         self,
@@ -125,17 +134,17 @@ class _Assembly:
     ) -> None:
         self._stretch, self._view, self._context, self._again = stretch, view, context, again
         self._changes = changes
-        self._statements = list(context.statements(view.wanted)) if stretch.has_statements else []
+        self._statements = list(context.statements(view.wanted, view.holds)) if stretch.has_statements else []
         parts = [_Part(batch.rows.column("lsn")) for batch in changes]
         told = [(statement.lsn.offset, statement.lsn.row) for statement in self._statements]
         offsets = [*(part.offsets for part in parts), np.array([offset for offset, _ in told], np.int64)]
         rows = [*(part.rows for part in parts), np.array([row for _, row in told], np.int64)]
         self._starts = np.cumsum([0, *map(len, offsets)])
-        """Where each batch's rows begin among all, and behind them the statements."""
+        """The place of each batch's first row among all, and after them that of the statements."""
         self._offsets, self._rows = np.concatenate(offsets), np.concatenate(rows)
 
     def _inside(self, order: Numbers) -> NDArray[np.bool_]:
-        """Which rows are in the range: it may begin and end inside a transaction."""
+        """Marks the rows in the range, which may begin and end inside a transaction."""
         first, keep = _first(self._stretch), np.ones(len(order), np.bool_)
         offsets, rows = self._offsets[order], self._rows[order]
         for bound, begins in ((self._view.after, True), (self._view.upto, False)):
@@ -169,12 +178,12 @@ class _Assembly:
             )
 
     def _common(self, order: Numbers) -> dict[str, pa.Array]:
-        """All columns but the images."""
+        """Returns all columns but the images."""
         context, count = self._context, len(order)
         offsets = self._offsets[order]
         lsn = _lsn_text(_first(self._stretch), offsets, self._rows[order])
         place = context.transaction_of(offsets)
-        prev = self._ends_before(place)
+        prev = _lsn_text(_first(self._stretch), context.begins[place], np.zeros(count, np.int64))
         if count > 1:
             follows = np.concatenate([[False], place[1:] == place[:-1]])
             prev = pc.if_else(pa.array(follows), pa.concat_arrays([lsn.slice(0, 1), lsn.slice(0, count - 1)]), prev)
@@ -203,13 +212,6 @@ class _Assembly:
             "is_retry": pa.array(are_retries(_first(self._stretch), offsets, self._again)),
         }
 
-    def _ends_before(self, transactions: Numbers) -> pa.Array:
-        """Of each of these transactions, the end of the one before it."""
-        first, before = self._stretch.begin, np.maximum(transactions - 1, 0)
-        ends = self._context.ends[before] if len(self._context.ends) else before
-        told = _lsn_text(first, ends, np.zeros(len(ends), np.int64))
-        return pc.if_else(pa.array(transactions > 0), told, pa.scalar(str(self._stretch.prev)))
-
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
         """One image of the chosen rows, which of each batch are neighbours."""
         parts, places = [], []
@@ -236,12 +238,12 @@ class _Assembly:
 
     def _image_column(self, table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
         if self._view.typed is None:
-            return _json_images(table, rows, side)
+            return json_images(table, rows, side)
         return self._view.typed(table, rows.column(side), self._view.schema.field("old").type)
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Which rows came a second time, of those in one log file, whose events begin at `offsets`."""
+    """Marks the rows of one log file that came a second time; their events begin at `offsets`."""
     found = np.zeros(len(offsets), np.bool_)
     here = first.change_no, first.log_index
     for one in again:
@@ -253,7 +255,8 @@ def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArr
     return found
 
 
-def _json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
+def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
+    """Returns the `before` or `after` images as JSON objects, each with the columns that the image holds."""
     images = rows.column(side)
     partial = rows.column("partial")
     if partial.null_count == len(partial):
@@ -265,21 +268,24 @@ def _json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
         place = np.flatnonzero(codes == code)
         some = images.take(pa.array(place))
         bitmap = None if code < 0 else kinds.dictionary[int(code)].as_py()
-        texts.append(image_text(table, some, None if bitmap is None else _held(table, rows, side, bitmap, place)))
+        texts.append(image_text(table, some, None if bitmap is None else _held(table, side, bitmap)))
         places.append(place)
     return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(places))))
 
 
-def _held(table: Table, rows: pa.RecordBatch, side: str, bitmap: bytes, place: Numbers) -> tuple[int, ...]:
-    """The columns of one image: the bitmap of the before image comes first where the change has one."""
+def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
+    """Returns the columns that an image holds: the bitmap of a before image stands first, that of an after image last.
+
+    Only the length of the bitmaps tells how many images a change has. The first row of a group does not: a DELETE and
+    an INSERT may have the same bitmap, which belongs to the before image of one and to the after image of the other.
+    """
     size = (len(table.columns) + 7) // 8
-    second = side == "after" and rows.column("before")[int(place[0])].is_valid
-    bits = int.from_bytes(bitmap[size:] if second else bitmap[:size], "little")
+    bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")
     return tuple(number for number in range(len(table.columns)) if bits >> number & 1)
 
 
 def _lsn_text(first: Lsn, offsets: Numbers, rows: Numbers) -> pa.Array:
-    """Each Lsn as `str` writes it."""
+    """Returns each Lsn as `str` writes it."""
     offset = pc.utf8_lpad(pa.array(offsets).cast(pa.string()), 12, "0")
     row = pc.utf8_lpad(pa.array(rows).cast(pa.string()), 10, "0")
     return pc.binary_join_element_wise(f"{first.change_no:04}.{first.log_index:010}", offset, row, ".")

@@ -23,15 +23,14 @@ class _Group:
 
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
-    """Each with its server's version; the rows of a prepared XA transaction at its commit."""
+    """Yields each piece with its server's version; the rows of a prepared XA transaction come at its commit."""
     reader: TransactionReader | None = None
     held: PreparedGroups[_Group] = PreparedGroups()
-    prev = Lsn(0, 0, 0)
     for block in blocks:
         if block.begins is not None and reader is not None:
             reader.move_to(block.begins)
         elif block.begins is not None:
-            reader, prev = TransactionReader.at(block.begins, 0), Lsn.at(block.begins)
+            reader = TransactionReader.at(block.begins, 0)
         if reader is None:
             raise AssertionError("a log has no beginning")
         for found in reader.read(block.data):
@@ -41,9 +40,8 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
                     raise xa_not_received(transaction)
                 if not settled.is_mark:
                     here = rows or group
-                    piece = Piece(settled, here.file, here.begin, prev, here.span, is_commit=rows is not None)
+                    piece = Piece(settled, here.file, here.begin, here.span, is_commit=rows is not None)
                     yield piece, reader.version
-                    prev = settled.lsn
 
 
 def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Group]]:

@@ -1,8 +1,8 @@
-"""In which of a server's log files a range begins: the heads of a few files tell.
+"""Finds the log file of a server in which a range begins, by the heads of a few files.
 
-Each file's first event says when it was made, and the next one which transactions are in the files before it. Asked by
-GTID, a server would send the same transactions without those in front of them; then nobody knew what the first one
-follows, nor what was prepared before it.
+Each file's first event says when the file was made, and the next one which transactions are in the files before it. A
+server that is asked by GTID would send the same transactions without those in front of them. Then nobody would know
+what the first one follows, nor what was prepared before it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from pidts.source.position import binary_logs
 class _Head:
     created: int
     before: GtidSet
-    """What the files before it hold, or held."""
+    """The transactions that the files before it hold, or held."""
 
 
 def begin_of(server: SourceConfig, start: Point | None) -> Position:
-    """Where reading has to begin for a range behind `start`: the head of a file, or a position as it was given."""
+    """Returns where reading has to begin for a range after `start`.
+
+    That is the head of a file, or a position as it was given.
+    """
     if isinstance(start, Position):
         return start
     with closing(connect(server)) as session:

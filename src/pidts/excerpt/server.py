@@ -1,4 +1,4 @@
-"""Which server a URL means, and how it lets us in: a password need not stand in what others may read."""
+"""Parses a server's URL and its credentials: a password need not stand in what others may read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pidts.bounded_file import read_small
 from pidts.model import ConfigError, Where
 from pidts.source import SourceConfig
 
@@ -37,7 +38,7 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
 
 def _read(file: str) -> str:
     try:
-        return Path(file).read_text("utf-8").rstrip("\r\n")
+        return read_small(Path(file)).rstrip("\r\n")
     except OSError as error:
         what = f"the password's file cannot be read: {error.strerror}"
         raise ConfigError("unreadable-file", what, where=Where(file=file)) from None

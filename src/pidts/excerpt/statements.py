@@ -1,4 +1,4 @@
-"""Which statements of a log concern somebody who asked for certain tables."""
+"""Selects the statements of a log that concern a reader who asked for certain tables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from pidts.binlog.statements import Query
 from pidts.model import Halted, Lsn, Where
 from pidts.rules import AllowList
 from pidts.schema import Dialect, DropDatabase, Statement, StatementDml, Unknown
-from pidts.schema.concerns import understood
+from pidts.schema.affected_tables import understood
 
 
 def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Those of a text that are about one of the tables, or about a schema as a whole that may have one."""
+    """Returns the statements of a text that are about one of the tables.
+
+    Statements about a schema as a whole that may have such a table are among them.
+    """
     found = understood(text, schema, dialect)
     return [statement for statement in found if _concerns(statement, schema, tables)]
 
@@ -25,7 +28,7 @@ def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList
                 f"rows were changed by a statement in the log, so nothing tells which: {query.sql[:200]}",
                 where=Where(position=str(lsn), table=", ".join(map(str, statement.tables)) or query.schema),
                 todo="SET GLOBAL binlog_format = 'ROW' on the source and let its clients reconnect; to see what "
-                "follows, begin behind this place, or leave the table out",
+                f"follows, begin with --from {lsn} (in Spark: startingPosition), or leave the table out",
             )
     return found
 

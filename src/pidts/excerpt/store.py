@@ -1,4 +1,4 @@
-"""Where the raw events of a query's log are, for whichever process has to decode them.
+"""Fetches the raw events of a query's log for any process that has to decode them.
 
 Three places hold a log: a relay, binary log files, and the server itself. A `Span` names whole events in any of them;
 it travels to the task, which asks the store for the bytes.
@@ -42,12 +42,12 @@ class Span:
         return self.offset + self.size
 
     def upto(self, other: Span) -> Span:
-        """From here to the end of a later one in the same container."""
+        """Returns the span from here to the end of a later one in the same container."""
         return Span(self.container, self.offset, other.end - self.offset)
 
 
 class Store(Protocol):
-    """One of the three; picklable."""
+    """One of the three places of a log; picklable."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """The events, and how they are written."""
@@ -61,7 +61,7 @@ class RelayStore:
     source_id: str
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """From the segment's file."""
+        """Reads the span from the segment's file."""
         with closing(RelayReader(self.relay, self.source_id)) as reader:
             segment = int(span.container)
             return format_of(reader.format(segment)), reader.read(Extent(segment, span.offset, span.size))
@@ -77,7 +77,7 @@ class FileStore:
     """Binary log files, plain or packed; a container is a path."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """From the file."""
+        """Reads the span from the file."""
         path = Path(span.container)
         if is_packed(path):
             content = _unpacked(path)
@@ -96,7 +96,7 @@ class ServerStore:
     config: SourceConfig
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """From a dump of our own that begins there."""
+        """Reads the span from a dump of our own that begins there."""
         log_format: Format | None = None
         parts: list[bytes] = []
         reached = span.offset
@@ -121,7 +121,7 @@ class ServerStore:
 
 
 def format_of(event: bytes | memoryview) -> Format:
-    """What a raw FORMAT_DESCRIPTION event says."""
+    """Parses a raw FORMAT_DESCRIPTION event."""
     return Format.parse(LogWalker().feed(event).body)
 
 
@@ -131,6 +131,6 @@ def _first_format(content: bytes) -> Format:
 
 @lru_cache(maxsize=1)
 def _unpacked(path: Path) -> bytes:
-    """Kept for the next span: those of one packed file are read by one task."""
+    """Unpacks a file and keeps it for the next span: those of one packed file are read by one task."""
     with open_file(path) as plain:
         return plain.read()

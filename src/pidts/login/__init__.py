@@ -1,6 +1,6 @@
-"""Being let in by a database server: how much encryption is asked of it, and how a password is proved to it."""
+"""Logs in to database servers: TLS, proof of the password, and the privileges of the account."""
 
-from pidts.login.failures import not_offered, not_trusted, other_host, refused
+from pidts.login.failures import not_offered, not_trusted, other_host, out_of_order, refused
 from pidts.login.tls import Mode, Tls
 
-__all__ = ["Mode", "Tls", "not_offered", "not_trusted", "other_host", "refused"]
+__all__ = ["Mode", "Tls", "not_offered", "not_trusted", "other_host", "out_of_order", "refused"]

@@ -1,4 +1,4 @@
-"""Signing with a password as MariaDB's account plugin `ed25519` asks for it.
+"""Signs with a password as MariaDB's account plugin `ed25519` requires.
 
 It is Ed25519 (RFC 8032) but for the secret: there it is 32 random bytes, here a password of any length, so no library
 with the usual interface can do it. It runs once a login and takes milliseconds.
@@ -17,7 +17,7 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 
 
 def sign(password: bytes, message: bytes) -> bytes:
-    """Sixty-four bytes."""
+    """Returns the signature of 64 bytes."""
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
     nonce = _number(digest[32:], message)
@@ -51,7 +51,7 @@ def _plus(one: _Point, other: _Point) -> _Point:
 
 
 def _times(factor: int) -> _Point:
-    """The base point, so many times."""
+    """Returns the base point multiplied by `factor`."""
     result, doubled = (0, 1, 1, 0), _base()
     while factor:
         if factor & 1:

@@ -1,22 +1,26 @@
-"""What went wrong in a TLS handshake, in words that say which side to mend."""
+"""Errors of a TLS handshake, with the side that has to be corrected."""
 
 from __future__ import annotations
 
 import ssl
 
+import pymysql
+
 from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""The line was cut, nothing was refused."""
+"""Errors of a broken connection, in which the server refused nothing."""
+_DAMAGED = ("BAD_RECORD_MAC",)
+"""OpenSSL's name for bytes that were damaged on the network: even a wrong peer does not send them."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's numbers: the certificate is not for this host name, not for this address."""
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:
-    """The refusal behind a driver's error; None where TLS has nothing to do with it, or trying again may help."""
+    """Returns the TLS refusal that caused a driver's error; None for other errors, or if a retry may help."""
     found = _cause(error)
-    if found is None or isinstance(found, _CUT):
+    if found is None or isinstance(found, _CUT) or (found.reason or "").endswith(_DAMAGED):
         return None
     if isinstance(found, ssl.SSLCertVerificationError):
         if found.verify_code in _HOST_DIFFERS:
@@ -24,14 +28,19 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
         return not_trusted(who, found.verify_message, where)
     what = f"the TLS handshake with {who} failed: {found.reason or found}"
     todo = (
-        "Does the server ask for a certificate of ours (ssl-cert, ssl-key), or know only TLS versions that are no "
+        "Does the server require a client certificate (ssl-cert, ssl-key), or know only TLS versions that are no "
         "longer allowed? Its error log may say more"
     )
     return PrecheckFailed("tls-failed", what, where=where, todo=todo)
 
 
+def out_of_order(error: BaseException) -> bool:
+    """Returns whether the MySQL driver received a packet out of order, because a length arrived damaged."""
+    return isinstance(error, pymysql.err.InternalError) and str(error.args[0]).startswith("Packet sequence number")
+
+
 def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """A certificate of nobody that we know, or one that has run out."""
+    """Returns the error for a certificate of an unknown authority, or an expired one."""
     todo = (
         "Set ssl-ca to the authority that signed it; if it has expired, the server needs a new one. Or does somebody "
         "else answer at this address?"
@@ -40,14 +49,14 @@ def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def other_host(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """A good certificate, for somebody else."""
-    what = f"the certificate of {who} is made out to another host: {said}"
+    """Returns the error for a valid certificate of another host."""
+    what = f"the certificate of {who} belongs to another host: {said}"
     todo = "Connect by a name that is in the certificate, or use ssl-mode: verify_ca if you trust all of its authority"
     return PrecheckFailed("tls-host", what, where=where, todo=todo)
 
 
 def not_offered(who: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """A server without TLS where it is demanded."""
+    """Returns the error for a server without TLS if TLS is required."""
     todo = (
         "Give the server a certificate (ssl_cert, ssl_key in its configuration), or allow a plain connection with "
         "ssl-mode: preferred"
@@ -56,7 +65,7 @@ def not_offered(who: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def _cause(error: BaseException) -> ssl.SSLError | None:
-    """Drivers wrap it: once, twice, or as an attribute."""
+    """Returns the TLS error inside a driver's error: drivers wrap it once, twice, or as an attribute."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:

@@ -1,6 +1,6 @@
-"""Ways to prove a password to a server that the driver lacks, and two that it takes too lightly.
+"""Login methods that the driver lacks, and two that it handles without enough care.
 
-What the driver does by itself: mysql_native_password, sha256_password and caching_sha2_password, the latter two over a
+The driver supports itself: mysql_native_password, sha256_password and caching_sha2_password, the latter two over a
 plain connection with the server's public key.
 """
 
@@ -20,28 +20,28 @@ from pidts.login.ed25519 import sign
 
 _PARSEC_ITERATIONS = 1024
 _PARSEC_MOST = 10
-"""A hostile server could ask for hours of work."""
+"""The highest work factor that is accepted: a hostile server could request hours of computation."""
 
 
 class _Ed25519:
-    """MariaDB's `ed25519`."""
+    """The login method `ed25519` of MariaDB."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:
-        """Sign what the server has sent."""
+        """Signs the server's challenge."""
         return _answer(self._connection, sign(self._connection.password, packet.read_all()))
 
 
 class _Parsec:
-    """MariaDB's `parsec`, since 11.6: the key is derived from the password with the account's salt."""
+    """The login method `parsec` of MariaDB since 11.6: the key is derived from the password with the account's salt."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:
-        """Ask for the salt, then sign what both sides have thrown in."""
+        """Requests the salt, then signs the random bytes of both sides."""
         theirs = packet.read_all()
         salt = _answer(self._connection, b"").get_all_data().removeprefix(b"\1")
         if salt[:1] != b"P" or len(salt) < 3 or salt[1] > _PARSEC_MOST:
@@ -54,7 +54,7 @@ class _Parsec:
 
 
 class _Clear:
-    """The password as it is: to whoever asks for it, if the connection is not encrypted."""
+    """Sends the password in clear text, which the driver would also do without encryption."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -94,4 +94,4 @@ PLUGINS: dict[str, Callable[[Connection[Any]], Any]] = {
     "mysql_clear_password": _Clear,
     "dialog": _Dialog,
 }
-"""By the name that the server calls for."""
+"""The plugins by the name that the server sends."""

@@ -1,6 +1,6 @@
-"""What a MySQL or MariaDB account may do: its privileges as SHOW GRANTS tells them, and as GRANT gives them.
+"""Reads the privileges of a MySQL or MariaDB account from SHOW GRANTS, and writes GRANT statements.
 
-A schema in a GRANT is a pattern: `shop_1` would be `shopX1`, too, unless its underscore is escaped. With a table behind
+A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. With a table after
 it, it is a plain name.
 """
 
@@ -14,7 +14,7 @@ from itertools import groupby
 from pidts.model import PidtsError, Transient
 
 Ask = Callable[[str], Sequence[Sequence[object]]]
-"""Runs a statement and gives its rows; a refusal is one of our errors."""
+"""Runs a statement and returns its rows; raises a PidtsError if the server refuses it."""
 
 _QUOTED = r"`(?:[^`]|``)*`"
 _GRANT = re.compile(
@@ -35,13 +35,13 @@ class Privilege:
 
     name: str
     schema: str = ""
-    """Empty: everywhere."""
+    """The schema; empty for all schemas."""
     table: str = ""
-    """Empty: on all tables of the schema."""
+    """The table; empty for all tables of the schema."""
 
     @property
     def place(self) -> str:
-        """As GRANT writes it."""
+        """Returns the place in the notation of GRANT."""
         if not self.schema:
             return "*.*"
         return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
@@ -55,18 +55,18 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an account has been given, and what of it was taken away again (MySQL's partial revokes)."""
+    """The privileges that an account was granted, and those revoked from them (MySQL's partial revokes)."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...] = ()
 
     def has(self, wanted: Privilege) -> bool:
-        """Whether it is given there or for more than that."""
+        """Returns whether the privilege is granted there, or for a larger place."""
         return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """All grants of a session. `names_roles`: those of its roles are shown only where they are named (MySQL 8)."""
+    """Returns all grants of a session. `names_roles`: SHOW GRANTS must name roles to show theirs (MySQL 8)."""
     sql = "SHOW GRANTS"
     if names_roles:
         try:
@@ -91,7 +91,7 @@ def account_of(ask: Ask, user: str, host: str = "") -> str:
 
 
 def hosts_of(ask: Ask, user: str) -> list[str]:
-    """From where this user's accounts log in; none where we may not look."""
+    """Returns the hosts of this user's accounts; none if this session may not read them."""
     quoted = user.replace("\\", "\\\\").replace("'", "''")
     try:
         return [_text(row[0]) for row in ask(f"SELECT Host FROM mysql.user WHERE User = '{quoted}'")]
@@ -102,7 +102,7 @@ def hosts_of(ask: Ask, user: str) -> list[str]:
 
 
 def held(grants: Iterable[str]) -> Held:
-    """Of the lines of SHOW GRANTS; grants of columns, roles and procedures say nothing here."""
+    """Parses the lines of SHOW GRANTS. Grants of columns, roles and procedures are ignored."""
     given: list[Privilege] = []
     taken: list[Privilege] = []
     for line in grants:
@@ -110,7 +110,7 @@ def held(grants: Iterable[str]) -> Held:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # Behind a name stands a pattern only where no table is named.
+                # A schema name is a pattern only if no table is named.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name
@@ -119,12 +119,12 @@ def held(grants: Iterable[str]) -> Held:
 
 
 def account_name(user: str, host: str) -> str:
-    """`'repl'@'%'`."""
+    """Returns the account as SQL, such as `'repl'@'%'`."""
     return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
 
 
 def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
-    """One statement for each place, in the order of the first privilege there."""
+    """Returns one GRANT statement for each place, in the order of its first privilege."""
     wanted = list(dict.fromkeys(privileges))
     places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
     for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):

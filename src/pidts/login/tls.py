@@ -1,8 +1,10 @@
-"""How much encryption a connection asks for, in the words that MySQL's own clients use."""
+"""The TLS settings of a connection, with the names that MySQL's own clients use."""
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,25 +14,25 @@ from pidts.model import ConfigError, Where
 
 
 class Mode(StrEnum):
-    """Each asks for all that the one before it does."""
+    """The modes of TLS. Each one requires everything that the one before it requires."""
 
     DISABLED = "disabled"
     PREFERRED = "preferred"
-    """Encrypted, unless the server has no TLS at all. A handshake that fails is never answered by going on in plain."""
+    """Encrypted, unless the server has no TLS at all. A failed handshake never leads to a plain connection."""
     REQUIRED = "required"
     VERIFY_CA = "verify_ca"
-    """The server's certificate has to come from an authority that we trust."""
+    """The server's certificate must come from a trusted authority."""
     VERIFY_IDENTITY = "verify_identity"
-    """It also has to be made out to the host that we connect to."""
+    """The certificate must also name the host of the connection."""
 
     @property
     def is_demanded(self) -> bool:
-        """Whether a plain connection is refused."""
+        """Returns whether a plain connection is refused."""
         return self not in {Mode.DISABLED, Mode.PREFERRED}
 
     @property
     def verifies(self) -> bool:
-        """Whether the server's certificate is looked at."""
+        """Returns whether the server's certificate is verified."""
         return self in {Mode.VERIFY_CA, Mode.VERIFY_IDENTITY}
 
 
@@ -45,18 +47,18 @@ _POSTGRES = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What one connection asks for; picklable, the files are read at the connecting."""
+    """The TLS settings of one connection. They can be pickled: the files are read when it connects."""
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None
-    """File with the authorities to trust; the system's own where it is None."""
+    """The file with the trusted authorities; None for those of the system."""
     cert: str | None = None
-    """File with the certificate that we show."""
+    """The file with the client certificate."""
     key: str | None = None
 
     @classmethod
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
-        """From words, empty ones not given; raises ValueError where they contradict each other.
+        """Parses the settings; empty ones are not given. Raises ValueError if they contradict each other.
 
         Without a mode, an authority means that it is asked for, as with MySQL's clients and with DM, and a certificate
         of ours that there has to be somebody to show it to.
@@ -70,13 +72,13 @@ class Tls:
         if key and not cert:
             raise ValueError("ssl-key is given without ssl-cert")
         if ca and not chosen.verifies:
-            raise ValueError(f"ssl-mode {chosen} does not look at ssl-ca: choose verify_ca or verify_identity")
+            raise ValueError(f"ssl-mode {chosen} does not use ssl-ca: choose verify_ca or verify_identity")
         if cert and not chosen.is_demanded:
-            raise ValueError(f"ssl-mode {chosen} may show no certificate: leave ssl-cert out, or choose required")
+            raise ValueError(f"ssl-mode {chosen} may send no certificate: leave ssl-cert out, or choose required")
         return cls(chosen, ca or None, cert or None, key or None)
 
     def context(self) -> ssl.SSLContext | None:
-        """What a socket is wrapped with; None where it stays plain."""
+        """Returns the context for a socket; None for a plain connection."""
         if self.mode is Mode.DISABLED:
             return None
         self.check_files()
@@ -96,25 +98,27 @@ class Tls:
         return context
 
     def check_files(self) -> None:
-        """Raise for a file that cannot be read."""
+        """Raises an error for a file that cannot be read."""
         for path in filter(None, (self.ca, self.cert, self.key)):
             try:
-                with Path(path).open("rb"):
-                    pass
+                with Path(path).open("rb") as file:
+                    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             except OSError as error:
                 what = f"a file for TLS cannot be read: {error.strerror}"
-                todo = "Look at path, owner and mode"
+                todo = "Check its path, owner and mode"
                 raise ConfigError("tls-files", what, where=Where(file=path), todo=todo) from None
+            if not is_regular:  # a device may have no end, and OpenSSL reads up to it
+                raise ConfigError("tls-files", "a file for TLS is no regular file", where=Where(file=path))
 
     def mysql(self) -> dict[str, Any]:
-        """As options of a MySQL connection; without any, the driver does what `preferred` means."""
+        """Returns the options of a MySQL connection. Without options, the driver behaves as `preferred`."""
         if self.mode is Mode.PREFERRED:
             return {}
         context = self.context()
         return {"ssl_disabled": True} if context is None else {"ssl": context}
 
     def postgres(self) -> dict[str, Any]:
-        """The same for PostgreSQL."""
+        """Returns the options of a PostgreSQL connection."""
         self.check_files()
         options = {"sslmode": _POSTGRES[self.mode]}
         if self.mode.verifies:

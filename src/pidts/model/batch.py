@@ -16,7 +16,7 @@ def change_schema(table: Table) -> pa.Schema:
     """The columns of a `ChangeBatch`.
 
     `before` and `after` are null structs where an op has no such image. `partial` is null where the images hold all
-    columns. Else it tells which they hold: the bitmap of the before image's columns, then the after image's (of those
+    columns. Else it says which they hold: the bitmap of the before image's columns, then the after image's (of those
     that the op has), each in whole bytes with the first column in the lowest bit. An insert with two bitmaps is what is
     left of an update whose row has gone to another worker by its key. A column that an image does not hold
     is null in its struct, which then says nothing about its value.
@@ -40,7 +40,7 @@ class ChangeBatch:
     table: Table
     rows: pa.RecordBatch
     upstream: TableName | None = None
-    """The source's table, where it lands in one of another name or structure; else it is left out."""
+    """The source's table, where its target table has another name or structure; else it is left out."""
 
     def __post_init__(self) -> None:
         if self.rows.schema.names != list(CHANGE_FIELDS):
@@ -59,7 +59,7 @@ class ChangeBatch:
         after: pa.StructArray,
         partial: pa.Array | None = None,
     ) -> ChangeBatch:
-        """From its columns; without `partial` every image holds all columns."""
+        """Builds a batch of its columns; without `partial` every image holds all columns."""
         if partial is None:
             partial = pa.nulls(len(ops), pa.binary())
         arrays = [lsns, ops, before, after, partial]

@@ -1,4 +1,4 @@
-"""What a target remembers for a task: how far it is, and which schema change it is in the middle of."""
+"""The checkpoint that a target keeps for a task: how far it is, and which schema change it is in the middle of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One worker's row. It commits in the same transaction as the rows it speaks of, so it is never ahead or behind."""
+    """One worker's row. It commits in the same transaction as its rows, so it is never ahead or behind."""
 
     task: str
     source: str
@@ -28,11 +28,13 @@ class Checkpoint:
     copy: str = ""
     """Progress of the full copy, and the places of tables held behind `lsn`, as JSON; empty where nothing is."""
     saved_at: float = field(default=0.0, compare=False)
-    """When the target stored it, by its own clock, in seconds since 1970; 0 where that was not asked."""
+    """The time when the target stored it, by its own clock, in seconds since 1970; 0 where that was not asked."""
+    altered: str = field(default="", compare=False)
+    """Why the stored row is not as a task has written it; empty where it is, or where nobody can tell."""
 
 
 class DdlState(StrEnum):
-    """How far one statement of a schema change is."""
+    """The progress of one statement of a schema change."""
 
     INTENT = "intent"
     DONE = "done"
@@ -46,9 +48,9 @@ class DdlJournal:
     source: str
     lsn: Lsn
     statement: str
-    """As the source ran it."""
+    """The statement as the source ran it."""
     rendered: tuple[str, ...]
-    """What runs on the target, in order; fixed when the change begins, so that a restart continues the same list."""
+    """The target's statements, in order; fixed when the change begins, so that a restart continues the same list."""
     step: int
     """Index into `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)
@@ -56,7 +58,7 @@ class DdlJournal:
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
-    """When the target stored it, by its own clock, in seconds since 1970; 0 where nobody knows."""
+    """The time when the target stored it, by its own clock, in seconds since 1970; 0 where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +68,4 @@ class Rendered:
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """What nobody has to wait for, each by itself, when the others are committed."""
+    """The statements that nobody has to wait for, each by itself, when the others are committed."""

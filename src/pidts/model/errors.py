@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place an error speaks of; only what is known is filled in."""
+    """The place of an error; only what is known is filled in."""
 
     source: str = ""
     position: str = ""
@@ -22,10 +22,29 @@ class Where:
         parts = [f"{name} {value}" for name, value in named if value]
         if self.file:
             parts.insert(0, f"{self.file}:{self.line}" if self.line else self.file)
-        return ", ".join(parts)
+        return printable(", ".join(parts))
 
 
 NOWHERE = Where()
+_MOST = 4000
+"""Characters of one text in an error: a server that is not what it seems to be may send any number."""
+
+
+def printable(text: str) -> str:
+    """The text as a terminal may show it: without escape sequences, and no longer than a person reads.
+
+    What servers say is quoted in errors, also before they have proven their identity.
+    """
+    if len(text) > _MOST:
+        text = f"{text[:_MOST]}… ({len(text) - _MOST:,} characters more)"
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+
+
+def sentence(text: str) -> str:
+    """The text with a full stop behind it, if it does not end a sentence yet."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 class PidtsError(Exception):
@@ -34,6 +53,7 @@ class PidtsError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "") -> None:
+        what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)
         self.code, self.what, self.where, self.todo = code, what, where, todo
 
@@ -45,7 +65,8 @@ class PidtsError(Exception):
         text = f"[{self.code}] {self.what}"
         if place := str(self.where):
             text += f" ({place})"
-        return f"{text}. {self.todo}" if self.todo else text
+        # What a server or Spark says may end with a full stop of its own.
+        return f"{sentence(text)} {self.todo}" if self.todo else text
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""

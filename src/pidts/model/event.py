@@ -12,7 +12,7 @@ from pidts.model.table import TableName
 
 
 class Op(IntEnum):
-    """What happened to a row. `COPY` is a row that a full copy read: it existed, nobody changed it.
+    """The kind of a change. `COPY` is a row that a full copy read: it existed, nobody changed it.
 
     `ABSENT` is a key of the target under which a repair found no row on the source.
     """
@@ -26,7 +26,7 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeEvent:
-    """One change in the order of its source's log.
+    """A change in the order of its source's log.
 
     `prev_lsn` is the Lsn of the change before it in the same transaction; for the first one, of the transaction before.
     """
@@ -36,7 +36,7 @@ class ChangeEvent:
     source_zone_id: int
     is_retry: bool = False
     timestamp: int = 0
-    """When the source executed it, in seconds since 1970 UTC."""
+    """The time when the source executed it, in seconds since 1970 UTC."""
     gtid: str = ""
 
 
@@ -54,7 +54,7 @@ class DataChange(ChangeEvent):
 
     @property
     def op(self) -> Op:
-        """Told by which images there are."""
+        """Returns the op, which follows from the images that there are."""
         if self.old_data is None:
             return Op.INSERT
         return Op.DELETE if self.new_data is None else Op.UPDATE

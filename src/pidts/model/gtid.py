@@ -78,7 +78,7 @@ class MySqlGtidSet:
 
     @classmethod
     def of(cls, intervals: Mapping[tuple[str, str], Iterable[Interval]]) -> MySqlGtidSet:
-        """From intervals in any order, overlapping or not."""
+        """Builds a set of intervals in any order, overlapping or not."""
         merged = {source: _merge(pieces) for source, pieces in intervals.items()}
         return cls(tuple(sorted((source, pieces) for source, pieces in merged.items() if pieces)))
 
@@ -103,7 +103,7 @@ class MySqlGtidSet:
         return cls.of(found)
 
     def __str__(self) -> str:
-        """As the server writes it, on one line: uuids sorted, the untagged intervals first."""
+        """Writes the set as the server does, on one line: uuids sorted, the untagged intervals first."""
         entries: dict[str, list[str]] = {}
         for (uuid, tag), intervals in self.members:
             parts = entries.setdefault(uuid, [uuid])
@@ -128,14 +128,14 @@ class MySqlGtidSet:
         return self.union(MySqlGtidSet((((gtid.uuid, gtid.tag), ((gtid.number, gtid.number),)),)))
 
     def union(self, other: MySqlGtidSet) -> MySqlGtidSet:
-        """Everything in either."""
+        """Returns everything in either set."""
         found = {source: list(intervals) for source, intervals in self.members}
         for source, intervals in other.members:
             found.setdefault(source, []).extend(intervals)
         return MySqlGtidSet.of(found)
 
     def subtract(self, other: MySqlGtidSet) -> MySqlGtidSet:
-        """Everything here that is not in the other."""
+        """Returns everything here that is not in the other set."""
         return MySqlGtidSet.of({source: _minus(intervals, other._of(source)) for source, intervals in self.members})
 
     def issubset(self, other: MySqlGtidSet) -> bool:
@@ -202,12 +202,15 @@ GtidSet = MySqlGtidSet | MariaDbGtidSet
 
 
 def parse_gtid(text: str) -> Gtid:
-    """Either flavour, told by its form: only MySQL's has a colon."""
+    """Parses a GTID of either flavour, told by its form: only MySQL's has a colon."""
     return MySqlGtid.parse(text) if ":" in text else MariaDbGtid.parse(text)
 
 
 def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: FBT001 - a plain second argument
-    """Either flavour; where the server is not known, an empty text is taken for MySQL's empty set."""
+    """Parses a set of either flavour.
+
+    Where the server is not known, an empty text is taken for MySQL's empty set.
+    """
     if mariadb is None:
         mariadb = bool(text.strip()) and ":" not in text
     return MariaDbGtidSet.parse(text) if mariadb else MySqlGtidSet.parse(text)

@@ -1,4 +1,4 @@
-"""What stands still for an operator, and what an operator has ordered about it."""
+"""The halts that wait for an operator, and the operator's orders about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
 _NAMED = 5
-"""So many tables of one halt are named in a line."""
+"""The most tables of one halt that a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,9 @@ class Halt:
     """Tables that wait for an operator, while all others go on."""
 
     tables: tuple[TableName, ...]
-    """None named: all of the task wait."""
+    """The halted tables; none named: all of the task wait."""
     lsn: Lsn
-    """Where the schema change stands in the log; of rows: up to where the table is on the target."""
+    """The place of the schema change in the log; of rows: up to where the table is on the target."""
     position: str = ""
     """The source's own name of that place."""
     statement: str = ""
@@ -30,18 +30,18 @@ class Halt:
     code: str
     what: str
     key: str = ""
-    """Of the row that the target refuses, where that is known."""
+    """The key of the row that the target refuses, where that is known."""
     todo: str = ""
     awaits: tuple[str, ...] = ()
-    """Of a schema change that waits for other shards: theirs, each as `source: schema.table`."""
+    """The other shards that a schema change waits for, each as `source: schema.table`."""
     since: float = 0.0
-    """Since when it waits, in seconds since 1970."""
+    """The time since when it waits, in seconds since 1970."""
     unfit: tuple[str, ...] = ()
-    """Of those whose rows would not fit behind it before their own change, if it were run without them."""
+    """The shards whose rows would not fit after it before their own change, if it were run without them."""
     lacks: tuple[str, ...] = ()
-    """What keeps its own rows from fitting, if it were not run."""
+    """The reasons why its own rows would not fit, if it were not run."""
     stays: tuple[str, ...] = ()
-    """What would keep it waiting if it were run without the others."""
+    """The reasons why it would still wait if it were run without the others."""
 
     @property
     def place(self) -> str:
@@ -50,7 +50,7 @@ class Halt:
 
     @property
     def why(self) -> str:
-        """What has happened, and to which row."""
+        """Returns what has happened, and to which row."""
         return f"{self.what} (key {self.key})" if self.key else self.what
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Halt:
         statement: str = "",
         since: float = 0.0,
     ) -> Halt:
-        """What an error says."""
+        """Makes a halt of an error."""
         return cls(
             tables=tables,
             lsn=lsn,
@@ -115,18 +115,18 @@ class Halt:
 
 
 class OrderKind(StrEnum):
-    """What to do instead of what the log says."""
+    """The operator's choice of what to do instead of what the log says."""
 
     SKIP = "skip"
-    """Nothing; the change counts as made, and the source's structures are followed."""
+    """Runs nothing; the change counts as made, and the source's structures are followed."""
     REPLACE = "replace"
     """Other statements, in the target's own words."""
     INJECT = "inject"
-    """These statements, and then what the log says."""
+    """Runs these statements, and then what the log says."""
     REVERT = "revert"
-    """What the log says, once more from its beginning."""
+    """Runs what the log says, once more from its beginning."""
     UNLOCK = "unlock"
-    """What the log says, without those other shards that have not come to it; they pass when they come."""
+    """Runs what the log says, without the other shards that have not come to it; they pass when they come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class DdlOrder:
     lsn: Lsn
     kind: OrderKind
     statements: tuple[str, ...] = ()
-    """Each by itself, in the target's own words, about the target's names."""
+    """The statements, each by itself, in the target's own words, about the target's names."""
     number: int = 0
     """Another for each order, so that one who has read an order knows whether it still stands."""
     taken: bool = False

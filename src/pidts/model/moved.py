@@ -1,4 +1,4 @@
-"""What a target remembers of a row that may have moved between tables that become one."""
+"""The record of a row that may have moved between tables that become one; the target keeps it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ class Moved:
 
     member: TableName
     key: str
-    """The row's identity, see `pidts.apply.moved.key_names`."""
+    """The row's identity, see `pidts.apply.merge.moved_rows.key_names`."""
     lsn: Lsn
-    """Of the change by which it got the key."""
+    """The Lsn of the change by which it got the key."""

@@ -1,4 +1,4 @@
-"""What a target remembers of an online schema change that is under way."""
+"""The record of an online schema change that is under way; the target keeps it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Shadow:
     """A table that a tool fills beside another one, to take its place in the end. Its rows are never carried."""
 
     structure: Table | None
-    """As the log has left it; None: a statement about it could not be followed."""
+    """The structure as the log has left it; None: a statement about it could not be followed."""
     statements: tuple[Spoken, ...] = ()
-    """What altered it, in order."""
+    """The statements that altered it, in order."""
     complete: bool = True
     """Whether all of its life is known. It is not where the table was there before the task."""
 

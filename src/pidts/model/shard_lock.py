@@ -1,6 +1,6 @@
-"""Upstream tables that land in one table of the target, and what they wait for from each other.
+"""Upstream tables that share one table of the target, and the changes that they wait for from each other.
 
-They change together: the first of them to have a schema change waits for the others, as whoever holds a lock would.
+They change together: the first of them to have a schema change waits for the others, as the holder of a lock would.
 """
 
 from __future__ import annotations
@@ -32,19 +32,25 @@ class Arrival:
     lsn: Lsn
     text: str
     before: Table
-    """Its structure as it lands on the target; of a table that comes, the same as `after`."""
+    """The structure before the change, as it is on the target; of a table that joins, the same as `after`."""
     after: Table
     since: float = 0.0
     """Seconds since 1970."""
     position: str = ""
     """The source's own name of the place."""
     order: OrderKind | None = None
-    """What an operator wants to be done about it."""
+    """The operator's order about it."""
     runs: bool = True
     """False of a table that comes: whatever its statement says, it is not run where there are others."""
     revalues: frozenset[str] = frozenset()
-    """Its rows may have got other values by the change, so it has to be run: a table that has room for both is no
-    place for them."""
+    """The columns whose values the change may have rewritten, so it has to be run.
+
+    A table that has room for both is no place for such rows.
+    """
+    computes: frozenset[tuple[str, object]] = frozenset()
+    """The generated columns that the statement adds, each with its expression: a structure does not tell that."""
+    adds: frozenset[str] = frozenset()
+    """Columns that are new by the statement, in lower case: a structure does not tell them from renamed ones."""
 
     @property
     def unlocked(self) -> bool:
@@ -52,7 +58,7 @@ class Arrival:
         return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
-        """What people want to know of it."""
+        """Returns the facts about the arrival that operators want to know."""
         return {
             "source": self.member.source,
             "table": str(self.member.table),
@@ -69,20 +75,20 @@ class ShardLock:
 
     target: TableName
     text: str
-    """As the owner's source ran it."""
+    """The statement as the owner's source ran it."""
     owner: Member
-    """Who came first."""
+    """The shard that came first."""
     since: float
     arrived: tuple[Arrival, ...]
-    """All who wait, the owner first."""
+    """The shards that wait, the owner first."""
     awaited: tuple[Member, ...] = ()
-    """Who has not come."""
+    """The shards that have not come."""
     disagree: tuple[Arrival, ...] = ()
-    """Of those who wait, the ones whose schema change would lead elsewhere than the owner's."""
+    """The waiting shards whose schema change would lead elsewhere than the owner's."""
     absent: tuple[str, ...] = ()
     """Sources that have not begun in this run: nobody knows what they have."""
     running: bool = False
-    """All have come, and the target is being changed."""
+    """Whether all shards have come, and the target is being changed."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

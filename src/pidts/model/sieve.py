@@ -1,6 +1,6 @@
-"""Which changes of a table are wanted at all, told by some of its columns.
+"""A sieve tells which changes of a table are wanted at all, by some of its columns.
 
-Whoever makes a batch may ask before the other columns are there: of what is dropped nothing else need be made. Most of
+The maker of a batch may ask before the other columns are there: nothing else of a dropped change need be made. Most of
 a row's bytes are in texts that no filter looks at.
 """
 
@@ -26,12 +26,12 @@ class Kept:
 
     @cached_property
     def count(self) -> int:
-        """How many they are."""
+        """Returns how many changes are kept."""
         return int(self.mask.true_count)
 
     @cached_property
     def piece(self) -> slice | None:
-        """Where they lie, if it is in one piece."""
+        """Returns the kept changes as a slice, if they are in one piece."""
         first = max(0, pc.index(self.mask, value=True).as_py())
         is_one = self.mask.slice(first, self.count).true_count == self.count
         return slice(first, first + self.count) if is_one else None
@@ -49,9 +49,13 @@ class Kept:
         return pa.StructArray.from_arrays(columns, fields=list(values.type), mask=mask)
 
 
+TimesOf = Callable[[pa.Array], pa.Array]
+"""Gives the times of changes by their Lsns, as microseconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """Of one table."""
+    """The sieve of one table."""
 
     columns: frozenset[str]
     """Whose values tell, by their names in lower case."""
@@ -62,9 +66,19 @@ class Sieve:
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
     """TRUE for what else does not stay; None where all does. It looks at no other column of the images,
     and of kinds that are not `asked` at none."""
+    dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
+    """The same, where it also looks at the time of each change, in microseconds since 1970; then `dropped` is not
+    called before `at` has given it these times."""
+
+    def at(self, times: TimesOf) -> Sieve:
+        """The sieve with the times of the changes, if it looks at them."""
+        ask = self.dropped_at
+        if ask is None:
+            return self
+        return replace(self, dropped=lambda batch: ask(batch, times(batch.rows.column("lsn"))), dropped_at=None)
 
     def kept(self, batch: ChangeBatch) -> Kept | None:
-        """What stays; None where all does."""
+        """Returns the changes that stay; None where all do."""
         if not len(batch):
             return None
         dropped = self.dropped(batch)
@@ -88,4 +102,4 @@ class Sieve:
 
 
 SieveOf = Callable[[Table], Sieve | None]
-"""None where all changes of the table are wanted."""
+"""Returns a table's sieve; None where all changes of the table are wanted."""

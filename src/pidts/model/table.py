@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,12 +37,29 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An index over columns of one table."""
+    """An index over columns of one table.
+
+    The fields behind `primary` belong to the server that declares the key: they decide what a later statement makes of
+    it. Two keys that differ only there say the same about rows, so equality leaves these fields out.
+    """
 
     name: str
     columns: tuple[str, ...]
     unique: bool = False
+    """Whether no two rows have the same values in the whole columns."""
     primary: bool = False
+    prefixes: tuple[int | None, ...] = field(default=(), compare=False)
+    """The characters or bytes of each column in the key, None for the whole column; empty: whole columns."""
+    unique_prefixes: bool = field(default=False, compare=False)
+    """Whether the server refuses two rows with the same prefixes. Rows can differ behind these: `unique` is false."""
+    fulltext: bool = field(default=False, compare=False)
+    for_foreign_key: bool = field(default=False, compare=False)
+    """Whether the server made the key for a foreign key, and drops it once another key can do its work."""
+
+    @property
+    def declared_unique(self) -> bool:
+        """Whether the server holds the key for unique, over whole columns or prefixes."""
+        return self.unique or self.unique_prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +93,16 @@ class Table:
         identity = self.identity
         return tuple(key for key in self.keys if key.unique and key.columns != identity)
 
+    @property
+    def has_unknown_charset(self) -> bool:
+        """Whether the charset of one of its columns is not known."""
+        return any(column.type.has_unknown_charset for column in self.columns)
+
     def column(self, name: str) -> Column:
-        """By exact name; MySQL compares column names without case, so callers pass names as declared."""
+        """Returns the column of exactly this name.
+
+        MySQL compares column names without case, so callers pass names as declared.
+        """
         for column in self.columns:
             if column.name == name:
                 return column
@@ -112,10 +137,7 @@ class Table:
                 }
                 for column in self.columns
             ],
-            "keys": [
-                {"name": key.name, "columns": list(key.columns), "unique": key.unique, "primary": key.primary}
-                for key in self.keys
-            ],
+            "keys": [_key_to_json(key) for key in self.keys],
         }
 
     @classmethod
@@ -124,8 +146,27 @@ class Table:
         return cls(
             name=TableName(data["schema"], data["name"]),
             columns=tuple(Column(**{**item, "type": ColumnType.from_json(item["type"])}) for item in data["columns"]),
-            keys=tuple(Key(**{**item, "columns": tuple(item["columns"])}) for item in data["keys"]),
+            keys=tuple(_key_from_json(item) for item in data["keys"]),
             charset=data["charset"],
             collation=data["collation"],
             comment=data["comment"],
         )
+
+
+def _key_to_json(key: Key) -> dict[str, Any]:
+    """Rare fields only where they differ from their defaults: the records of ten thousand tables stay small."""
+    data: dict[str, Any] = {
+        "name": key.name,
+        "columns": list(key.columns),
+        "unique": key.unique,
+        "primary": key.primary,
+    }
+    if key.prefixes:
+        data["prefixes"] = list(key.prefixes)
+    rare = ("unique_prefixes", "fulltext", "for_foreign_key")
+    return data | {name: True for name in rare if getattr(key, name)}
+
+
+def _key_from_json(data: dict[str, Any]) -> Key:
+    lists = {"columns": tuple(data["columns"]), "prefixes": tuple(data.get("prefixes", ()))}
+    return Key(**{**data, **lists})

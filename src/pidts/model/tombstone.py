@@ -1,4 +1,4 @@
-"""What a target remembers of a row that was deleted."""
+"""The record of a deleted row; the target keeps it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Tombstone:
     """Keeps an event that is older than the deletion from bringing the row back."""
 
     key: str
-    """The row's identity, see `pidts.apply.tombstone.key_texts`."""
+    """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
     version: str | None
-    """Of the row that was deleted."""
+    """The version of the row that was deleted."""
     source: str
     lsn: Lsn
-    """Where `source` logged the deletion."""
+    """The place where `source` logged the deletion."""

@@ -19,7 +19,7 @@ class Transaction:
     prev_lsn: Lsn
     """The Lsn of the transaction (or mark) before it; the chain that shows that nothing is missing."""
     begin: Lsn
-    """Its first event."""
+    """The Lsn of its first event."""
     gtid: str = ""
     timestamp: int = 0
     row_events: int = 0
@@ -52,10 +52,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class PreparedExtent(Extent):
-    """Where the group lies that prepared an XA transaction."""
+    """The place of the group that prepared an XA transaction."""
 
     begin: Lsn
-    """Its first event."""
+    """The Lsn of its first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ class LogEntry:
     transaction: Transaction
     extent: Extent
     prepared: PreparedExtent | None = None
-    """Of the commit of a two-phase XA transaction: where its rows are. They are in no other entry."""
+    """The place of the rows of a two-phase XA transaction, at its commit. They are in no other entry."""
     count: int = 1
-    """So many neighbouring transactions of the same tables it stands for; its GTID then tells the set of theirs."""
+    """The number of neighbouring transactions of the same tables that it stands for.
+
+    Its GTID then tells the set of theirs.
+    """
 
     @property
     def lacks_rows(self) -> bool:
@@ -77,7 +80,7 @@ class LogEntry:
 
 
 def xa_not_received(transaction: Transaction) -> Halted:
-    """For the commit of a two-phase XA transaction of whose rows nothing is known."""
+    """The halt at the commit of a two-phase XA transaction of whose rows nothing is known."""
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",

@@ -58,7 +58,9 @@ LOB_BYTES = {
     Kind.LONGTEXT: 2**32 - 1,
     Kind.LONGBLOB: 2**32 - 1,
 }
-"""What a value of these has at most."""
+"""The most bytes of a value of these types."""
+UNKNOWN_CHARSET = "unknown"
+"""Stands for the charset of a text column that inherits it from a database whose charset is not known."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
 _TEXTUAL = frozenset(
     {Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.ENUM, Kind.SET}
@@ -102,6 +104,11 @@ class ColumnType:
         return self.kind in _TEXTUAL
 
     @property
+    def has_unknown_charset(self) -> bool:
+        """Whether the column has text that nobody can read, or only its labels; its kind may be of another size."""
+        return self.charset == UNKNOWN_CHARSET
+
+    @property
     def is_bytes(self) -> bool:
         """Bytes without a charset."""
         return self.kind in _BYTES
@@ -128,7 +135,7 @@ class ColumnType:
         return pa.binary() if self.is_bytes else pa.string()
 
     def to_json(self) -> dict[str, Any]:
-        """Only what differs from the defaults."""
+        """Returns only what differs from the defaults."""
         plain = ColumnType(self.kind)
         return {name: value for name, value in asdict(self).items() if name == "kind" or value != getattr(plain, name)}
 

@@ -15,7 +15,7 @@ from pidts.model.table import TableName
 
 
 class XaStep(IntEnum):
-    """What a group of the log does to a two-phase XA transaction."""
+    """The step that a group of the log takes in a two-phase XA transaction."""
 
     PREPARE = 1
     COMMIT = 2
@@ -24,11 +24,11 @@ class XaStep(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xa:
-    """One step of a two-phase XA transaction. What it holds is told with PREPARE."""
+    """One step of a two-phase XA transaction. Its content comes with PREPARE."""
 
     step: XaStep
     xid: str
-    """As in the log's own statements: `X'6f6e65',X'6272',7`."""
+    """The name as in the log's own statements: `X'6f6e65',X'6272',7`."""
     at: Lsn
     """The event that makes the step; with COMMIT the place of all the transaction's rows."""
     row_events: int = 0

@@ -1,10 +1,11 @@
 """Decides what the next batch is; pure functions over the relay's index and the task's state."""
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
-from pidts.plan.copying import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
+from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
 from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
+from pidts.plan.unapplied import Unapplied
 from pidts.plan.work import Log, Work, WorkKind
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Phase",
     "PlanState",
     "StagedChunk",
+    "Unapplied",
     "Way",
     "Work",
     "WorkKind",

@@ -1,4 +1,4 @@
-"""The parts of a batch: what Spark's tasks work on."""
+"""The parts of a batch, which Spark's tasks work on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pidts.model import Extent, LogEntry, Lsn, TableName
-from pidts.plan.copying import ChunkRequest
+from pidts.plan.copy.state import ChunkRequest
 from pidts.plan.state import PlanState
 from pidts.plan.work import Begun, Log, WorkKind, WorkOf
 
@@ -17,32 +17,34 @@ _SLICE_GAP = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole transactions that lie together in one relay segment.
+    """Whole transactions that are neighbours in one relay segment.
 
-    Or the one group that prepared an XA transaction, wherever it lies, once that is committed. What is prepared and
-    lies between other transactions of a slice is passed over when the slice is decoded.
+    A slice may instead hold the one group that prepared an XA transaction, wherever that group is, once it is
+    committed. Prepared groups between the other transactions of a slice are skipped when the slice is decoded.
     """
 
     extent: Extent
     begin: Lsn
-    """Where its first event stands in the source's log."""
+    """The place of its first event in the source's log."""
     number: int
     """Its place in the batch: changes of a later slice are later."""
     commit: Lsn | None = None
-    """Of a prepared group: the event that committed it, which is the place of its rows."""
+    """The event that committed a prepared group; its rows count from that place."""
     only: frozenset[TableName] | None = None
-    """Tables that catch up: the others' rows are in the target already. None: all tables."""
+    """Tables that catch up: the rows of others are in the target already. None: all tables."""
     without: frozenset[TableName] = frozenset()
-    """Tables that are held, or catch up by slices of their own, or whose rows there do not count."""
+    """Tables that are held, that catch up by slices of their own, or whose rows do not count there."""
+    commit_time: int = 0
+    """The time of the event that committed a prepared group, in seconds since 1970."""
 
     def carries(self, table: TableName) -> bool:
-        """Whether this table's rows are taken from it."""
+        """Whether this table's rows are taken from the slice."""
         return table not in self.without and (self.only is None or table in self.only)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """Everything that becomes visible on the target at once."""
+    """All changes that become visible on the target at once."""
 
     start: PlanState
     end: PlanState
@@ -50,47 +52,48 @@ class BatchPlan:
     entries: int
     row_events: int
     timestamp: int
-    """When the source committed the batch's last transaction; 0 if there is none."""
+    """The time at which the source committed the batch's last transaction; 0 if there is none."""
     gtids: tuple[str, ...]
-    """Each a GTID, or the set of those of neighbouring transactions."""
+    """The GTIDs, each a single one or the set of those of neighbouring transactions."""
     tables: frozenset[TableName]
-    """Every table that the log slices carry rows of, the task's own and others."""
+    """All tables of which the log slices carry rows, the task's own and others."""
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
-        """Requests of the batch before, of which rows are to be written."""
+        """Returns the requests of the previous batch whose rows this batch writes."""
         return self.end.written
 
     @property
     def settled(self) -> tuple[ChunkRequest, ...]:
-        """Requests of the batch before that need not be read again, once this batch is in the target."""
+        """Returns the requests of the previous batch that need not be read again, once this batch is in the target."""
         return self.end.settled
 
     @property
     def read(self) -> tuple[ChunkRequest, ...]:
-        """What to read, for the batch after."""
+        """Returns the requests that are read for the next batch."""
         return self.end.reading
 
     @property
     def log_bytes(self) -> int:
-        """How much log there is to decode."""
+        """Returns how many bytes of the log have to be decoded."""
         return sum(piece.extent.size for piece in self.log)
 
     @property
     def largest(self) -> int:
-        """The bytes of the largest slice, which is one transaction if they are many."""
+        """Returns the bytes of the largest slice, which is a single transaction if the slices are large."""
         return max((piece.extent.size for piece in self.log), default=0)
 
     @property
     def moves_held(self) -> bool:
-        """Whether tables are held, let go or moved: then no single place inside the batch says what is applied."""
+        """Whether tables are held, released or moved: then no single place inside the batch says what is applied."""
         return self.start.exceptions != self.end.exceptions
 
 
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
-    """The batch that leads from one state to the next: of each table what lies between its two places.
+    """Returns the batch that leads from one state to the next: each table's log between its two places.
 
-    What lies before a table has joined the task is left out, and all of a table without a key that was not copied yet.
+    Changes before a table has joined the task are left out. So are all changes of a table without a key that was not
+    copied yet.
     """
     uncarried, begun = end.uncarried, Begun(end.copy)
     apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
@@ -142,10 +145,18 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
 
 
 def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry) -> None:
-    """One slice more, or the last one made longer."""
+    """Adds a slice, or makes the last one longer."""
     if entry.prepared is not None and entry.transaction.xa is not None:
         at = entry.transaction.xa.at
-        slices.append(replace(piece, extent=entry.prepared, begin=entry.prepared.begin, commit=at))
+        slices.append(
+            replace(
+                piece,
+                extent=entry.prepared,
+                begin=entry.prepared.begin,
+                commit=at,
+                commit_time=entry.transaction.timestamp,
+            )
+        )
         return
     last = slices[-1] if slices else piece
     if slices and last.commit is None and (last.only, last.without) == (piece.only, piece.without):

@@ -1,16 +1,16 @@
-"""Whether an entry of the relay follows what was applied last: the next one, one that came again, or a break.
+"""Decides whether an entry of the relay follows the last applied one, repeats an earlier one, or shows a break.
 
-Every entry names the one before it (`prev_lsn`), and entries lie in the relay as the source wrote them, so each needs
-to be held only against the last. Three things can be wrong, and they call for three answers:
+Every entry names the one before it (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry
+has to be compared only with the last one. Three things can be wrong, and they call for three answers:
 
-- a *repeat*: everything up to its end is applied. It changes nothing, so it is passed over;
-- *loss*: it begins behind a stretch that is not there. What comes behind it must not be applied;
-- *disorder*: the stretch that is missing comes later, or the entry begins before the place that was reached and ends
-  behind it. The counterexample that this prevents: of two changes of one row the later one is applied first.
+- a *repeat*: everything up to its end is applied. It changes nothing, so it is skipped;
+- *loss*: it begins after a stretch that is missing. The log after that stretch must not be applied;
+- *disorder*: the missing stretch follows later, or the entry begins before the place that was reached and ends after
+  it. The counterexample that this prevents: of two changes of one row the later one is applied first.
 
-What is no break: reading may begin within an entry, at the Lsn of a row or of a mark that has since become a part of a
-longer one; and where nothing lies between the last place and an entry's first event, it does not matter what the entry
-calls its predecessor.
+Two cases are no break. Reading may begin within an entry, at the Lsn of a row or of a mark that has since become a part
+of a longer entry. And where nothing is between the last place and an entry's first event, it does not matter which
+predecessor the entry names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADVICE = (
 
 
 class Verdict(Enum):
-    """What an entry is to the one who has applied everything up to some place."""
+    """The relation of an entry to a place up to which everything is applied."""
 
     NEXT = "next"
     REPEAT = "repeat"
@@ -39,21 +39,21 @@ class Verdict(Enum):
 
 
 class Discontinuity(Halted):
-    """What the relay holds breaks off here; where the place is known, all up to it is sound."""
+    """The error that the relay breaks off here; where the place is known, all entries up to it are sound."""
 
     @property
     def after(self) -> Lsn | None:
-        """The last place that is sound; None where that has to be found out."""
+        """Returns the last sound place; None where that has to be found out."""
         return Lsn.parse(self.where.position) if self.where.position else None
 
     def at(self, after: Lsn) -> Discontinuity:
-        """The same, at a known place."""
+        """Returns the same error at a known place."""
         where = Where(source=self.where.source, position=str(after), file=self.where.file)
         return Discontinuity(self.code, self.what, where=where, todo=self.todo)
 
 
 def judge(last: Lsn, entry: Transaction, *, inside: bool = False) -> Verdict:
-    """What an entry is behind `last`; `inside`: `last` may be any place, not only the end of an entry."""
+    """Returns the relation of an entry to `last`; `inside`: `last` may be any place, not only the end of an entry."""
     if entry.prev_lsn == last:
         return Verdict.NEXT if entry.lsn > last else Verdict.DISORDER
     if entry.lsn <= last:
@@ -69,12 +69,12 @@ def followed(
     where: Callable[[LogEntry], Where],
     on_repeat: Callable[[LogEntry], None] = lambda _: None,
 ) -> Iterator[LogEntry]:
-    """Every entry that follows the one before it, the first one `after`; raises at the first break."""
+    """Yields every entry that follows the one before it, the first one `after`; raises at the first break."""
     last, inside = after, True
     found = iter(entries)
     for entry in found:
         transaction = entry.transaction
-        # Nearly always the very same object: an entry shares it with the one before.
+        # Both are nearly always the same object: an entry shares it with the one before.
         if transaction.prev_lsn is not last:
             verdict = judge(last, transaction, inside=inside)
             if verdict is Verdict.REPEAT:
@@ -87,14 +87,14 @@ def followed(
 
 
 class UpToBreak:
-    """Entries up to a break, which then is told instead of raised: what is before it can still be applied."""
+    """Yields entries up to a break, and keeps the break instead of raising it: all entries before it can be applied."""
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self._entries = entries
         self.broken: Discontinuity | None = None
 
     def __iter__(self) -> Iterator[LogEntry]:
-        """Once."""
+        """Iterates over the entries once."""
         try:
             yield from self._entries
         except Discontinuity as error:
@@ -115,5 +115,5 @@ def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry
 def _comes_later(last: Lsn, prev: Lsn, rest: Iterator[LogEntry]) -> bool:
     try:
         return any(last < entry.transaction.lsn <= prev for entry in islice(rest, _LOOK_AHEAD))
-    except Halted:  # what is behind is damaged, too
+    except Halted:  # the following log is damaged, too
         return False

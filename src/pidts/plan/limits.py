@@ -1,4 +1,4 @@
-"""How large a batch may become, and how much of a copy is read at once."""
+"""Limits the size of a batch, and how much of a copy is read at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LEAST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Transactions are never cut, so a batch may exceed its limits by one transaction.
+    """The limits of one batch and of its copy; a transaction is never cut, so a batch may exceed them by one.
 
-    Tables that catch up have these limits once more, each group for itself.
+    Each group of tables that catch up has these limits for itself.
     """
 
     transactions: int = 50_000
@@ -19,23 +19,25 @@ class Limits:
     bytes: int = 56 << 20
     """Less than the driver applies by itself: a batch that exceeds it by one entry shall not need a Spark job."""
     chunk_rows: int = 20_000
-    """Of a table's first chunk, or fewer where rows are long, or nobody knows how long."""
+    """Rows of a table's first chunk; fewer where rows are long, or where their length is not known."""
     most_rows: int = 200_000
-    """Of any chunk."""
+    """The most rows of any chunk."""
     chunks: int = 4
-    """Large tables that are copied at a time."""
+    """The number of large tables that are copied at a time."""
     threads: int = 4
-    """Chunks that are read side by side."""
+    """The number of chunks that are read at the same time."""
     follows: bool = True
-    """Whether anybody waits for what the log brings while a copy goes on."""
+    """Whether anybody waits for the log's changes while a copy is under way."""
     rate: int | None = None
-    """Rows that may be read in a second, of all tables together."""
+    """The most rows that may be read in a second, of all tables together."""
     idle_entries: int = 10_000
-    """So many transactions of other tables pass before the position is moved for their sake alone."""
+    """The number of other tables' transactions after which the position moves for their sake alone."""
+    idle_bytes: int = 8 << 20
+    """The bytes of other tables' log after which the position moves: until then, the relay keeps that log."""
     copy_bytes: int = 32 << 20
-    """A batch with more log than this writes no rows that wait: they are reduced together with all of their window."""
+    """A batch with more log than this writes no waiting rows: they are reduced together with their whole window."""
 
     @property
     def least_rows(self) -> int:
-        """Of a chunk, but for a table's last one."""
+        """Returns the least rows of a chunk; a table's last one may have fewer."""
         return min(_LEAST_ROWS, self.chunk_rows, self.most_rows)

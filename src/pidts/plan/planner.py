@@ -1,33 +1,33 @@
-"""The next state of a task, from its state and what the relay holds.
+"""Plans the next state of a task, from its present state and the contents of the relay.
 
-Five rules make everything behind the planner simple:
+Five rules make everything after the planner simple:
 
 - a batch ends at a transaction's end, so stopping, crashing and reading the target never tears a transaction;
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
-- a schema change begins when all that lies before it is in the target, on all workers, and nothing of its tables that
-  lies behind it goes there before it is done;
+- a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
+  written before it is done;
 - a chunk is written by the batch whose log covers its whole window, or it is read again;
 - equal arguments give equal plans.
 
-The way of a schema change: the batch that ends before it names it as *due*, and the driver runs it once that batch is
-in the target. The driver waits for it for a short while. If it is done by then, the next batch goes over it as if it
-were nothing, and no reader of the target saw more than a pause. If it is not, and there is other work, its tables are
-held where they are and everything else goes on, until the schema change is done and they have caught up.
+A schema change takes these steps. The batch that ends before it names it as *due*, and the driver runs it once that
+batch is in the target. The driver waits for it for a short while. If it is done by then, the next batch crosses it as
+if it were nothing, and a reader of the target sees only a pause. If it is not done, and there is other work, its tables
+are held where they are. All other tables continue, until the schema change is done and the held tables have caught up.
 
-One that speaks of held tables and others waits until they have caught up; and so does one of which nobody can say
-which tables it touches, for which everything waits, too, unless it only makes or alters a schema, or drops one of which
-none are held. One that speaks of held tables only is met again when they get there, in the same way: of several groups,
-whoever comes first waits there for the others, and they go on as one.
+A schema change that names held tables and others waits until the held ones have caught up. So does one whose tables
+cannot be told, and everything waits for it, too. The exception is one that only makes or alters a schema, or drops a
+schema of which no table is held. A schema change that names held tables only is run when they reach it, in the same
+way. If these are in several groups, the first one there waits for the others, and they continue as one group.
 
-A table *halts* where an operator has to do something: a schema change of it fails for good (`halted`), or the target
-refuses rows of it (`Held.halted`). Nobody knows how long that takes, so others do not wait for it to catch up. A
-statement that speaks of halted tables and others holds those others, too, and waits for the halted ones.
+A table is *halted* where an operator has to act: a schema change of it fails for good (`halted`), or the target refuses
+its rows (`Held.halted`). How long that takes is not known, so other tables do not wait for it to catch up. A statement
+that names halted tables and others holds those others, too, and waits for the halted ones.
 
-What is copied is read when the batch leaves little of the log behind: a reading that begins with a backlog has the
-backlog in its window. A source that writes without pause does not starve the copy: as long as batches keep up with it,
-what is left behind one is what came while the one before was written. A batch goes on beyond its limits to the end of a
-window. Only rows that wait, for which the whole window has to be in memory, are given up where it is too long; they are
-read again in smaller pieces, until the window is short enough.
+The copy reads when the batch leaves little of the log unread: a reading that begins with a backlog has the backlog in
+its window. A source that writes without pause does not starve the copy. As long as batches keep up with it, the log
+left after one batch is what the source wrote during that batch. A batch exceeds its limits to reach the end of a
+window. Only waiting rows are given up where their window is too long, since the whole window has to be in memory. They
+are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dataclasses import replace
 from functools import partial
 
 from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
-from pidts.plan.asking import ask
-from pidts.plan.copying import CopyState, Phase, StagedChunk
-from pidts.plan.groups import Groups
+from pidts.plan.copy.requests import ask
+from pidts.plan.copy.settlement import Settling
+from pidts.plan.copy.state import CopyState, Phase, StagedChunk
+from pidts.plan.held_tables import Groups
 from pidts.plan.limits import Limits
-from pidts.plan.settling import Settling
 from pidts.plan.state import Held, PlanState
 from pidts.plan.work import Begun, Log, Size, Work, WorkKind, WorkOf, after_ddl
 
@@ -57,12 +57,12 @@ def next_state(
     halted: Collection[Lsn] = (),
     kept: Collection[TableName] = (),
 ) -> PlanState | None:
-    """The state after the next batch, or None where there is nothing to do yet.
+    """Returns the state after the next batch, or None where there is nothing to do yet.
 
-    `staged` holds the chunks named by `state.reading`, `done` the schema changes of `state.dues` that have been run,
-    `halted` those that have failed and wait for an operator, `kept` tables that stay where they are for now, since
-    others change what they have together. Up to `goal` the position is moved even if nothing needs applying, so that a
-    caller who waits for it sees it reached.
+    `staged` holds the chunks named by `state.reading`. `done` are the schema changes of `state.dues` that have been
+    run; `halted` are those that have failed and wait for an operator. `kept` are tables that stay where they are for
+    now, since others change the target table that they share. Up to `goal` the position moves even if nothing needs
+    applying, so that a caller who waits for that place sees it reached.
     """
     copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
@@ -70,7 +70,7 @@ def next_state(
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
-    # Where a schema change stands before the end of a chunk's window, or its file is gone, it is read again.
+    # A chunk is read again where a schema change stands before the end of its window, or where its file is gone.
     has_work = main.has_work or bool(state.reading)
     walks = Groups(main.copy, limits, work_of, done, kept)
     walks.walk(main.held, main.overtaken, log, main.lsn)
@@ -85,7 +85,8 @@ def next_state(
         copy = ask(copy, limits, names, main.lsn)
     if not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}:
         towards_goal = goal is not None and state.lsn < goal <= main.lsn
-        if main.size.count < limits.idle_entries and not towards_goal:
+        is_far = main.size.count >= limits.idle_entries or main.size.passed >= limits.idle_bytes
+        if not (is_far or towards_goal):
             return None
     written, settled = tuple(settling.written), tuple(settling.settled)
     # A table that was just settled as of an earlier place has to reach the schema change first.
@@ -94,7 +95,10 @@ def next_state(
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
-    """Where the windows end of all that is to be settled, and of that for which the batch may become only so long."""
+    """Returns the ends of two windows: of chunks that are loaded, and of chunks that wait.
+
+    A batch goes on to the end of the second one only while it is within `copy_bytes`.
+    """
     read = [chunk for chunk in staged.values() if chunk.request.phase is not Phase.FINISH]
     loaded, waiting = ([chunk.high for chunk in read if bool(chunk.waiting) is waits] for waits in (False, True))
     return max(loaded, default=None), max(waiting, default=None)
@@ -105,7 +109,7 @@ def _touched(log: Log, table: TableName, low: Lsn, high: Lsn) -> bool:
         transaction = entry.transaction
         if transaction.prev_lsn >= high:
             return False
-        # Neighbours that are told as one entry have the same tables, and the first of them lies before `high`.
+        # Neighbours that the log gives as one entry have the same tables, and the first of them is before `high`.
         if transaction.row_events and table in transaction.tables:
             return True
     return False
@@ -122,7 +126,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
 
 
 class _Main:
-    """The walk of all tables that are not held."""
+    """Moves all tables that are not held through the log."""
 
     def __init__(
         self,
@@ -157,14 +161,14 @@ class _Main:
 
     @property
     def is_in_window(self) -> bool:
-        """Whether the batch has to go on, for a chunk that it is to settle."""
+        """Whether the batch has to go on, since it is to settle a chunk."""
         if self._window is not None and self.lsn < self._window:
             return True
         waits = self._waiting_window is not None and self.lsn < self._waiting_window
         return waits and self.size.bytes <= self._copy_bytes
 
     def walk(self, entries: Iterable[LogEntry]) -> None:
-        """As far as the next batch goes."""
+        """Goes through the log as far as the next batch reaches."""
         self.at_end = all(self._takes(entry) for entry in entries)
 
     def _takes(self, entry: LogEntry) -> bool:
@@ -189,7 +193,10 @@ class _Main:
         return True
 
     def _keep(self) -> None:
-        """From here on; a schema change that is due is begun for all of its tables, so they go over it together."""
+        """Holds the `kept` tables from this place on.
+
+        A schema change that is due has begun for all of its tables, so they cross it together first.
+        """
         if self._free:
             self.held.append(Held(self._free, self.lsn))
             self._free = frozenset()
@@ -221,7 +228,7 @@ class _Main:
         return False
 
     def _stays(self, group: Held) -> bool:
-        """Whether nobody knows for how long."""
+        """Whether it is not known how long the group stays where it is."""
         return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, work: Work) -> bool:

@@ -1,10 +1,10 @@
-"""Where a task stands: what is applied, and what the batch that led here consisted of.
+"""The state of a task: what is applied, and what the batch consisted of that led to it.
 
 A position is one Lsn and its exceptions. Tables whose schema change takes long are *held* at an earlier Lsn, in groups
-that have no table in common; everything else goes on. So every table has a position of its own, `PlanState.at(table)`,
-and a change of a table is in the target if its Lsn is not behind that. Nothing else decides about it: a batch carries
-from each table what lies between its position before and its position after, and a worker that was ahead of others when
-the task was broken off leaves out what lies before its own.
+that have no table in common; all other tables continue. So every table has a position of its own,
+`PlanState.at(table)`. A change of a table is in the target if its Lsn is not after that position, and nothing else
+decides about it. A batch carries each table's log between its position before and its position after. A worker that was
+ahead of others when the task was interrupted leaves out the log before its own position.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pidts.model import Lsn, TableName
-from pidts.plan.copying import ChunkRequest, CopyState
+from pidts.plan.copy.state import ChunkRequest, CopyState
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Tables that stand at an earlier place than the task."""
+    """Tables that are at an earlier place than the task."""
 
     tables: frozenset[TableName]
     lsn: Lsn
-    """All of their rows and schema changes up to here are in the target, and nothing behind it."""
+    """All of their rows and schema changes up to here are in the target, and none after it."""
     due: Lsn | None = None
     """The schema change that they wait for; None where they only have to catch up."""
     halted: bool = False
-    """What comes next of them was refused in this run: they stay where they are until it ends."""
+    """Their next change was refused in this run: they stay where they are until the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """The state after a batch. Two neighbouring states and the relay say everything about the batch between them."""
+    """The state after a batch. Two neighbouring states and the relay determine the batch between them."""
 
     lsn: Lsn
     copy: Mapping[TableName, CopyState] = field(default_factory=dict)
@@ -41,54 +41,57 @@ class PlanState:
     due: Lsn | None = None
     """The schema change that comes next and has to be run, once this state is in the target."""
     written: tuple[ChunkRequest, ...] = ()
-    """Of the requests that the batch settled, those of which it wrote rows."""
+    """The settled requests of which the batch wrote rows."""
     settled: tuple[ChunkRequest, ...] = ()
-    """Requests that the batch settled."""
+    """The requests that the batch settled."""
 
     @property
     def copying(self) -> bool:
-        """True until every table is copied."""
+        """Whether some table is not copied yet."""
         return any(not state.done for state in self.copy.values())
 
     @property
     def reading(self) -> tuple[ChunkRequest, ...]:
-        """Chunks that the batch read."""
+        """Returns the requests that the batch read."""
         return tuple(state.reading for state in self.copy.values() if state.reading is not None)
 
     @property
     def needs(self) -> Lsn:
-        """Everything at or before it is in the target, of all tables; the log behind it is needed."""
+        """Returns the place up to which all tables' changes are in the target; the log after it is still needed."""
         return min([self.lsn, *(group.lsn for group in self.held)])
 
     @property
     def dues(self) -> tuple[Lsn, ...]:
-        """All schema changes that have to be run."""
+        """Returns all schema changes that have to be run."""
         return tuple(due for due in (self.due, *(group.due for group in self.held)) if due is not None)
 
     @property
     def exceptions(self) -> dict[TableName, Lsn]:
-        """The places of held tables."""
+        """Returns the places of held tables."""
         return {name: group.lsn for group in self.held for name in group.tables}
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Tables of which the batch that led here carried no change: they have no key, and were not copied before."""
+        """Returns the tables of which the batch that led here carried no change.
+
+        They have no key, and were not copied before.
+        """
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
 
     def at(self, table: TableName) -> Lsn:
-        """How far this table is."""
+        """Returns the place that this table has reached."""
         return next((group.lsn for group in self.held if table in group.tables), self.lsn)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change or a statement at this place of the log is one of the table, or from before it joined."""
+        """Whether a change or statement at this place is one of the table, and not from before the table joined."""
         state = self.copy.get(table)
         return state is None or state.since is None or lsn > state.since
 
     def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
-        """With tables that begin, or begin again, behind the `since` of each.
+        """Returns the state with tables that begin, or begin again, after the `since` of each.
 
-        Requests of one run have numbers of their own, so one that begins again goes on counting.
+        Requests of one run have numbers of their own, so a table that begins again continues counting.
         """
         begun = {
             name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
@@ -100,13 +103,13 @@ class PlanState:
         return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """With tables that stay where they are, each by itself."""
+        """Returns the state with these tables halted where they are, each by itself."""
         others = (replace(group, tables=group.tables - set(names)) for group in self.held)
         alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(group for group in others if group.tables), *alone))
 
     def durable(self) -> PlanState:
-        """What a restart begins with.
+        """Returns the state that a restart begins with.
 
         Chunks that were read but not written do not count, and which schema change comes next is in the log.
         """
@@ -114,10 +117,10 @@ class PlanState:
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "") -> str:
-        """What the target's checkpoint keeps besides the Lsn; empty where nothing is copied and no table is held.
+        """Returns the checkpoint's text besides the Lsn; empty where nothing is copied and no table is held.
 
-        `dealing` says how rows were dealt to workers, where that is not told by the tables' structures. Equal states of
-        one run give equal texts, whatever groups their held tables are in.
+        `dealing` says how rows were distributed over workers, where the tables' structures do not say it. Equal states
+        of one run give equal texts, whatever groups their held tables are in.
         """
         copy = self.durable().copy
         if not copy and not self.held and not dealing:
@@ -127,7 +130,7 @@ class PlanState:
 
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
-        """The state that a checkpoint describes."""
+        """Returns the state that a checkpoint describes."""
         data = json.loads(copy_json) if copy_json else []
         if isinstance(data, list):
             return cls(lsn, _copy_from_json(data))
@@ -135,7 +138,7 @@ class PlanState:
         return cls(lsn, _copy_from_json(data["copy"]), held_at(places, lsn))
 
     def to_json(self) -> str:
-        """One text, since Spark's offsets hold only flat values."""
+        """Returns the state as one text, since Spark's offsets hold only flat values."""
         return json.dumps(
             {
                 "lsn": str(self.lsn),
@@ -149,7 +152,7 @@ class PlanState:
 
     @classmethod
     def from_json(cls, text: str) -> PlanState:
-        """The inverse of `to_json`."""
+        """Returns the state of such a text; the inverse of `to_json`."""
         data = json.loads(text)
         return cls(
             lsn=Lsn.parse(data["lsn"]),
@@ -162,19 +165,19 @@ class PlanState:
 
 
 def run_of(copy_json: str) -> int:
-    """In which run a checkpoint was stored; 0 where that does not matter or is not known."""
+    """Returns the run in which a checkpoint was stored; 0 where it does not matter or is not known."""
     data = json.loads(copy_json) if copy_json else []
     return data["run"] if isinstance(data, dict) else 0
 
 
 def dealing_of(copy_json: str) -> str:
-    """How rows were dealt to workers when a checkpoint was stored."""
+    """Returns how rows were distributed over workers when a checkpoint was stored."""
     data = json.loads(copy_json) if copy_json else {}
     return data.get("dealing", "") if isinstance(data, dict) else ""
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
-    """Groups of the tables that are behind `lsn`: those at one place go on together."""
+    """Returns the tables that are before `lsn` as groups: those at one place continue together."""
     groups: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:
@@ -183,7 +186,7 @@ def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
 
 
 def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
-    """What all of these have reached, table by table."""
+    """Returns the state that all of these have reached, table by table."""
     states = list(states)
     lsn = min(state.lsn for state in states)
     names = {name for state in states for name in state.exceptions}
@@ -191,7 +194,7 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
 
 
 def furthest(end: PlanState, other: PlanState) -> PlanState:
-    """What one of the two has reached, table by table; the copy is as in `end`."""
+    """Returns the state that one of the two has reached, table by table; the copy is as in `end`."""
     lsn = max(end.lsn, other.lsn)
     names = {*end.exceptions, *other.exceptions}
     return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))

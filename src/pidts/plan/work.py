@@ -1,4 +1,4 @@
-"""What the log means for a task, transaction by transaction, and how much of it a batch takes."""
+"""Says what each transaction of the log means for a task, and how much of the log a batch takes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan.copying import CopyState, Phase
+from pidts.plan.copy.state import CopyState, Phase
 from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""What the relay holds behind a place, in order: up to another place, which is the end of an entry then, or all."""
+"""Returns the relay's entries after a place, in order: up to another place, which then ends an entry, or all."""
 
 
 class WorkKind(Enum):
-    """What a transaction means for the task."""
+    """The kinds of meaning that a transaction has for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -24,25 +24,25 @@ class WorkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a transaction means, and what a DDL does to the tables that are being copied."""
+    """The meaning of a transaction for the task, and the effect of a DDL on the tables that are being copied."""
 
     kind: WorkKind
     tables: frozenset[TableName] | None = None
-    """Of a DDL: the task's tables that it speaks of, by all of their names; None: it may be any."""
+    """The task's tables that a DDL names, by all of their names; None: any table may be concerned."""
     schemas: tuple[str, ...] = ()
-    """Where it may be any table, but only in these."""
+    """The schemas to which a DDL is limited that may concern any table."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()
-    """Name before and name after the whole statement."""
+    """The names before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may be another one now: how far a copy had come by the old key says nothing any more."""
+    """Tables whose key may have changed: the progress of a copy by the old key is no longer valid."""
 
     def touches(self, held: Collection[TableName]) -> bool:
-        """Whether it may speak of one of these."""
+        """Whether the transaction may concern one of these tables."""
         if self.tables is not None:
             return not self.tables.isdisjoint(held)
-        # A schema that is made or altered has its tables as before.
+        # Creating or altering a schema leaves its tables as they were.
         return any(name.schema in self.gone_schemas for name in held) if self.schemas else bool(held)
 
 
@@ -50,37 +50,39 @@ WorkOf = Callable[[LogEntry], Work]
 
 
 class Size:
-    """How much of the log a walk has taken."""
+    """The amount of log that a walk has taken."""
 
-    __slots__ = ("_limits", "bytes", "count", "rows")
+    __slots__ = ("_limits", "bytes", "count", "passed", "rows")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.count = self.rows = self.bytes = 0
+        self.count = self.rows = self.bytes = self.passed = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether it is enough."""
+        """Whether the walk has reached a limit."""
         limits = self._limits
         return self.count >= limits.transactions or self.rows >= limits.row_events or self.bytes >= limits.bytes
 
     def take(self, entry: LogEntry, *, rows: bool) -> None:
-        """One entry more."""
+        """Adds one entry."""
         self.count += entry.count
+        size = (entry.prepared or entry.extent).size
+        self.passed += size
         if rows:
             self.rows += entry.transaction.row_events
-            self.bytes += (entry.prepared or entry.extent).size
+            self.bytes += size
 
 
 class Begun:
-    """Leaves out of what is to be done what comes before a table has joined the task."""
+    """Leaves out the changes of a table from before it joined the task."""
 
     def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}
         self._latest = max(self._since.values(), default=None)
 
     def work(self, work: Work, lsn: Lsn) -> Work:
-        """Of the tables that have joined."""
+        """Returns the work that is left for the tables that have joined."""
         if self._latest is None or lsn > self._latest or work.tables is None:
             return work
         tables = frozenset(name for name in work.tables if self.has(name, lsn))
@@ -89,19 +91,19 @@ class Begun:
         return work if len(tables) == len(work.tables) else replace(work, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Tables of which a change at this place is none."""
+        """Returns the tables that join only after this place, so no change there is theirs."""
         if self._latest is None or lsn > self._latest:
             return frozenset()
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change at this place is one of the table."""
+        """Whether the table has joined before this place, so that a change there is the table's."""
         since = self._since.get(table)
         return since is None or lsn > since
 
 
 def after_ddl(copy: Mapping[TableName, CopyState], work: Work, lsn: Lsn) -> dict[TableName, CopyState]:
-    """How far copies are behind a schema change."""
+    """Returns the progress of the copies after a schema change."""
     renamed = dict(work.renamed)
     after: dict[TableName, CopyState] = {}
     for name, state in copy.items():

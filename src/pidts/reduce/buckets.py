@@ -1,4 +1,4 @@
-"""Which worker a change goes to: all changes of one row to the same one, in any process, for ever.
+"""Gives each change to a worker: all changes of one row to the same one, in any process, for ever.
 
 An update that gives its row another key may belong to two workers; it reaches them as a delete and an insert. Rows of a
 table with secondary unique keys may trade values with any other row of it, so such a table goes to one worker whole.
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Op
-from pidts.reduce.halves import Lacking, halved_bitmaps
+from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import identities
 from pidts.reduce.key_hash import key_hash, spreads, table_number
-from pidts.reduce.watched import watched_columns
+from pidts.reduce.split_update import Lacking, halved_bitmaps
 
 # The old key's worker removes the row at a time of its own.
 _TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")

@@ -1,4 +1,4 @@
-"""Which row each change speaks of: the identity columns of its images, ready for comparing and grouping.
+"""The row that each change is about: the identity columns of its images, ready for comparing and grouping.
 
 Identities are compared by their values' bytes, never by the collation of the column. A case-insensitive key therefore
 seems to hold two identities where the server sees one, and that is harmless because a target removes before it writes:
@@ -45,7 +45,7 @@ class Identities:
 def identities(batch: ChangeBatch) -> Identities:
     """Read the keys of all changes; halts where a key has a NULL, which would match no row on the target.
 
-    An update that is told in part (MINIMAL row images) has its whole key in the before image, and in the after image
+    An update that is logged in part (MINIMAL row images) has its whole key in the before image, and in the after image
     what changed of it.
     """
     names = batch.table.identity
@@ -79,7 +79,7 @@ def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
 
 
 def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[pa.Array]:
-    """Some columns of the `before` or `after` images; NULL where a change has no such image."""
+    """Returns some columns of the `before` or `after` images; NULL where a change has no such image."""
     images = batch.rows.column(side)
     return [pc.struct_field(images, [images.type.get_field_index(name)]) for name in names]
 
@@ -90,5 +90,5 @@ def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
 
 
 def plain_zero(values: pa.Array) -> pa.Array:
-    """Without the sign of zero, where the values have one."""
+    """Returns the values without the sign of zero, where they have one."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

@@ -1,10 +1,10 @@
-"""What a batch does to a table without a key: how many copies of which rows go and come.
+"""Reduces a batch on a table without a key to the number of copies that each row gains or loses.
 
 Such a table is a multiset. Each image of a change adds or takes one copy of a row, and in what order does not matter:
 the sum per distinct row is the whole effect. Rows that the log takes away were there at the start or came in the same
 batch, so the target has as many copies as the sum says it loses.
 
-Rows are told apart by their bits, as the source's images hold them. Only what is removed is joined across the sign of
+Rows are distinguished by their bits, as the source's images hold them. Only removed rows are joined across the sign of
 zero: a target compares 0.0 and -0.0 equal and would meet the same rows by both.
 """
 
@@ -52,7 +52,10 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
 
 
 def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
-    """Per distinct row: the place of its last appearance and the sum of its copies, in the order of those places."""
+    """Returns, for each distinct row, the place of its last appearance and the sum of its copies.
+
+    The rows are in the order of those places.
+    """
     by = [f"column{number}" for number in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, copies, pa.arange(0, len(copies))], names=[*by, "copies", "place"])
     sums = rows.group_by(by, use_threads=False).aggregate([("copies", "sum"), ("place", "max")])

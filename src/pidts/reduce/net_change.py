@@ -1,4 +1,4 @@
-"""What one batch does to one table: identities to remove, then rows to write."""
+"""The effect of one batch on one table: identities to remove, then rows to write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All changes that were applied, copied rows included."""
+        """Counts all changes that were applied, copied rows included."""
         return self.inserted + self.updated + self.deleted + self.copied + self.removed
 
     def __add__(self, other: Counts) -> Counts:
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
-    """All of `deletes` are executed before any of `upserts`.
+    """Rows to delete and rows to upsert: all of `deletes` are executed before any of `upserts`.
 
     A table with a key: within each of the two, identities are distinct and sorted.
 
@@ -63,7 +63,7 @@ class NetChange:
     """
     counts: Counts
     times: pa.Int64Array | None = None
-    """Without a key: how many copies of each row of `deletes` to remove. The target has at least as many."""
+    """The copies of each row of `deletes` to remove, without a key. The target has at least as many."""
     safe: bool = False
     """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""
     origin: TableName | None = None

@@ -10,8 +10,8 @@ Therefore every row whose secondary unique values differ between the start and t
 even if it is written again. What is left in between are rows whose unique values are already those of the end, and the
 source held all of those at once. Chains and rotations of any length come right without being looked for.
 
-That a row was new in the batch is told by its first change: an INSERT, or an UPDATE that came from another key. Such a
-row has nothing to remove. A copied row does not count as a first change: while a table is being copied, whatever the
+A row was new in the batch if its first change is an INSERT, or an UPDATE that came from another key. A new row has
+nothing to remove. A copied row does not count as a first change: while a table is being copied, everything that the
 target has of it came from the log or from an earlier chunk, so it is what the source had at the start of the batch.
 Nor does a key that a repair has not found on the source: without a change in the log it is removed, else the log says
 what becomes of it.
@@ -27,14 +27,14 @@ there, in either order:
 
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
 effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
-Where the two do not come in one part of a batch, see `pidts.apply.moved`. That the merged tables hold a row twice
-between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that has one
-source only is none of these, under whatever name it lands: a row that came and went is removed, since a chunk of its
-copy may have brought it.
+Where the two do not come in one part of a batch, see `pidts.apply.merge.moved_rows`. That the merged tables hold a
+row twice between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that
+has one source only is none of these, whatever its name on the target: a row that came and went is removed, since a
+chunk of its copy may have brought it.
 
 A row must not keep what another table's row, or one of its own table's earlier life, had in columns that its table
 lacks: where the target is `wider` than the changes, a row that *came* to its table in this part (by an INSERT, by an
-UPDATE from another key, or as a copied one) is removed first, whoever's the row is that stands there. A row that its
+UPDATE from another key, or as a copied one) is removed first, whichever table the row there is of. A row that its
 own table changes keeps what is there.
 """
 
@@ -47,11 +47,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
+from pidts.reduce.by_own_columns import by_width
+from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange
-from pidts.reduce.watched import watched_columns
-from pidts.reduce.widths import by_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -71,8 +71,10 @@ def net_changes(
     """Reduce batches to one `NetChange` per table that has changes, or to several where `own` tells its columns.
 
     Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
-    here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for each
-    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.watched`. `ahead` names
+    here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for
+    each
+    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.collision_columns`.
+    `ahead` names
     tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
     of the source's, which `upstream` tells apart, and `wider` those that others share and that have columns on the
     target which these changes do not know of. `own` names the columns that each of the source's tables really has, in
@@ -148,7 +150,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
 def _keyed(
     batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool, wider: bool
 ) -> tuple[NetChange, pa.Int64Array]:
-    """And which changes the rows come from that are written."""
+    """Reduces a batch on a table with a key; also returns the changes that the written rows come from."""
     table, size = batch.table, len(batch)
     keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
@@ -183,7 +185,7 @@ def _keyed(
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
-    """For the target's sake, which then goes through its index from one end to the other."""
+    """Sorts by the key, so that the target goes through its index from one end to the other."""
     (batch,) = nets.combine_chunks().to_batches()
     if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # many times faster than by Arrow
         return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))
@@ -193,7 +195,7 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """What happens to each key and when; an update that moves a row happens to two."""
+    """Returns what happens to each key and when; an update that moves a row concerns two keys."""
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
     if pc.any(keys.moved).as_py():
@@ -209,7 +211,7 @@ def _events(
 
 
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
-    """What became of each row.
+    """Reduces each row's changes to their result.
 
     Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
     its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it. `came`:
@@ -245,10 +247,11 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 
 
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Each change's place in time, twice as a number: `2 * place + 1`, and the same but NULL for what was not logged.
+    """Returns each change's place in time twice, as the number `2 * place + 1`.
 
-    The even number below is for the moment when an update takes its row's old key away. In tables that are merged a key
-    that the source has not counts as logged: it stands for a row that was there, and is this table's own.
+    The second one is NULL for changes that were not logged. The even number below is for the moment when an update
+    takes its row's old key away. In tables that are merged a key that the source has not counts as logged: it stands
+    for a row that was there, and is this table's own.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

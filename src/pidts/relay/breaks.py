@@ -1,10 +1,10 @@
-"""Where exactly a relay is broken for a task: what the index says, and what the events behind it are.
+"""Finds the exact place where a relay is damaged for a task, in its index or in its events.
 
-An index may be sound while the bytes that it speaks of are not: a damaged event is noticed when it is decoded, in the
-middle of a batch. Here the same stretch is read entry by entry, so that everything before the damage can stay.
+The index may be intact while the events that it refers to are not. A damaged event is noticed when it is decoded, in
+the middle of a batch. This module reads the same stretch entry by entry, so that everything before the damage is kept.
 
-It begins with the segment's first entry, not with the task's own place: the entry at which the relay is cut has to be
-sound itself, since going on behind it is proven by comparing it with the source's log.
+It begins with the segment's first entry, not with the task's own place. The relay is cut after an entry that must be
+intact itself, because the replicator compares that entry with the source's log before it continues.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pidts.plan.continuity import Discontinuity
 from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
-"""So many sound bytes are enough: what could not be read was in a batch, and that is smaller."""
+"""The search ends after this many intact bytes: the damage was found within a batch, which is smaller."""
 _ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 
 def first_break(reader: RelayReader, since: Lsn) -> Discontinuity | None:
-    """The first thing that is broken for one who has everything up to `since`; None where nothing is found."""
+    """Returns the first damage after `since`, or None if there is none."""
     last, segment = since, 0
     checked = 0
     try:
@@ -55,7 +55,7 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """The rows of an XA transaction stand before its commit, maybe in another segment: the cut has to be there."""
+    """Returns damage in the rows of an XA transaction, which come before its commit: the relay is cut there."""
     try:
         _check(reader, place, place.begin.offset)
     except (DecodeError, Discontinuity) as error:

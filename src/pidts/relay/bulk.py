@@ -1,4 +1,4 @@
-"""Index records of many ordinary transactions at once, in compiled code; `pidts.relay.index` is the specification."""
+"""Encodes many ordinary index records at once, in compiled code; `pidts.relay.index` is the specification."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from pidts.binlog import ordinary as o
-from pidts.binlog.block_scan import Run
+from pidts.binlog.blocks import ordinary as o
+from pidts.binlog.blocks.scan import Run
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, copy, inline, jit, load8, load32, load64, store8, store16, store32, store64
 from pidts.model import Lsn, TableName
 from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entries, encode_name
 
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
-"""A record without GTID and tables."""
+"""The smallest size of a record: one without GTID and tables."""
 
 # The numbers that the encoder is given beside the run's own.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
 
 class EntryEncoder:
-    """Makes the records of runs; it keeps the tables' names as records have them."""
+    """Encodes the records of runs of transactions. Caches the encoded names of tables."""
 
     def __init__(self) -> None:
         self._names: Sequence[TableName] = ()
@@ -30,9 +30,9 @@ class EntryEncoder:
         self._ends = np.zeros(1, np.int64)
 
     def encode(self, run: Run, begin: int, base: int) -> Entries:
-        """The records of a run that holds at least one transaction.
+        """Returns the records of a run of at least one transaction.
 
-        The first transaction's events begin at byte `begin` of the segment, the block's first byte lies at `base`.
+        The first transaction's events begin at byte `begin` of the segment, the block's first byte is at `base`.
         """
         self._learn(run.names)
         lines, change_no = run.lines, run.change_no
@@ -87,7 +87,7 @@ def _put_lsn(at: int, change_no: int, log_index: int, offset: int) -> int:
 
 @inline
 def _prefix_size(at: int, size: int) -> int:
-    """How much of a GTID's text stands before its number."""
+    """Returns the length of a GTID's text before its number."""
     while size and 48 <= load8(at + size - 1) <= 57:
         size -= 1
     return size
@@ -95,7 +95,7 @@ def _prefix_size(at: int, size: int) -> int:
 
 @jit
 def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> int:
-    """Write all records; how many stretches of GTIDs there are."""
+    """Writes all records and returns the number of stretches of GTIDs."""
     change_no, log_index, begin, base = numbers[_CHANGE_NO], numbers[_LOG_INDEX], numbers[_EXTENT], numbers[_BASE]
     prev_change_no, prev_log_index = numbers[_PREV_CHANGE_NO], numbers[_PREV_LOG_INDEX]
     prev_offset = numbers[_PREV_OFFSET]

@@ -27,50 +27,57 @@ _HEADER_READ = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One line of the listing."""
+    """One segment of a relay, with the place before its first entry."""
 
     number: int
     start: Lsn
-    """Its entries come after this one."""
+    """The Lsn after which its entries come."""
     log_bytes: int
     index_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where the files of one source lie."""
+    """The folder that contains the relay files of one source."""
 
     path: Path
     source_id: str
 
     @classmethod
     def of(cls, relay: Path | str, source_id: str) -> Folder:
-        """The folder inside the relay's directory."""
+        """Returns the source's folder inside the relay's directory."""
         if not _SOURCE_ID.fullmatch(source_id):
             todo = "Use letters, digits, '_', '-', '.', '@' and spaces only."
             raise ConfigError("bad-source-id", f"{source_id!r} cannot name a folder", todo=todo)
         return cls(Path(relay) / source_id, source_id)
 
     def log(self, segment: int) -> Path:
-        """The events of a segment."""
+        """Returns the path of a segment's events."""
         return self.path / f"{segment:09}.log"
 
     def index(self, segment: int) -> Path:
-        """The index of a segment."""
+        """Returns the path of a segment's index."""
         return self.path / f"{segment:09}.index"
+
+    def log_bytes(self, segment: int) -> int:
+        """Returns the size of a segment's events, or 0 if the file is missing; the reader reports that."""
+        try:
+            return self.log(segment).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     @property
     def lock(self) -> Path:
-        """Held by the one writer."""
+        """The lock file of the single writer."""
         return self.path / "lock"
 
     @property
     def status(self) -> Path:
-        """What the replicator says about itself."""
+        """The file in which the replicator reports its state."""
         return self.path / "status.json"
 
     def numbers(self) -> list[int]:
-        """The segments that have an index file, in order."""
+        """Returns the segments that have an index file, in order."""
         try:
             names = [path.name for path in self.path.iterdir()]
         except FileNotFoundError:
@@ -78,7 +85,7 @@ class Folder:
         return sorted(int(match[1]) for name in names if (match := _INDEX_NAME.fullmatch(name)))
 
     def header(self, segment: int) -> Header | None:
-        """A segment's first record; None while it is not whole, FileNotFoundError if it was purged."""
+        """Returns a segment's first record, or None while it is incomplete. FileNotFoundError: it was purged."""
         with self.index(segment).open("rb") as file:
             data = file.read(_HEADER_READ)
             first = next(payloads(data), None)
@@ -92,7 +99,7 @@ class Folder:
         except OtherVersionError as error:
             raise Halted(
                 "relay-other-version",
-                f"this relay was written by a version of PiDTS that writes it in another way ({error})",
+                f"another version of PiDTS wrote this relay in a different format ({error})",
                 where=self.where(segment),
                 todo="Empty this folder: it is filled again from the target's checkpoint, if the source still has its "
                 "log from there. If not, go on with the version that wrote it",
@@ -107,21 +114,21 @@ class Folder:
         return record
 
     def held(self, segment: int) -> frozenset[int]:
-        """Earlier segments whose events this segment's entries, or later ones, may still refer to."""
+        """Returns the earlier segments whose events this segment or later ones may still refer to."""
         header = self.header(segment)
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
     def where(self, segment: int) -> Where:
-        """For errors."""
+        """Returns the place that errors name."""
         return Where(source=self.source_id, file=str(self.index(segment)))
 
     def corrupt(self, segment: int, what: str) -> Discontinuity:
-        """The error for bytes that are not what was written."""
+        """Returns the error for bytes that differ from what was written."""
         todo = "Look at the disk; then empty this folder and start again from the target's checkpoint."
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
     def damaged(self, segment: int, place: int) -> Discontinuity:
-        """The same for one record of an index; in the last segment the next writer cures it."""
+        """Returns the error for a damaged index record. In the last segment the next writer repairs it."""
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:
             return error
@@ -131,12 +138,12 @@ class Folder:
         return Discontinuity(error.code, error.what, where=error.where, todo=todo)
 
     def purged(self, what: str) -> Halted:
-        """The error for what was there and was removed."""
+        """Returns the error for log that a purge has removed."""
         todo = "Empty this folder; start at the target's checkpoint if the source still has its log, else copy again."
         return Halted("relay-purged", what, where=Where(source=self.source_id, file=str(self.path)), todo=todo)
 
     def sync(self) -> None:
-        """Make created and removed files durable."""
+        """Makes created and removed files durable."""
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -145,22 +152,23 @@ class Folder:
 
 
 def segments(relay: Path | str, source_id: str) -> list[Segment]:
-    """What a source's relay consists of, oldest first."""
+    """Returns the segments of a source's relay, oldest first."""
     folder = Folder.of(relay, source_id)
     found = []
     for number in folder.numbers():
         try:
             header = folder.header(number)
             if header is not None:
-                sizes = folder.log(number).stat().st_size, folder.index(number).stat().st_size
-                found.append(Segment(number, header.start, *sizes))
+                log_bytes = folder.log_bytes(number)
+                # A purge removes the index first, so events without an index are ignored.
+                found.append(Segment(number, header.start, log_bytes, folder.index(number).stat().st_size))
         except FileNotFoundError:  # purged meanwhile
             continue
     return found
 
 
 def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
-    """Remove the segments that nobody needs who has applied `before`; returns them.
+    """Removes the segments that a task at `before` does not need any more, and returns them.
 
     The segment that holds the entry after `before` stays, and so does the last one. The rows of an XA transaction may
     stand before `before` and its commit after it: the events of their segment stay then, without the index.

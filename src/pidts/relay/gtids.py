@@ -1,8 +1,8 @@
-"""The executed set, kept up to date at the pace of the log.
+"""Maintains the set of executed GTIDs while the log is received.
 
 Adding one transaction to an immutable set costs as much as everything else that is done for a transaction. The log
-numbers nearly all transactions one after another, so what is kept open here is one interval per source, and the set is
-made when somebody asks.
+numbers nearly all transactions one after another. So this module extends one open interval per source, and builds the
+set only when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pidts.model import MySqlGtidSet, parse_gtid, parse_gtid_set
 
 
 class ExecutedGtids:
-    """What was executed up to some entry; None until it is known."""
+    """The GTIDs executed up to an entry; None until they are known."""
 
     def __init__(self, known: str | None) -> None:
         self._known = known
@@ -19,7 +19,7 @@ class ExecutedGtids:
         self._latest: dict[str, str] = {}
 
     def add(self, gtid: str) -> None:
-        """One more transaction; an empty text is one without a GTID."""
+        """Adds a transaction. An empty text is a transaction without a GTID."""
         if not gtid or self._known is None:
             return
         source, colon, number = gtid.rpartition(":")
@@ -29,7 +29,7 @@ class ExecutedGtids:
             self._latest[gtid.partition("-")[0]] = gtid
 
     def add_stretch(self, prefix: str, first: int, last: int) -> None:
-        """Transactions with consecutive GTIDs; `prefix` is what stands before their numbers."""
+        """Adds transactions with consecutive GTIDs; `prefix` is the text before their numbers."""
         if self._known is None:
             return
         if prefix.endswith(":"):
@@ -47,19 +47,19 @@ class ExecutedGtids:
         self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
-        """The log itself says what was executed before here."""
+        """Takes the set of GTIDs executed before this place from the log itself."""
         self._known = gtid_set
         self._open.clear()
         self._latest.clear()
 
     @property
     def known(self) -> bool:
-        """Whether `text` is a set."""
+        """Returns whether the executed GTIDs are known."""
         return self._known is not None
 
     @property
     def text(self) -> str | None:
-        """The set in its server's words."""
+        """Returns the set in the server's notation."""
         self._fold()
         return self._known
 

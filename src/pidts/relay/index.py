@@ -1,4 +1,4 @@
-"""The index's records as bytes: what a segment is, and one line per transaction.
+"""Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
 A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second sum
 tells a damaged length from a record that is still being written; without it one flipped bit in a length would look like
@@ -19,7 +19,7 @@ from pidts.model import Extent, LogEntry, Lsn, Position, PreparedExtent, TableNa
 
 FRAME_SIZE = 12
 LsnKey = tuple[int, int, int]
-"""What orders entries: an entry's Lsn never has a row."""
+"""The sort key of entries: an Lsn without its row number, which entries do not have."""
 
 _FRAME = struct.Struct("<III")
 _LENGTHS = struct.Struct("<II")
@@ -36,7 +36,7 @@ _HAS_DDL, _HAS_XA, _HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
-# For the one who writes ordinary entries in compiled code.
+# Used by `bulk.py`, which writes ordinary entries in compiled code.
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
 
 
@@ -46,17 +46,17 @@ class OtherVersionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which log a stretch of the relay was taken from."""
+    """The server and log from which a stretch of the relay was received."""
 
     server: str
-    """Names the server for as long as it lives; another text is another server."""
+    """The identity of the server: a different text means a different server."""
     log_base: str
     change_no: int
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of every index: all that is needed to go on from here without the segments before."""
+    """The first record of every index: everything that is needed to continue here without earlier segments."""
 
     source_id: str
     segment: int
@@ -64,41 +64,41 @@ class Header:
     start: Lsn
     """The Lsn of the last entry before this segment, in the chain of `prev_lsn`."""
     gtid_set: str | None
-    """What was executed up to `start`; None where nobody knows."""
+    """The GTIDs executed up to `start`; None if they are not known."""
     prepared: tuple[Prepared[PreparedExtent], ...] = ()
     """XA transactions of earlier segments that were prepared and not decided upon at `start`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GtidsLearned:
-    """The source's log has told what was executed up to the end of the entry before; nobody knew until then."""
+    """The GTIDs executed up to the end of the previous entry, as the source's log tells them for the first time."""
 
     gtid_set: str
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Neighbouring entries as they are written, and what the last of them comes to."""
+    """Encoded neighbouring entries, and the state after the last of them."""
 
     frames: memoryview
     lsn: Lsn
     log_end: int
-    """The first byte behind their events in the segment."""
+    """The first byte after their events in the segment."""
     gtids: tuple[tuple[str, int, int], ...]
-    """Stretches of consecutive GTIDs: what stands before the number, its first and its last value."""
+    """Stretches of consecutive GTIDs: the text before the number, its first and its last value."""
 
 
 def frame(payload: bytes) -> bytes:
-    """A record as it is written."""
+    """Returns the record for a payload: its length, checksums and the payload."""
     lengths = _LENGTHS.pack(len(payload), crc32(payload))
     return lengths + crc32(lengths).to_bytes(4, "little") + payload
 
 
 def is_damaged(rest: bytes) -> bool:
-    """Whether the record at the front of a file's last bytes is more than unfinished.
+    """Returns whether the last record of a file is damaged, and not only unfinished.
 
-    Unfinished is what a writer leaves that is at work, was killed or lost its power: a record cut short, or wrong in
-    its sum with nothing behind it but zeros (pages that were never written).
+    A writer that is at work, was killed, or lost power leaves an unfinished record. It is cut short, or its checksum is
+    wrong and only zeros follow it (pages that were never written).
     """
     size, _, check = _FRAME.unpack_from(rest.ljust(FRAME_SIZE, b"\0"))
     written = len(rest.rstrip(b"\0"))
@@ -110,7 +110,7 @@ def is_damaged(rest: bytes) -> bool:
 
 
 def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Every sound record from `at` on with the place where the next begins; ends at the first that is not whole."""
+    """Returns each intact record from `at` on with the place of the next one. Ends at the first incomplete record."""
     end = len(buffer)
     while at + FRAME_SIZE <= end:
         size, summed, check = _FRAME.unpack_from(buffer, at)
@@ -126,7 +126,7 @@ def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def encode_header(header: Header) -> bytes:
-    """The payload of a segment's first record."""
+    """Returns the payload of a segment's first record."""
     start, origin = header.start, header.origin
     lsn = start.change_no, start.log_index, start.offset
     fixed = _HEAD.pack(_HEADER, _VERSION, header.segment, *lsn, header.gtid_set is not None, origin.change_no)
@@ -136,12 +136,12 @@ def encode_header(header: Header) -> bytes:
 
 
 def encode_gtids(learned: GtidsLearned) -> bytes:
-    """The payload of a record that names the executed set."""
+    """Returns the payload of a record with the set of executed GTIDs."""
     return bytes([_GTIDS]) + _long(learned.gtid_set)
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """The payload of one transaction or mark."""
+    """Returns the payload of one transaction or mark."""
     what, extent = entry.transaction, entry.extent
     lsn, prev, begin = what.lsn, what.prev_lsn, what.begin
     fixed = _FIXED.pack(
@@ -168,33 +168,33 @@ def encode_entry(entry: LogEntry) -> bytes:
 
 
 def entry_key(payload: bytes) -> LsnKey | None:
-    """The Lsn of an entry without reading the rest; None for other records."""
+    """Reads only the Lsn of an entry; None for other records."""
     return _KEY.unpack_from(payload, 1) if payload[0] == _ENTRY else None
 
 
 def entry_gtid(payload: bytes) -> str:
-    """The GTID of an entry without reading the rest."""
+    """Reads only the GTID of an entry."""
     return _take(payload, _FIXED.size, _SHORT)[0]
 
 
 def entry_has_ddl(payload: bytes) -> bool:
-    """Whether an entry is a schema change, without reading the rest."""
+    """Returns whether an entry is a schema change, without reading the rest."""
     return bool(payload[_FLAGS_AT] & _HAS_DDL)
 
 
 def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
-    """An entry that is a step of a two-phase XA transaction; None for all others, without reading the rest."""
+    """Returns an entry that is a step of a two-phase XA transaction; None for all others, without reading the rest."""
     return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & _HAS_XA else None
 
 
 def entry_end(payload: bytes) -> int:
-    """The first byte behind an entry's events in its segment."""
+    """Returns the first byte after an entry's events in its segment."""
     fixed = _FIXED.unpack_from(payload)
     return int(fixed[12] + fixed[13])
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """A transaction again. It nearly always begins at the previous one's Lsn, which then is shared."""
+    """Decodes a transaction. It nearly always begins at the previous one's Lsn; then both share that object."""
     fixed = _FIXED.unpack_from(payload)
     shared = (*fixed[4:7], 0) == (previous.change_no, previous.log_index, previous.offset, previous.row)
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
@@ -227,7 +227,7 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
 
 
 def decode(payload: bytes) -> Header | GtidsLearned:
-    """A record that is no entry; raises ValueError for what this version does not know."""
+    """Decodes a record that is not an entry. Raises ValueError for a type that this version does not know."""
     kind = payload[0] if payload else 0
     if kind == _GTIDS:
         return GtidsLearned(_take(payload, 1, _LONG)[0])
@@ -252,7 +252,7 @@ def decode(payload: bytes) -> Header | GtidsLearned:
 
 
 def position_of(lsn: Lsn, origin: Origin) -> Position | None:
-    """Where an Lsn stands in the log of this origin; None if it belongs to the server before."""
+    """Returns the place of an Lsn in the log of this origin; None if it belongs to an earlier server."""
     return lsn.position(origin.log_base) if lsn.change_no == origin.change_no else None
 
 
@@ -302,7 +302,7 @@ def _tables_block(tables: tuple[TableName, ...]) -> bytes:
 
 
 def encode_name(table: TableName) -> bytes:
-    """One of the tables that an entry names."""
+    """Returns the encoded name of a table in an entry."""
     return _short(table.schema) + _short(table.name)
 
 
@@ -316,7 +316,7 @@ def _tables(names: bytes) -> tuple[TableName, ...]:
     return tuple(tables)
 
 
-# A statement may hold bytes that are no UTF-8 (a literal in another charset); they are kept as Python's surrogates.
+# A statement may contain bytes that are not UTF-8 (a literal in another charset). Python stores them as surrogates.
 def _short(text: str) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     return _SHORT.pack(len(data)) + data

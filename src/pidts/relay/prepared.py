@@ -1,7 +1,7 @@
-"""XA transactions that the relay holds back: kept by name from the entry that prepares to the one that decides.
+"""Tracks prepared XA transactions by name, from the entry that prepares to the one that commits or rolls back.
 
-Their bytes stay where they came in. What is undecided is known from the index alone: each segment's header names it as
-of the segment's start, and every entry that changes it says so. So neither a restart nor a reader needs the index of an
+Their events stay where they were received. The index alone tells which are undecided: each segment's header names them
+as of its start, and every entry that changes this says so. So neither a restart nor a reader needs the index of an
 earlier segment, and the entry that commits names the place of the rows.
 """
 
@@ -14,7 +14,7 @@ Undecided = PreparedGroups[PreparedExtent]
 
 
 def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
-    """The entry as it counts, given all before it; an entry that has been settled comes out the same."""
+    """Returns the entry with the place of its prepared rows. A settled entry is returned unchanged."""
     what, extent = entry.transaction, entry.extent
     if what.xa is None:
         return entry

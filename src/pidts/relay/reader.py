@@ -1,14 +1,14 @@
-"""Reads a relay, also while its writer writes: lazily, from any Lsn, across segments, proving that nothing is missing.
+"""Reads a relay from any Lsn across segments, also while it is being written, and proves that nothing is missing.
 
-Readers open files for reading only and take no lock. An entry that is not whole at the end of the last segment is not
-there yet. Everything else that does not fit is an error that says what it is:
+Readers open files for reading only and take no lock. An incomplete entry at the end of the last segment is ignored.
+Everything else that does not fit is an error:
 
-- `relay-gap`, `relay-disorder`: an entry does not follow the one before it; one that came a second time is passed over;
-- `relay-purged`: the caller asks for entries before the first segment that is left;
-- `relay-corrupt`: bytes are not what was written.
+- `relay-gap`, `relay-disorder`: an entry does not follow the one before it; a repeated entry is skipped;
+- `relay-purged`: the caller asks for entries before the first remaining segment;
+- `relay-corrupt`: bytes differ from what was written.
 
-A relay may be cut back while it is read, and be filled again (`refetch`). Then it ends at the place that was asked for,
-what was remembered of it is forgotten, and who stands behind its end waits.
+A relay may be cut back while it is read, and filled again (`refetch`). Then it ends at the requested place, the reader
+forgets what it has cached, and a reader beyond the end waits.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import (
     GtidsLearned,
+    Header,
     LsnKey,
     Origin,
     decode,
@@ -43,12 +44,13 @@ from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 _POLL = 0.002
 _POLL_IDLE = 0.01
 _QUICK = 0.1
+_PURGED = "relay-purged"
 _NEVER: Signature = (-1, -1)
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 
 class RelayReader:
-    """One source's relay; for one thread."""
+    """Reads one source's relay. One thread may use it."""
 
     def __init__(self, relay: Path | str, source_id: str) -> None:
         self._folder = Folder.of(relay, source_id)
@@ -59,29 +61,29 @@ class RelayReader:
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
         self._end: LsnKey | None = None
-        """Nothing is read behind it: the relay is to be cut back there."""
+        """The place at which the relay will be cut back; nothing is read after it."""
         self.damage: Discontinuity | None = None
-        """What kept `received` from looking further, at its last look."""
+        """The damage that stopped the last call of `received`."""
         self.repeats = 0
-        """Entries that were there a second time."""
+        """The number of repeated entries."""
 
     @property
     def folder(self) -> Folder:
-        """Where this source's relay is."""
+        """Returns the folder of this source's relay."""
         return self._folder
 
     @property
     def first(self) -> Lsn | None:
-        """Entries after this one are here; None in an empty relay."""
+        """Returns the Lsn after which the relay begins; None for an empty relay."""
         self._renew()
         listed = self._index.listed()
         return listed[0].start if listed else None
 
     @property
     def received(self) -> Lsn | None:
-        """The last entry's Lsn, marks included; None in an empty relay.
+        """Returns the last entry's Lsn, marks included; None for an empty relay.
 
-        What is broken is told by `entries`, behind all that can still be read.
+        Damage is not an error here: `entries` reports it after everything that can still be read.
         """
         self._renew()
         if self._tail is None:
@@ -100,7 +102,11 @@ class RelayReader:
                     tail = segment, place, tail[2]
         except Discontinuity as error:
             self.damage = error if self._end is None else None
-        except Halted:
+        except Halted as error:
+            if error.code == _PURGED:
+                # The removed segment is not needed, and the end of the relay is in a remaining one.
+                self._tail = None
+                return self.received
             if not self._is_renewed:
                 raise
         self._tail = tail
@@ -108,29 +114,29 @@ class RelayReader:
 
     @property
     def origin(self) -> Origin | None:
-        """Which server's log is being received; None in an empty relay."""
+        """Returns the server whose log is received; None for an empty relay."""
         last = self._index.newest()
         return last.origin if last else None
 
     @property
     def log_base(self) -> str:
-        """The present source's log name without its number; empty in an empty relay."""
+        """Returns the current log's file name without its number; empty for an empty relay."""
         last = self._index.newest()
         return last.origin.log_base if last else ""
 
     def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
-        """What is there now after an Lsn (None: from the start of the relay), in order; call again for what came since.
+        """Returns the entries after an Lsn (None: from the start), in order. Call it again for later ones.
 
-        `after` need not be the end of an entry. Where it lies between two transactions, the next entry's `prev_lsn` is
-        `after` itself: there is nothing between, and the one who checks the chain has just been there.
+        `after` need not be the end of an entry. If it is between two transactions, the next entry's `prev_lsn` is
+        `after` itself: nothing is between them, and the caller that checks the chain is at `after`.
 
-        With `to`, it ends there, or with `Transient` if the relay does not reach so far: one who knows that there were
-        entries up to `to` must not take fewer for all.
+        With `to`, it ends there, or raises `Transient` if the relay does not reach that far: a caller that knows
+        of entries up to `to` must not take fewer for all.
 
-        With `joined`, many ordinary transactions in a row may come as one entry that stands for them.
+        With `joined`, one entry may stand for many ordinary transactions in a row.
         """
         self._renew()
-        last = after
+        last, header = after, None
         if to is not None and after is not None and to <= after:
             return
         try:
@@ -150,14 +156,25 @@ class RelayReader:
         except Halted as error:
             if self._is_renewed:
                 raise self._cut_back(last) from error
+            if error.code == _PURGED and header is not None and last is not None and self._is_left(header, last):
+                yield from self.entries(last, to, joined=joined)
+                return
             if isinstance(error, Discontinuity) and error.after is None and last is not None:
                 raise error.at(last) from error
             raise
         if to is not None and (last is None or last < to):
             raise self._cut_back(to)
 
+    def _is_left(self, purged: Header, last: Lsn) -> bool:
+        """Returns whether everything after `last` is in remaining segments: the removed one ended there."""
+        try:
+            found = self._index.segment_of(last)
+        except Halted:
+            return False
+        return found is not None and found.segment > purged.segment
+
     def _entries(self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool) -> Iterator[LogEntry]:
-        """As they lie there, from the first one behind `after` on."""
+        """Returns the entries of a segment as they are stored, from the first after `after`."""
         first, end, last = _key(after), self._end, after
         started = False
         if end is not None and first >= end:
@@ -177,18 +194,18 @@ class RelayReader:
                 return
 
     def segment_start(self, lsn: Lsn) -> Lsn:
-        """Where the segment begins that holds the entry behind a place; the place itself in an empty relay."""
+        """Returns the start of the segment with the entry after `lsn`; `lsn` itself for an empty relay."""
         self._renew()
         header = self._index.segment_of(lsn)
         return header.start if header is not None else lsn
 
     def start_of_segment(self, segment: int) -> Lsn | None:
-        """The place before a segment's first entry; None where its index is not there."""
+        """Returns the place before a segment's first entry; None if its index does not exist."""
         header = self._index.header(segment)
         return header.start if header is not None else None
 
     def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
-        """Those behind one place, up to and with another; nothing else is decoded on the way."""
+        """Returns the schema changes after one place up to another, included. Decodes nothing else."""
         self._renew()
         header = self._index.segment_of(after)
         if header is None:
@@ -203,12 +220,12 @@ class RelayReader:
                 yield decode_entry(payload, segment, after).transaction
 
     def find(self, lsn: Lsn) -> LogEntry | None:
-        """The entry whose stretch of the log holds this Lsn, as its own end or a row's; None if not received yet."""
+        """Returns the entry that contains this Lsn, as its end or a row's; None if it is not received yet."""
         self._renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the last entry of the segment before.
-        if header is not None and header.start == lsn and self._index.header(header.segment - 1) is not None:
-            header = self._index.header(header.segment - 1)
+        # A segment's `start` is the end of the last entry of the previous segment, unless that was purged.
+        if header is not None and header.start == lsn and self._folder.index(header.segment - 1).exists():
+            header = self._index.header(header.segment - 1) or header
         if header is None:
             return None
         for segment, _, key, payload in self._index.walk(header.segment, 0):
@@ -217,7 +234,7 @@ class RelayReader:
         return None
 
     def wait(self, lsn: Lsn | None, timeout: float) -> bool:
-        """Until something was received after `lsn` (None: anything), at most `timeout` seconds; whether there is."""
+        """Waits at most `timeout` seconds for an entry after `lsn` (None: any), and returns whether there is one."""
         begin = time.monotonic()
         while True:
             received = self.received
@@ -229,7 +246,7 @@ class RelayReader:
             time.sleep(min(_POLL if waited < _QUICK else _POLL_IDLE, timeout - waited))
 
     def read(self, extent: Extent) -> bytes:
-        """The events of an entry, or of neighbouring entries together."""
+        """Returns the events of an entry, or of neighbouring entries together."""
         if self._open_log is None or self._open_log[0] != extent.segment:
             self.close()
             try:
@@ -249,12 +266,12 @@ class RelayReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def chunks(self, extent: Extent, size: int = 16 << 20) -> Iterator[bytes]:
-        """The same bytes as `read` gives, a part at a time."""
+        """Returns the same bytes as `read`, a part at a time."""
         for offset in range(extent.offset, extent.end, size):
             yield self.read(Extent(extent.segment, offset, min(size, extent.end - offset)))
 
     def format(self, segment: int) -> bytes:
-        """The raw FORMAT_DESCRIPTION event that holds for a segment's events."""
+        """Returns the raw FORMAT_DESCRIPTION event for a segment's events."""
         if segment not in self._formats:
             try:
                 event = read_format(self._folder.log(segment))
@@ -266,7 +283,7 @@ class RelayReader:
         return self._formats[segment]
 
     def position(self, lsn: Lsn) -> Position | None:
-        """The file and offset of an Lsn in its own server's log; None if that server's log is not in the relay."""
+        """Returns file and offset of an Lsn in its server's log; None if that server's log is not in the relay."""
         for number in reversed(self._folder.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
@@ -274,7 +291,7 @@ class RelayReader:
         return None
 
     def gtid_set(self, at: Lsn) -> str | None:
-        """What the source had executed at an Lsn; None where the relay does not know."""
+        """Returns the GTIDs that the source had executed at an Lsn; None if the relay does not know them."""
         header = self._index.segment_of(at)
         if header is None:
             return None
@@ -290,19 +307,19 @@ class RelayReader:
         return gtids.text
 
     def close(self) -> None:
-        """Close what is open; the reader can still be used."""
+        """Closes open files; the reader can still be used."""
         if self._open_log is not None:
             os.close(self._open_log[1])
             self._open_log = None
 
     def _lost(self, segment: int) -> Halted:
-        """For an events file that is not there: it may not be, as long as its index is."""
+        """Returns the error for a missing events file: it must exist as long as its index does."""
         if self._folder.index(segment).exists():
             return self._folder.corrupt(segment, f"the events file {self._folder.log(segment).name} is missing")
         return self._folder.purged(f"segment {segment} is gone")
 
     def _renew(self) -> None:
-        """Forget what was remembered of the relay if it was, or is to be, cut back."""
+        """Clears the caches if the relay was cut back, or will be."""
         if not self._is_renewed:
             return
         self._signature = refetch_signature(self._folder)
@@ -315,7 +332,7 @@ class RelayReader:
 
     @property
     def _is_renewed(self) -> bool:
-        """Whether the relay is another one than when it was last looked at."""
+        """Returns whether the relay was cut back or emptied since the last call."""
         return refetch_signature(self._folder) != self._signature
 
     def _pass_over(self, entry: LogEntry) -> None:
@@ -334,7 +351,7 @@ class RelayReader:
 
 
 def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
-    """An entry that follows `last` and may call another place its predecessor."""
+    """Returns an entry that follows `last`, even if it names another place as its predecessor."""
     transaction = entry.transaction
     prev = transaction.prev_lsn
     if prev is last or prev == last or transaction.begin < last:

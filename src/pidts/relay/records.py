@@ -1,7 +1,6 @@
-"""The index files of a relay, one after the other: their headers, and the records in them, also while they grow.
+"""Reads the index files of a relay one after the other, also while they grow: their headers and records.
 
-Nothing is kept per record. To find a place again quickly, as planning does several times per batch, it is noted every
-few kilobytes.
+No record stays in memory. Planning looks for places several times per batch, so a place is noted every few kilobytes.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _WORTH_JOINING = 16 << 10
-"""Of fewer bytes the records are read one by one, without loading the compiler."""
+"""Below this many bytes, records are read one by one, without loading the compiler."""
 
 
 class IndexFiles:
-    """For one thread."""
+    """The index files of one relay. One thread may use it."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self._headers: dict[int, Header] = {}
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """Per segment: Lsn of some entries, and where the entry behind each begins."""
+        """The Lsn of some entries of each segment, and where the entry after each begins."""
 
     def forget(self) -> None:
-        """The files may be others now."""
+        """Clears the caches, since the files may have changed."""
         self._headers.clear()
         self._notes.clear()
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
-        """Whole records from a place on to the end of what is there: segment, the place behind, key, payload."""
+        """Returns complete records from a place to the end of the relay: segment, the place after it, key, payload."""
         for number, place, key, payload in self.walk_joined(segment, begin, None):
             if isinstance(payload, bytes):
                 yield number, place, key, payload
@@ -50,12 +49,12 @@ class IndexFiles:
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
-        """The same, with runs of ordinary transactions in place of their records; none goes on over a stop."""
+        """Returns the same with runs of ordinary transactions joined. No run crosses one of the `stops`."""
         place = begin
         while True:
             broken = None
             try:
-                # Asked before reading: a segment with a successor does not grow any more.
+                # Read first: a segment with a successor does not grow any more.
                 complete = self.header(segment + 1) is not None
             except Discontinuity as error:
                 complete, broken = True, error
@@ -73,7 +72,7 @@ class IndexFiles:
                 return
 
     def records(self, segment: int, place: int) -> Iterator[tuple[int, bytes]]:
-        """One segment's whole records from a place on, with the place behind each."""
+        """Returns one segment's complete records from a place on, with the place after each."""
         for behind, payload in self._records(segment, place, None):
             if isinstance(payload, bytes):
                 yield behind, payload
@@ -99,7 +98,7 @@ class IndexFiles:
             os.close(handle)
 
     def header(self, segment: int) -> Header | None:
-        """A segment's; None where it is not there, or not whole yet."""
+        """Returns a segment's header; None if it does not exist or is not complete yet."""
         if segment not in self._headers:
             try:
                 header = self.folder.header(segment)
@@ -112,7 +111,7 @@ class IndexFiles:
         return self._headers[segment]
 
     def listed(self) -> list[Header]:
-        """Up to the first that is damaged: who reads on comes upon it."""
+        """Returns the headers up to the first damaged one, which reading reports."""
         found: list[Header] = []
         for number in self.folder.numbers():
             try:
@@ -126,7 +125,7 @@ class IndexFiles:
         return found
 
     def newest(self) -> Header | None:
-        """Of the last segment whose header is sound."""
+        """Returns the header of the last segment whose header is intact."""
         broken = None
         for number in reversed(self.folder.numbers()):
             try:
@@ -141,7 +140,7 @@ class IndexFiles:
         return None
 
     def segment_of(self, after: Lsn | None) -> Header | None:
-        """Where the entry behind `after` is to be looked for."""
+        """Returns the header of the segment in which the entry after `after` must be."""
         listed = self.listed()
         if not listed:
             return None
@@ -153,14 +152,14 @@ class IndexFiles:
         return listed[at - 1]
 
     def note(self, segment: int, key: LsnKey, place: int) -> None:
-        """The entry of this Lsn ends here."""
+        """Notes that the entry of this Lsn ends here."""
         keys, places = self._notes.setdefault(segment, ([], []))
         if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
             keys.append(key)
             places.append(place)
 
     def place(self, segment: int, key: LsnKey) -> int:
-        """Where to begin looking for what is behind an Lsn."""
+        """Returns where to begin the search for entries after an Lsn."""
         keys, places = self._notes.get(segment, ([], []))
         at = bisect_right(keys, key)
         return places[at - 1] if at else 0
@@ -172,7 +171,7 @@ class IndexFiles:
             raise self._gone(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
-        """A segment without a whole header is being created, or was when its writer was killed; it is the last one."""
+        """Checks that a segment without a complete header is the last one, which may be just being created."""
         numbers = self.folder.numbers()
         try:
             data = self.folder.index(segment).read_bytes()
@@ -190,7 +189,7 @@ class IndexFiles:
             raise self._gone(segment + 1)
 
     def _gone(self, segment: int) -> Halted:
-        """A purge removes the oldest ones, and no others."""
+        """Returns the error for a missing segment: a purge removes only the oldest ones."""
         numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
             return self.folder.corrupt(segment, "this segment is missing between others")

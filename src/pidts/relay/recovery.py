@@ -1,9 +1,9 @@
-"""Opens a relay after whatever ended its last writer: cuts torn tails and rebuilds the state.
+"""Opens a relay after its last writer ended in any way: cuts incomplete ends and rebuilds the state.
 
-Only the last segment is looked at, unless somebody has found a break and asked for a cut (`refetch`); every earlier one
-was complete and flushed before its successor was created. A cut is never a loss: what is behind it was not yet
-acknowledged to anybody or comes again from the source, under the same Lsn, because the state says to go on from the
-last entry that stayed.
+It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
+was complete and flushed before its successor was created. A cut never loses anything: the events after it were not yet
+acknowledged, or the source sends them again with the same Lsn, because the state says to continue after the last entry
+that stayed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """How far the relay has come."""
+    """The end of a relay, from which the replicator continues."""
 
     lsn: Lsn
-    """The last entry's."""
+    """The Lsn of the last entry."""
     origin: Origin
     gtid_set: str | None
-    """What was executed up to there; None where nobody knows."""
+    """The GTIDs executed up to there; None if they are not known."""
     format_event: bytes
     """The FORMAT_DESCRIPTION event of the last segment."""
     segment: int
@@ -55,7 +55,7 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Where to go on in the log of the present server; None if nothing of its log was received yet."""
+        """Returns where to continue in the current server's log; None if nothing of it was received yet."""
         return position_of(self.lsn, self.origin)
 
 
@@ -71,7 +71,7 @@ class Recovered:
 
 
 def recover(folder: Folder) -> Recovered | None:
-    """Cut the relay back if somebody asked for it, repair the last segment; None if there is no segment that counts."""
+    """Cuts the relay back if that was requested, and repairs the last segment. None if no segment is complete."""
     cut_back(folder)
     numbers = folder.numbers()
     while numbers:
@@ -85,7 +85,7 @@ def recover(folder: Folder) -> Recovered | None:
 
 
 def read_format(log: Path) -> bytes | None:
-    """The FORMAT_DESCRIPTION event that heads an events file; None if the file is too short for it."""
+    """Returns the first FORMAT_DESCRIPTION event of an events file; None if the file is too short for it."""
     with log.open("rb") as file:
         begin = file.read(len(MAGIC) + _EVENT_HEADER)
         if len(begin) < len(MAGIC) + _EVENT_HEADER or not begin.startswith(MAGIC):

@@ -1,7 +1,7 @@
 """Cutting a relay back to its last sound entry, so that the source sends again what was broken.
 
-Who finds a break asks; the one who writes the relay cuts, since nobody else may touch its files; and everybody who
-reads it has to notice, as what they remember of it may have moved. All three go by one small file, `refetch.json`,
+The reader that finds a break asks. The relay's writer cuts, since nobody else may touch its files. All readers have to
+notice it, as what they remember of the relay may have moved. All three go by one small file, `refetch.json`,
 which is replaced as a whole: what is asked for (`pending`), and what was done lately (`done`). Its identity and time
 are what readers look at: they have changed when the relay has.
 
@@ -14,8 +14,9 @@ The points where this can be interrupted (SIGKILL, power loss, full disk), and w
 
 1. Before (1) is durable: nothing has happened; the break is found again.
 2. After (1), before or within (2): segments are gone from the end, so what is left has no hole that was not there.
-   Readers pass the asked-for place no more, so none of them wants what is gone. Whoever opens the relay next goes on.
-3. Within (3): the index is cut before the events, so no entry speaks of bytes that are gone. As 2.
+   Readers pass the asked-for place no more, so none of them wants what is gone. The next writer that opens the relay
+   goes on.
+3. Within (3): the index is cut before the events, so no entry names bytes that are gone. As 2.
 4. Between (3) and (4): the cut is made a second time and finds nothing to do.
 5. After (4): the range is known as fetched again (`is_retry`), though nothing of it may have come yet. A reader that
    stands behind the relay's end waits until the end has passed it.
@@ -38,7 +39,7 @@ import structlog
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
 from pidts.relay.index import Header, entry_key, payloads
-from pidts.relay.needs import needs_locked, refused, replace_durably
+from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _KEPT = 50
 """Ranges that are remembered, the oldest go first."""
@@ -55,7 +56,7 @@ class Refetch:
     after: Lsn
     """The last sound entry's end."""
     to: Lsn
-    """What had been received when it was asked for."""
+    """The place up to which the relay had received when it was asked for."""
     why: str
     """Code of the error."""
     asked_at: float = 0.0
@@ -71,14 +72,14 @@ class Refetch:
 
 @dataclass(frozen=True, slots=True)
 class Refetches:
-    """All that is known of a relay."""
+    """The refetches of a relay: the pending one and those that are done."""
 
     pending: Refetch | None = None
     done: tuple[Refetch, ...] = ()
 
 
 def read_refetches(folder: Folder) -> Refetches:
-    """What was asked for and done; nothing where the file is not there."""
+    """Reads the pending refetch and the done ones; there are none where the file is not there."""
     path = _path(folder)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -95,7 +96,7 @@ def read_refetches(folder: Folder) -> Refetches:
 
 
 def refetch_signature(folder: Folder) -> Signature:
-    """Cheap enough to be asked for before every reading."""
+    """Returns the state of the file; it is cheap enough to be asked for before every reading."""
     try:
         found = os.stat(_path(folder))  # noqa: PTH116 - in every poll of every reader
     except FileNotFoundError:
@@ -113,13 +114,16 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
 
 
 def forget_refetches(folder: Folder) -> None:
-    """For a relay that begins anew. Its readers notice: what they remember of it is forgotten, too."""
+    """Forgets all refetches, for a relay that begins anew.
+
+    Its readers notice: what they remember of the refetches is forgotten, too.
+    """
     with needs_locked(folder):
         _write(folder, Refetches())
 
 
 def cut_back(folder: Folder) -> None:
-    """By the one writer, before it looks at the relay: do what was asked for."""
+    """Cuts the relay back as was asked for; the one writer calls this before it looks at the relay."""
     if read_refetches(folder).pending is None:
         return
     with needs_locked(folder):
@@ -148,7 +152,7 @@ def _cut(folder: Folder, after: Lsn) -> int:
         folder.index(number).unlink(missing_ok=True)
         folder.log(number).unlink(missing_ok=True)
     folder.sync()
-    # The events behind the last entry that is left are cut by the one who opens the relay, as those of any torn tail.
+    # The events behind the last entry that is left are cut when the relay is opened, as those of any torn tail.
     path = folder.index(kept)
     data = path.read_bytes()
     place = 0

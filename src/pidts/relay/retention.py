@@ -1,4 +1,4 @@
-"""What may leave a relay: segments that every task has behind it, that are old enough, and that nothing else holds.
+"""Decides which segments may be removed: those applied by every task, old enough, and not needed otherwise.
 
 A dry run and a purge go through the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures as of the first segment that stays are written, (2) segments are removed, oldest first, (3) structures of
@@ -18,39 +18,39 @@ import structlog
 
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder, Segment, purge, segments
-from pidts.relay.needs import needs_locked, read_needs, refused
 from pidts.relay.structures import Catalogue, drop_catalogues, moved_catalogue, store_catalogue
+from pidts.relay.task_marks import needs_locked, read_needs, refused
 
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a purge removes, or would remove."""
+    """The segments that a purge removes or would remove, and those that stay."""
 
     gone: tuple[Segment, ...]
     kept: tuple[Segment, ...]
     needed_from: Lsn | None
-    """The place that the slowest task needs; None where a task needs everything or no task is known."""
+    """The place from which the slowest task needs the log; None if a task needs everything or no task is known."""
     held_by: tuple[str, ...]
-    """Why the first segment that is kept stays: tasks by name, or another reason in words."""
+    """Why the first remaining segment stays: the names of tasks, or another reason in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """What decides, besides the marks."""
+    """The limits of a purge, besides the marks of the tasks."""
 
     before: Lsn | None = None
-    """A person's own limit."""
+    """The limit that the operator gives."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
-    """What is known of tasks' targets just now; it counts for more than their marks, which may be older."""
+    """The checkpoints just read from targets. They replace the marks of these tasks, which may be older."""
     nobody_needs_it: bool = False
-    """A person has said so; without, a relay of which no task is known is left alone."""
+    """The operator has said so. Without it, a relay without a known task is not purged."""
 
 
 def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:
-    """Purge, or say what a purge would do."""
+    """Purges the relay, or with `dry_run` returns what a purge would do."""
     folder = Folder.of(relay, source_id)
     with nullcontext() if dry_run else needs_locked(folder):
         listed = segments(relay, source_id)
@@ -95,15 +95,15 @@ def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Relea
 
 
 def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -> Halted:
-    """A person asks for more than may go."""
+    """Returns the error for a limit of the operator that would remove log which a task needs."""
     task, lsn = next(iter(tasks.items()))
     what = f"task {task} still needs what comes after {lsn}; it cannot be removed up to {before}"
-    todo = "Leave --before away: what nobody needs is removed. If the task is no more: pidts relay forget"
+    todo = "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget"
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 
 
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
-    """Damage in what nobody needs any more must not stop anybody; the replicator then asks the source again."""
+    """Returns the structures for the new start. None if they are damaged: the replicator then asks the source."""
     try:
         return moved_catalogue(relay, source_id, start)
     except Halted as error:
@@ -112,7 +112,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
 
 
 def _is_stored(folder: Folder, catalogue: Catalogue) -> bool:
-    """On a full disk only a purge makes room for it."""
+    """Stores the catalogue and returns whether that worked: on a full disk, only the purge makes space for it."""
     try:
         store_catalogue(folder, catalogue)
     except OSError as error:
@@ -124,7 +124,7 @@ def _is_stored(folder: Folder, catalogue: Catalogue) -> bool:
 
 
 def _received_at(folder: Folder, segment: Segment) -> float:
-    """When its last entry came, by our clock."""
+    """Returns when the last entry of a segment was received, by this machine's clock."""
     try:
         return folder.index(segment.number).stat().st_mtime
     except FileNotFoundError:  # purged meanwhile

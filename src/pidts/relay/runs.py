@@ -1,12 +1,12 @@
-"""Neighbouring ordinary transactions as one entry, found in compiled code.
+"""Joins neighbouring ordinary transactions to one entry, in compiled code.
 
 Planning a batch looks at every entry several times, which in Python takes longer than the target takes to write a row.
 So where many small transactions follow each other, their records are joined to one entry that stands for all of them.
 
 A record is joined to the one before it only if it follows it exactly: it names that one as its predecessor and begins
 where it ends, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
-statement, no step of an XA transaction); its GTID counts on. Its sums are checked as everywhere. Whatever is odd begins
-an entry of its own, so one who judges how entries follow each other sees all that is worth judging.
+statement, no step of an XA transaction); its GTID counts on. Its checksums are verified, too. Anything unusual
+begins an entry of its own, so the check that entries follow each other still sees every irregularity.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
-from pidts.binlog.ordinary import same
 from pidts.model import Extent, LogEntry, Lsn
 from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
 
 _MOST = 1000
 _BYTES = 1 << 20
-"""The most that one entry has, but for a single transaction: a batch may exceed its limits by as much as an entry, and
-where large transactions may be cut, no small one may be taken for a part of them."""
+"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits
+by one entry. Where large transactions may be cut, a small one must not be taken for a part of them."""
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 
 Stops = tuple[LsnKey, LsnKey]
@@ -36,29 +36,29 @@ Stops = tuple[LsnKey, LsnKey]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The records of at least two transactions."""
+    """The joined records of at least two transactions."""
 
     first: bytes
-    """The payload of the first."""
+    """The payload of the first record."""
     key: LsnKey
-    """Of the last."""
+    """The key of the last record."""
     behind: int
-    """Where the record after them begins."""
+    """The place where the record after them begins."""
     count: int
     timestamp: int
     row_events: int
     size: int
     numbers: tuple[int, int]
-    """Of the first and the last GTID."""
+    """The numbers of the first and the last GTID."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
-        """What they come to. The GTIDs are told as the set that they are."""
+        """Returns the one entry for all. Its GTIDs are written as a set."""
         entry = decode_entry(self.first, segment, previous)
         first, what = entry.transaction.gtid, entry.transaction
         gtid = first
         if first:
             prefix = first[: len(first) - len(str(self.numbers[0]))]
-            # Of MariaDB's, the last stands for all before it.
+            # In MariaDB, the last GTID includes all before it.
             gtid = f"{first}-{self.numbers[1]}" if ":" in first else f"{prefix}{self.numbers[1]}"
         transaction = replace(
             what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events
@@ -68,7 +68,7 @@ class Joined:
 
 
 def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
-    """As `payloads`, with runs in place of their records; none goes on over one of the `stops`."""
+    """Returns the same as `payloads`, with runs joined. No run crosses one of the `stops`."""
     at = 0
     while True:
         run = _joined(data, at, stops)
@@ -108,7 +108,7 @@ def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
 
 @inline
 def _payload(at: int, end: int) -> Any:
-    """The size of a sound record's payload, if it is an ordinary transaction's; else 0."""
+    """Returns the payload size of an intact record of an ordinary transaction; otherwise 0."""
     if end - at < FRAME_SIZE or crc32_at(at, 8, 0) != load32(at + 8):
         return 0
     size, payload = load32(at), at + FRAME_SIZE
@@ -121,7 +121,7 @@ def _payload(at: int, end: int) -> Any:
 
 @inline
 def _prefix(at: int, size: int) -> int:
-    """How much of a GTID's text stands before its number."""
+    """Returns the length of a GTID's text before its number."""
     while size and 48 <= load8(at + size - 1) <= 57:
         size -= 1
     return size

@@ -1,7 +1,7 @@
-"""Which structure every table has at any place of a relay: catalogues stored beside it, and the log between.
+"""The structure of every table at any place of a relay, from stored catalogues and the log between them.
 
 A *catalogue* is what a server's information_schema said at one place of the log. The replicator stores one when a relay
-begins, and another when a statement was not understood, since from there on only a new look tells. What a table looks
+begins, and another when a statement was not understood, since from there on only a new look helps. What a table looks
 like elsewhere follows from the schema changes in the relay's index: forward from the last catalogue before the place,
 and, where that one does not know, backward from the first one behind it.
 
@@ -32,10 +32,11 @@ from pathlib import Path
 
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder
-from pidts.relay.needs import replace_durably
+from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
+from pidts.relay.task_marks import replace_durably
 from pidts.schema import Dialect
-from pidts.schema.history import History, Turn
+from pidts.schema.evolve.catalog_history import History, Turn
 
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
@@ -45,29 +46,32 @@ _DRAFT_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All tables at one place of the log."""
+    """The structures of all tables at one place of the log."""
 
     lsn: Lsn
     history: History
     dialect: Dialect
-    """How the server that was asked reads its statements."""
+    """The dialect in which the asked server reads its statements."""
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> History:
-    """What is known of all tables behind the transaction that ends at `lsn`; go on with `History.after`."""
+    """Returns all that is known of tables after the transaction that ends at `lsn`.
+
+    Go on from there with `History.after`.
+    """
     for _ in range(_TRIES):
         first = reader.first
         try:
             return _known_at(reader, lsn, first).history
         except (Halted, FileNotFoundError):
-            # A purge has passed by, and what is needed is now told by the catalogue that it has left.
+            # A purge has passed by, and the catalogue that it has left now has what is needed.
             if reader.first == first:
                 raise
     raise missing(reader)
 
 
 def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
-    """How the source of the relay read its statements at a place."""
+    """Returns how the source of the relay read its statements at a place."""
     stored = stored_places(reader.folder)
     usable = [place for place in stored if place <= lsn] or stored[:1]
     if not usable:
@@ -76,19 +80,19 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
 
 
 def store_catalogue(folder: Folder, catalogue: Catalogue) -> None:
-    """Durable when this returns."""
+    """Stores a catalogue; it is durable when this returns."""
     data = {
         "lsn": str(catalogue.lsn),
         "dialect": asdict(catalogue.dialect),
         "history": catalogue.history.to_json(),
     }
     directory = _directory(folder)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     replace_durably(directory / f"{catalogue.lsn}.json", json.dumps(data, separators=(",", ":")) + "\n")
 
 
 def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
-    """One that is stored; FileNotFoundError where it is not."""
+    """Loads a stored catalogue; FileNotFoundError where it is not."""
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
     try:
@@ -103,7 +107,7 @@ def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
 
 
 def stored_places(folder: Folder) -> list[Lsn]:
-    """Where catalogues are, in order."""
+    """Returns the places of the catalogues, in order."""
     try:
         names = [path.name for path in _directory(folder).iterdir()]
     except FileNotFoundError:
@@ -118,7 +122,10 @@ def is_stored(reader: RelayReader) -> bool:
 
 
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
-    """What has to be stored before everything up to `start` is removed; None where nothing is needed or known."""
+    """Returns the catalogue to store before everything up to `start` is removed.
+
+    None where none is needed, or nothing is known.
+    """
     reader = RelayReader(relay, source_id)
     try:
         folder, first = reader.folder, reader.first
@@ -146,7 +153,7 @@ def drop_catalogues(relay: Path | str, source_id: str) -> None:
 
 
 def missing(reader: RelayReader) -> Transient:
-    """No catalogue tells of any place within the relay."""
+    """The error of a relay that has no catalogue for any place within it."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
     todo = "The replicator stores them when it follows the source; see its log if this stays."
@@ -181,19 +188,23 @@ def _seen_from(reader: RelayReader, catalogue: Catalogue, lsn: Lsn) -> Catalogue
 
 
 def _joined(known: Catalogue, later: Catalogue) -> Catalogue:
-    """Two views of one place: what the first does not know, the later catalogue may tell, at once or further on."""
+    """Joins two views of one place: what the first does not know, the later catalogue may, at once or further on."""
     first, second = known.history, later.history
     tables = {**second.tables, **first.tables}
+    tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}
     turns = {turn.lsn: turn for turn in first.turns}
     for turn in second.turns:
         both = turns.get(turn.lsn, Turn(turn.lsn))
-        turns[turn.lsn] = Turn(turn.lsn, {**both.tables, **turn.tables}, {**both.charsets, **turn.charsets})
+        charsets = {**both.charsets, **turn.charsets}
+        sequences = both.sequences if turn.sequences is None else turn.sequences
+        turns[turn.lsn] = Turn(turn.lsn, {**both.tables, **turn.tables}, charsets, sequences)
     history = replace(
         first,
         tables=tables,
         charsets={**second.charsets, **first.charsets},
         unknown={name: text for name, text in first.unknown.items() if name not in tables},
         turns=tuple(turns[lsn] for lsn in sorted(turns)),
+        sequences=(first.sequences | second.sequences) - {*tables},
     )
     return replace(known, history=history)
 

@@ -1,6 +1,6 @@
-"""What a source's relay consists of, segment by segment: its place in the log, its times, its GTIDs, its sizes.
+"""Describes the segments of a source's relay: place in the log, times, GTIDs and sizes.
 
-Whole indexes are gone through, but only their first and last entries are decoded.
+It scans whole indexes, but decodes only their first and last entries.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from pidts.model import LogEntry, Lsn, Position
@@ -19,28 +18,28 @@ from pidts.relay.reader import RelayReader
 
 @dataclass(frozen=True, slots=True)
 class SegmentSurvey:
-    """One segment."""
+    """A segment with its place in the log, its times, its GTIDs and its sizes."""
 
     number: int
     start: Lsn
-    """Its entries come after this one."""
+    """The Lsn after which its entries come."""
     end: Lsn
-    """Its last entry; `start` while it is empty."""
+    """The end of its last entry; `start` while it is empty."""
     position: Position | None
     """`end` as the source names it."""
     entries: int
     first_gtid: str
     last_gtid: str
-    """Empty where no transaction has one."""
+    """Empty if no transaction has a GTID."""
     first_time: int
     last_time: int
-    """When the source executed them, in seconds since 1970 UTC; 0 where there is nothing yet."""
+    """The time when the source executed them, in seconds since 1970 UTC; 0 while the segment is empty."""
     log_bytes: int
     index_bytes: int
 
 
 def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
-    """All segments, oldest first."""
+    """Returns all segments, oldest first."""
     folder = Folder.of(relay, source_id)
     found = []
     for number in folder.numbers():
@@ -54,19 +53,20 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 
 
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
-    """How much log is behind a place, of the relay as it is now; a segment is a stretch of one file of that log.
+    """Returns a function that counts the bytes of log after a place in the current relay.
 
-    It is counted from a segment's end: who resumes by GTID has a gap in the file before the place, and a segment that
-    is smaller than what the server's file has up to there.
+    It is counted from a segment's end: a relay that resumes by GTID has a gap in the file before the place, and a
+    segment that is smaller than what the server's file has up to there.
     """
     found = segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
-    ends = [*(following.start for following in found[1:]), received]
+    # Where all segments were removed meanwhile, there is an end and no segment.
+    ends = [*(following.start for following in found[1:]), received] if found else []
 
     def behind(lsn: Lsn) -> int:
         count = 0
-        for segment, end in zip_longest(found, ends):
+        for segment, end in zip(found, ends, strict=True):
             if end is None or end <= lsn:
                 continue
             is_within = segment.start < lsn and (end.change_no, end.log_index) == (lsn.change_no, lsn.log_index)
@@ -77,7 +77,7 @@ def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
 
 
 def source_ids(relay: Path) -> list[str]:
-    """The sources that have a relay in a directory."""
+    """Returns the ids of the sources that have a relay in a directory."""
     return sorted({path.parent.name for path in relay.glob("*/*.index")})
 
 
@@ -104,7 +104,7 @@ def _surveyed(folder: Folder, header: Header) -> SegmentSurvey:
         last_gtid=gtids[1],
         first_time=one.transaction.timestamp if one else 0,
         last_time=other.transaction.timestamp if other else 0,
-        log_bytes=folder.log(header.segment).stat().st_size,
+        log_bytes=folder.log_bytes(header.segment),
         index_bytes=len(data),
     )
 

@@ -6,11 +6,11 @@ flushed to the disk, (2) the index entries are written and flushed. Both files o
 
 The points where it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. Within or after an append, before (1) is done: the segment has a tail that no entry speaks of. Nobody reads it; the
+1. Within or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads it; the
    next `open` cuts it off and the source sends it again.
 2. Between (1) and (2): the same; whole transactions are among the tail, they too come again. Nothing was lost.
 3. Within (2): some entries are whole, the last is torn (or, after a power loss, zeros or an old page). Each entry has
-   its own checksums: readers stop before the first bad one, the next `open` cuts there. The entries before it speak of
+   its own checksums: readers stop before the first bad one, the next `open` cuts there. The entries before it name
    bytes that (1) had made durable.
 4. Between write and flush of (2): readers may have seen entries that a power loss takes back. Their events come again
    from the source with the same Lsn. Only a mark may then end elsewhere; the reader copes with that.
@@ -20,7 +20,8 @@ The points where it can be interrupted (SIGKILL, power loss, full disk), and wha
 6. While a transaction of many gigabytes is being written: as 1. Its size does not count in memory.
 7. Disk full in any write or flush: both files are cut back to the last entry that is whole in the index (a reader may
    have seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
-   room. A new segment's files are removed.
+   room. A new segment's files are removed. `give_way` then begins a segment in the room of a reserve, so that the full
+   one may be purged.
 8. Any other error of the disk: `Halted`. A flush that failed may have dropped pages that it calls clean: only `open`,
    which reads everything again, may go on from there.
 9. While `open` repairs: it cuts the index first, then the segment, each flushed: interrupted anywhere it starts over.
@@ -49,6 +50,7 @@ from typing import TYPE_CHECKING
 
 from pidts.model import Extent, Halted, LogEntry, Lsn, Transaction, Where
 from pidts.model.errors import Transient
+from pidts.relay.disk_space import Reserve, has_room, segment_limit
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import (
@@ -66,16 +68,17 @@ from pidts.relay.index import (
     payloads,
 )
 from pidts.relay.lock import WriterLock
+from pidts.relay.permissions import FILE_MODE, make_folder
 from pidts.relay.prepared import Undecided, settled
 from pidts.relay.recovery import RelayState, recover
 
 if TYPE_CHECKING:
-    from pidts.binlog.block_scan import Run
+    from pidts.binlog.blocks.scan import Run
     from pidts.relay.bulk import EntryEncoder
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
-"""So much is written at once, not gathered first."""
+"""The bytes from which on a piece is written at once, not gathered first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 
@@ -84,7 +87,10 @@ class RelayWriter:
     """The one writer of one source's relay."""
 
     def __init__(self, folder: Folder, lock: WriterLock, segment_bytes: int) -> None:
-        self._folder, self._lock, self._segment_bytes = folder, lock, segment_bytes
+        self._folder, self._lock, self._wanted_bytes = folder, lock, segment_bytes
+        self._segment_bytes = segment_limit(folder.path, segment_bytes)
+        """The segment ends behind so many bytes: fewer than wanted where the disk has little room."""
+        self._reserve = Reserve(folder.path)
         self._log = self._index = _CLOSED
         self._state: RelayState | None = None
         self._gtids = ExecutedGtids(None)
@@ -97,7 +103,7 @@ class RelayWriter:
         self._received = 0
         """Size of the segment with what is still in the buffer."""
         self._committed = 0
-        """Its size up to the last whole transaction."""
+        """The size up to the last whole transaction."""
         self._log_size = self._index_size = 0
         """Sizes of the two files up to the last entry in the index."""
 
@@ -106,7 +112,7 @@ class RelayWriter:
         """Take the lock, cut off what was being written when the last writer ended, and go on from there."""
         folder = Folder.of(relay, source_id)
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            make_folder(folder.path)
             lock = WriterLock(folder.lock, source_id)
         except OSError as error:
             raise _unwritable(folder, error) from error
@@ -120,7 +126,7 @@ class RelayWriter:
 
     @property
     def state(self) -> RelayState | None:
-        """What the index holds; None in an empty relay."""
+        """Returns the state that the index holds; None in an empty relay."""
         if self._state is None:
             return None
         return replace(self._state, gtid_set=self._gtids.text)
@@ -159,10 +165,28 @@ class RelayWriter:
         header = replace(header, segment=number, prepared=tuple(self._undecided_in_index))
         with self._guard():
             self._create(header, bytes(format_event))
+            self._segment_bytes = segment_limit(self._folder.path, self._wanted_bytes)
+        self._reserve.keep()
+
+    def give_way(self) -> bool:
+        """Ends the last segment on a full disk, so that it can be purged; returns whether a new one has begun."""
+        if self._state is None or self._begun is not None or self._state.lsn == self._state.start:
+            return False
+        self._reserve.give_up()
+        try:
+            self.start_segment(self._state.format_event)
+        except Transient:
+            return False
+        return True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk has room for more events."""
+        return has_room(self._folder.path)
 
     @property
     def room(self) -> int:
-        """With so many bytes from the next event on, the segment is full, and ends with the transaction."""
+        """Returns how many bytes from the next event on fill the segment, which then ends with the transaction."""
         if self._is_full and self._state is not None:
             return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
         return self._segment_bytes - self._received
@@ -199,7 +223,7 @@ class RelayWriter:
         self._committed = entries.log_end
 
     def commit(self, transaction: Transaction) -> None:
-        """What was appended since the last commit is this transaction or mark; `sync` makes it visible."""
+        """Commits all that was appended since the last commit as this transaction or mark; `sync` makes it visible."""
         if self._state is None or self._begun is not None:
             raise ValueError("there is no segment yet")
         extent = Extent(self._state.segment, self._committed, self._received - self._committed)
@@ -225,6 +249,8 @@ class RelayWriter:
             finally:
                 self._accept(frames, os.fstat(self._index).st_size - self._index_size)
             os.fdatasync(self._index)
+            self._segment_bytes = segment_limit(self._folder.path, self._wanted_bytes)
+        self._reserve.keep()
 
     def rollback(self) -> None:
         """Forget what is not in the index: half a transaction, and whole ones that were not synced."""
@@ -278,7 +304,7 @@ class RelayWriter:
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
 
     def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
-        """What is whole in the index counts, though it be the part of a write that failed: readers may have seen it."""
+        """Counts what is whole in the index, even if it is part of a write that failed: readers may have seen it."""
         if self._state is None:
             raise AssertionError("entries without a segment")
         count, lsn = 0, self._state.lsn
@@ -304,7 +330,7 @@ class RelayWriter:
         self._state = replace(self._state, lsn=lsn)
 
     def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
-        """Of records that were made together, those that are whole; the last one's Lsn."""
+        """Counts the records that are whole, of records that were made together; returns the last one's Lsn."""
         begin = self._index_size
         for behind, payload in payloads(written):
             self._index_size = begin + behind
@@ -361,7 +387,7 @@ def _frames(record: LogEntry | GtidsLearned | Entries) -> bytes | memoryview:
 
 
 def _open(path: Path, flags: int = 0) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
 
 
 def _write(handle: int, data: bytes | bytearray | memoryview) -> None:

@@ -1,16 +1,29 @@
-"""From a source's log into its relay: the process that receives and stores, and decides nothing about the data."""
+"""The replicator: receives a source's log and stores it in the relay, without deciding anything about the data."""
 
 from pidts.replicate.process import run_process
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
-from pidts.replicate.status import ReplicatorState, is_silent, read_status, silent_since
+from pidts.replicate.same_log import end_of_same_log
+from pidts.replicate.status import (
+    RELAY_FULL,
+    NotReceiving,
+    ReplicatorState,
+    is_silent,
+    not_receiving,
+    read_status,
+    silent_since,
+)
 
 __all__ = [
+    "RELAY_FULL",
     "Applied",
+    "NotReceiving",
     "Replicator",
     "ReplicatorConfig",
     "ReplicatorState",
+    "end_of_same_log",
     "is_silent",
+    "not_receiving",
     "read_status",
     "run_process",
     "silent_since",

@@ -1,8 +1,8 @@
 """Reads the source's catalogue beside the stream, and finds the place of the log at which it holds.
 
 Nothing is locked: the position is read, then the structures, then the position again. Once the relay has received the
-log between the two, it tells which tables were changed meanwhile. Reading again may help; those that change all the
-time are set down as unknown, and a later look finds them.
+log between the two positions, it tells which tables were changed meanwhile. Reading again may help. Tables that change
+all the time are recorded as unknown, and a later look finds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL = 0.05
 
 
 def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> Catalogue | None:
-    """The catalogue at a place near the end of the relay; None if it cannot be had now."""
+    """Reads the catalogue at a place near the end of the relay; None if it cannot be read now."""
     for last in (*[False] * (_TRIES - 1), True):
         origin, received = reader.origin, reader.received
         with closing(connect(source)) as session:
@@ -34,7 +34,7 @@ def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -
         after, to = Lsn.at(seen.began, origin.change_no), Lsn.at(seen.ended, origin.change_no)
         first = reader.first
         if first is None or received is None or not max(first, received) <= after <= to:
-            return None  # The log was reset: these are places in another one.
+            return None  # The log was reset, so the two positions belong to different logs.
         if not _received(reader, to, stop):
             return None
         changes = list(reader.schema_changes(after, to))

@@ -1,8 +1,8 @@
-"""Whether the source will purge its log before we have read it: a pure decision over what the server says of its log.
+"""Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
 A server purges a file when its last event is older than a limit, when all files together are larger than one, or when
-somebody says so; the last file stays. The open stream of a replica keeps its file from none of that: as long as the
-connection lives it may read on, and after the next reconnect the position is lost.
+an operator purges it; the last file stays. The open stream of a replica prevents none of that. It may read on while the
+connection is open, and after the next reconnect the position is lost.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from dataclasses import dataclass
 from pidts.model import Position
 
 _SHARE = 4
-"""It is time to warn when a quarter of the limit, or less, is left."""
+"""The replicator warns when a quarter of the limit, or less, is left."""
 _FILES_BEHIND = 2
-"""So many files behind at the oldest one, the next purge by hand is the end."""
+"""The replicator warns at the oldest file if it is this many files behind: the next purge by hand would remove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLogs:
-    """What a source keeps."""
+    """The log files of a source and the limits for purging them."""
 
     files: tuple[tuple[str, int], ...]
     """Names and sizes, oldest first; never empty."""
     expire_seconds: int
-    """Age at which files are purged; 0 where they are not."""
+    """The age at which files are purged; 0 if they are not purged by age."""
     size_limit: int
-    """Bytes of all files at which the oldest are purged; 0 where there is none."""
+    """The size of all files at which the oldest are purged; 0 if there is no limit."""
     now: int
     """The source's clock, in seconds since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How the relay stands to the source's log."""
+    """How far the relay is behind the source's log, with a warning if the log may be lost."""
 
     behind_bytes: int
-    """What the source has logged and the relay has not."""
+    """The bytes that the source has logged and the relay has not received."""
     warning: str
-    """Empty where all is well."""
+    """The warning; empty if there is none."""
 
 
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> Outlook:
-    """`reading` is how far the relay is in the source's log, `event_time` when that was executed (0: not known)."""
+    """Returns the outlook. `reading` is the relay's place in the source's log, `event_time` its time (0: not known)."""
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]
     ahead = [(name, size) for name, size in logs.files if Position(name, 4).log_index > reading.log_index]
@@ -74,7 +74,7 @@ def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> st
 
 
 def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
-    """The oldest file is the next to go; whether soon, only its size limit or a person decides."""
+    """Returns the warning for a relay at the oldest file, which the next purge removes."""
     if reading.file != logs.files[0][0]:
         return ""
     total = sum(size for _, size in logs.files)

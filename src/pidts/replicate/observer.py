@@ -1,7 +1,7 @@
-"""Looks at the source once in a while, on a connection of its own, for what the stream does not tell.
+"""Looks at the source regularly, on its own connection, for what the stream does not tell.
 
-That is whether the source will purge its log before it is read, and how its tables look at the place where the relay
-begins, or where a statement was not understood. The stream goes on meanwhile: nothing here may hold it up or end it.
+It finds out whether the source will purge its log before it is read. It reads the structures of the tables at the place
+where the relay begins, or after a statement that was not understood. It must never delay or end the stream.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pidts.relay.folder import Folder
 from pidts.relay.structures import dialect_at, history_at, is_stored, store_catalogue
 from pidts.replicate.catalogue import read_catalogue
 from pidts.replicate.expiry import Outlook, SourceLogs, outlook
-from pidts.replicate.status import ReplicatorState
+from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 from pidts.source import SourceConfig, binary_logs, connect, query, server_info
 from pidts.source.connection import variables
 
 _POLL = 0.05
 _SOON = 1.0
-"""So long until the next attempt, while the relay has no catalogue at all."""
+"""The seconds until the next attempt while the relay has no catalogue."""
 _END_SECONDS = 5.0
 _DAY = 86400
 _VARIABLES = (
@@ -42,7 +42,7 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
 class Observer:
-    """Lives beside one replicator, in a thread of its own."""
+    """Observes the source of one replicator, in its own thread."""
 
     def __init__(
         self, source: SourceConfig, relay: Path, interval: float, state: Callable[[], ReplicatorState]
@@ -55,26 +55,26 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """What a catalogue could not tell either; asking again for it would be in vain."""
+        """The unknown tables that a new catalogue did not tell either, so it is not read again for them."""
         self._told = ""
         self.outlook: Outlook | None = None
-        """The last one; read by the replicator's thread."""
+        """The latest outlook; the replicator's thread reads it."""
 
     def start(self) -> None:
-        """Begin as soon as the stream does."""
+        """Starts together with the stream."""
         self._end.clear()
         self._thread = Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a look that hangs in a dead connection is left behind."""
+        """Stops without waiting for a query that hangs on a dead connection."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         while not self._end.is_set():
-            if not self._state().connected:
+            if not (self._state().connected or self._is_full):
                 self._end.wait(_POLL)
                 continue
             try:
@@ -88,6 +88,12 @@ class Observer:
                 self._log.warning("structures not stored", what=str(error))
             self._end.wait(self._interval if is_stored(self._reader) else min(self._interval, _SOON))
         self._reader.close()
+
+    @property
+    def _is_full(self) -> bool:
+        """Returns whether the relay's disk is full. Nothing is received then, while the source may purge its log."""
+        error = self._state().error
+        return error is not None and error.code == RELAY_FULL
 
     def _look(self) -> None:
         self._look_at_logs()
@@ -106,7 +112,7 @@ class Observer:
             return
         reading = received.position(origin.log_base)
         if ends_before(files, reading):
-            return  # How far behind one is in another log means nothing; the stream's watch sees to it.
+            return  # A distance to another log means nothing; `LogWatch` handles that case.
         logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
         found = outlook(logs, reading, self._state().source_time)
         if found.warning and (self.outlook is None or self.outlook.warning != found.warning):
@@ -114,7 +120,7 @@ class Observer:
         self.outlook = found
 
     def _lacks_catalogue(self) -> bool:
-        """At the beginning, and since a statement was passed that left a table unknown."""
+        """Returns whether a catalogue is needed: at the beginning, and after a statement that left a table unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True
@@ -146,7 +152,7 @@ class Observer:
 
 
 def expire_seconds(found: dict[str, str]) -> int:
-    """Of a server's variables: the age at which it purges log files; 0 where it does not."""
+    """Returns the age at which a server with these variables purges log files; 0 if it does not."""
     if found.get("binlog_expire_logs_auto_purge", "ON").upper() in {"OFF", "0"}:
         return 0
     seconds = int(found.get("binlog_expire_logs_seconds", 0))
@@ -155,4 +161,5 @@ def expire_seconds(found: dict[str, str]) -> int:
 
 def _open_questions(history: History) -> frozenset[object]:
     known: list[tuple[TableName, str]] = list(history.unknown.items())
-    return frozenset([*known, *history.unclear])
+    unread = [name for name, table in history.tables.items() if table.has_unknown_charset]
+    return frozenset([*known, *history.unclear, *unread])

@@ -1,4 +1,4 @@
-"""The replicator as a process of its own: what a supervisor starts, and how it is told to end."""
+"""Runs a replicator as its own process, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pidts.replicate.replicator import Replicator, ReplicatorConfig
 
 
 def run_process(config: ReplicatorConfig) -> int:
-    """Follow the source until SIGTERM or SIGINT; returns the exit code. What stopped it is printed as JSON.
+    """Follows the source until SIGTERM or SIGINT and returns the exit code. An error is printed as JSON.
 
-    For the main thread of a fresh process: `multiprocessing.get_context("spawn").Process(target=..., args=(config,))`.
+    Call it in the main thread of a new process:
+    `multiprocessing.get_context("spawn").Process(target=..., args=(config,))`.
     """
     stop = StopEvent()
     errors: list[BaseException] = []
@@ -31,7 +32,7 @@ def run_process(config: ReplicatorConfig) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # A handler that interrupts this very thread while it waits for `stop` would wait for itself in `set`.
+    # A signal handler that interrupts this thread while it waits for `stop` would deadlock in `set`.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

@@ -1,4 +1,4 @@
-"""Puts one connection's raw events into the relay: cuts the log into transactions and files, and stores all of it."""
+"""Stores one connection's raw events in the relay, divided into transactions and files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pidts.replicate.resume import Resume, check_same_file
 from pidts.source import BinlogStream, Block, Shape
 
 if TYPE_CHECKING:
-    from pidts.binlog.block_scan import BlockScan, Run
+    from pidts.binlog.blocks.scan import BlockScan, Run
 
 _WAITING = 512 << 10
-"""A burst of this size means that more is waiting: making it durable can wait for a while."""
+"""A burst of this size means that more data is waiting, so flushing is postponed."""
 _FILE_HEAD = len(MAGIC)
-"""Where a log file's first event begins; the entry that ends a file ends here, in the next one."""
+"""The place of a log file's first event. The entry that ends a file ends at this place of the next file."""
 _SYNC_BYTES = 8 << 20
 _SYNC_SECONDS = 0.1
 
 
 class Receiver:
-    """Lives as long as a connection; the writer outlives it."""
+    """Receives the events of one connection and gives them to the writer."""
 
     def __init__(self, writer: RelayWriter, resume: Resume, where: Where) -> None:
         self._writer, self._resume, self._where = writer, resume, where
@@ -38,29 +38,34 @@ class Receiver:
         self._unsynced, self._synced_at = 0, monotonic()
         self._blocks: BlockScan | None = None
         self._long: bytearray | None = None
-        """An event in pieces that has to be whole before anything can be done with it."""
+        """An event that arrives in pieces and is collected before it is used."""
         self._passing = False
-        """An event in pieces goes into the relay piece by piece."""
+        """Whether an event that arrives in pieces is written to the relay piece by piece."""
         self.events = 0
         self.bytes = 0
         self.event_time = 0
-        """When the source executed what came last, in seconds since 1970 UTC."""
+        """When the source executed the last event received, in seconds since 1970 UTC."""
+
+    @property
+    def place(self) -> str:
+        """Returns the end of the last undamaged event, as file and offset."""
+        return f"{self._walker.file}:{self._walker.offset}"
 
     def receive(self, stream: BinlogStream, timeout: float) -> None:
-        """Store what comes within this time, if anything does."""
+        """Stores the events that arrive within this time."""
         if not compiled():
             self.take(stream.read_burst(timeout))
         elif (block := stream.read_block(timeout)) is not None:
             self.take_block(block)
 
     def take(self, burst: Sequence[bytes]) -> None:
-        """Store a burst; what it completes becomes visible."""
+        """Stores a burst of events, and makes the transactions that it completes visible."""
         for raw in burst:
             self._feed(raw)
         self._taken(sum(map(len, burst)), len(burst))
 
     def take_block(self, block: Block) -> None:
-        """The same for a block. Ordinary transactions are not looked at event by event."""
+        """Stores a block of events. Ordinary transactions are not inspected event by event."""
         data = block.data
         match block.shape:
             case Shape.EVENTS:
@@ -92,7 +97,7 @@ class Receiver:
             at += len(raw)
 
     def _run(self, block: memoryview, at: int) -> Run | None:
-        """Store the ordinary events that come next, if they do."""
+        """Stores the next events of the block if they are ordinary; returns None if not."""
         scan, scanner = self._scan(), self._scanner
         if scan is None or scanner is None:
             return None
@@ -105,11 +110,11 @@ class Receiver:
         return run
 
     def _scan(self) -> BlockScan | None:
-        """Where events may come as they do within a log file that is being followed."""
+        """Returns the block scanner, or None where events need individual attention, as at the start of a file."""
         if self._scanner is None or self._begin_segment or self._received_before is not None:
             return None
         if self._blocks is None or self._blocks.scanner is not self._scanner:
-            from pidts.binlog.block_scan import BlockScan  # it loads the compiler
+            from pidts.binlog.blocks.scan import BlockScan  # it loads the compiler
 
             self._blocks = BlockScan(self._walker, self._scanner)
         return self._blocks
@@ -138,7 +143,7 @@ class Receiver:
             self.sync()
 
     def sync(self) -> None:
-        """Make visible what is complete, and how far the log was followed."""
+        """Makes complete transactions visible, and records how far the log was followed."""
         self._mark()
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
@@ -152,7 +157,7 @@ class Receiver:
         if scanner is None:
             raise AssertionError("no scanner after opening")
         if not scanner.in_transaction:
-            # What lies between two transactions is an entry of its own: a transaction's bytes begin with it.
+            # Events between two transactions get their own entry: a transaction's bytes begin with it.
             self._mark()
         self._writer.append(raw)
         transaction = scanner.feed(event)
@@ -166,17 +171,17 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """By GTID, a server begins to send at the head of a file; what the relay has of it is passed over."""
+        """Returns whether the relay already has this event: with GTIDs, a server sends a file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
         return False
 
     def _new_format(self, raw: bytes | memoryview, event: Event) -> None:
-        """A file begins, or a connection starts in the middle of one."""
+        """Handles the FORMAT_DESCRIPTION event at the start of a file, or of a connection in the middle of one."""
         self._mark()
         if self._scanner is not None and self._scanner.in_transaction:
-            # The server died in the middle of writing it: the transaction never took place.
+            # The server died while it wrote the transaction, which was therefore never committed.
             self._writer.sync()
             self._writer.rollback()
             self._scanner = None
@@ -193,11 +198,11 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # From now on a restart begins here, not at the end that the server's log will have by then.
+            # From now on a restart continues here, and not at the end of the server's log at that time.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
-        """What has to be there before the first event of a stretch is stored."""
+        """Starts the segment and stretch of the relay that must exist before the first event is stored."""
         resume = self._resume
         if resume.begin is not None and self._scanner is None and self._is_unbegun():
             first = Lsn(resume.begin.change_no, event.log_index, event.offset)
@@ -227,7 +232,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """What the relay has of the log that will be sent."""
+    """Returns the end of the part of the log that the relay has and the server may send again."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

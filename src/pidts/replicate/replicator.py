@@ -1,7 +1,7 @@
-"""Follows one source's log for as long as it is let, and keeps the relay right behind it.
+"""Follows one source's log and stores it in the relay.
 
-It goes on from what the relay holds, reconnects by itself where trying again may help, and stops with an error where
-going on would join what does not belong together.
+It continues from the end of the relay and reconnects after errors that may pass. It stops with an error if continuing
+would join two different logs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from time import monotonic
 
 import structlog
 
-from pidts.model import Halted, PidtsError, Position
+from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.replicate.observer import Observer
-from pidts.replicate.proof import last_event
+from pidts.replicate.proof import has_last_event
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import (
     SOURCE_BEHIND,
@@ -34,7 +34,7 @@ from pidts.replicate.resume import (
     resume,
     start_again,
 )
-from pidts.replicate.status import ReplicatorState, StatusFile
+from pidts.replicate.status import RELAY_FULL, ReplicatorState, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
@@ -43,7 +43,6 @@ from pidts.source import (
     SourceConfig,
     binary_logs,
     connect,
-    event_at,
     gtids_before,
     position,
     server_info,
@@ -52,31 +51,34 @@ from pidts.source.replica import replica_id
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
+_LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
-"""All that is asked before a stream begins is answered at once, or the line is dead."""
+"""The time limit for answers before a stream begins; after it the connection counts as dead."""
+_MAY_BE_DAMAGE = frozenset({"unknown-packet", "source-refused"})
+"""Codes of errors in a stream, besides decoding errors, that damaged bytes may cause."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicatorConfig:
-    """What one replicator does."""
+    """The settings of one replicator."""
 
     source: SourceConfig
     relay: Path
     start: Position | str | Applied | None = None
-    """For an empty relay: a position, a GTID set as text, what a target has, or None for the end of the log."""
+    """Where an empty relay begins: a position, a GTID set, a target's checkpoint, or None for the log's end."""
     use_gtid: bool = False
-    """Resume by GTID, also on another server."""
+    """Whether to resume by GTID, also on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """How long a server that takes over may lack transactions that were received from the last one."""
+    """The seconds to wait for a server that takes over but lacks transactions received from the last one."""
     look_every: float = 60.0
-    """Seconds between two looks at what the source keeps of its log, and at its tables where that is needed."""
+    """The seconds between two looks at the source's log files, and at its tables if needed."""
 
 
 class Replicator:
-    """One source, one relay, one thread."""
+    """Replicates one source to one relay, in one thread."""
 
     def __init__(self, config: ReplicatorConfig) -> None:
         self._config = config
@@ -85,26 +87,34 @@ class Replicator:
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
+        self._logged_code = ""
+        """The code of the last logged error, so that an error that persists is logged once."""
         self._folder = Folder.of(config.relay, config.source.source_id)
         self._signature: Signature = None
+        self._damaged_at: tuple[Lsn | None, str] | None = None
+        """The end of the relay and of the undamaged stream when damaged bytes arrived last."""
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
-        """How it is going; from any thread."""
+        """Returns the current state; any thread may call it."""
         return self._status.state
 
     def run(self, stop: StopEvent) -> None:
-        """Until `stop` is set; raises what a person has to decide."""
+        """Replicates until `stop` is set. Raises errors that an operator has to decide."""
         while not stop.is_set():
-            # Opened again where a reader has asked to have the relay cut back: opening does that.
-            self._run(stop)
+            # The relay is opened again if a reader has requested a cut, which happens on opening.
+            try:
+                writer = RelayWriter.open(
+                    self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
+                )
+            except Transient as error:
+                self._tell(error)
+                stop.wait(_LONGEST_PAUSE)
+                continue
+            self._run(writer, stop)
 
-    def _run(self, stop: StopEvent) -> None:
-        with closing(
-            RelayWriter.open(
-                self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
-            )
-        ) as writer:
+    def _run(self, writer: RelayWriter, stop: StopEvent) -> None:
+        with closing(writer):
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
             self._observer.start()
@@ -112,7 +122,7 @@ class Replicator:
                 self._keep_following(writer, stop)
             except PidtsError as caught:
                 error = caught
-                with suppress(PidtsError):  # What is complete before the obstacle can be applied.
+                with suppress(PidtsError):  # Complete transactions before the error can be applied.
                     writer.sync()
                 self._log.error("replicator halted", code=error.code, what=error.what, where=str(error.where))
                 raise
@@ -122,27 +132,43 @@ class Replicator:
                 self._observer.stop()
 
     def _keep_following(self, writer: RelayWriter, stop: StopEvent) -> None:
-        pause, told = _FIRST_PAUSE, ""
+        pause = _FIRST_PAUSE
         while not (stop.is_set() or self._is_cut_asked):
             try:
                 self._follow(writer, stop)
             except Transient as error:
                 if self.state().connected:
-                    pause, told = _FIRST_PAUSE, ""
+                    pause, self._logged_code = _FIRST_PAUSE, ""
                     self._status.update(reconnects=self.state().reconnects + 1)
                 with suppress(Transient):
                     writer.sync()
                 writer.rollback()
                 self._lose_patience(error)
-                if error.code != told:
-                    self._log.warning("source not followed", code=error.code, what=error.what, todo=error.todo)
-                    told = error.code
-                self._status.update(connected=False, error=error, received=writer.lsn)
+                self._tell(error, received=writer.lsn)
+                if error.code == RELAY_FULL:
+                    self._wait_for_room(writer, stop)
                 stop.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _tell(self, error: Transient, **changes: Lsn | None) -> None:
+        if error.code != self._logged_code:
+            self._log.warning("source not followed", code=error.code, what=error.what, todo=error.todo)
+            self._logged_code = error.code
+        self._status.update(connected=False, error=error, **changes)
+
+    def _wait_for_room(self, writer: RelayWriter, stop: StopEvent) -> None:
+        """Ends the segment, so that applied log can be purged, and waits until the disk has space."""
+        if writer.give_way():
+            self._log.info("a new segment has begun on the full disk, so that the one before can be purged")
+        while not (stop.is_set() or self._is_cut_asked or writer.has_room):
+            outlook = self._observer.outlook
+            self._status.update(
+                behind_bytes=outlook.behind_bytes if outlook else None, warning=outlook.warning if outlook else ""
+            )
+            stop.wait(_LOOK_FOR_ROOM_SECONDS)
+
     def _follow(self, writer: RelayWriter, stop: StopEvent) -> None:
-        """One connection, from its start to its end."""
+        """Follows the source on one connection until it ends."""
         todo, server = self._ask(writer)
         stream = BinlogStream(
             self._config.source, todo.start, server_id=self._server_id, heartbeat=self._config.heartbeat
@@ -150,24 +176,30 @@ class Replicator:
         with stream:
             if stream.server.identity != server.identity:
                 raise Transient("source-changed", "the source was replaced while we connected", where=self._where)
-            # One id for the life of this process: the server then ends a dump of ours that it still believes in.
+            # One server id for the life of this process, so that the server ends an earlier dump of this replicator.
             self._server_id = stream.server_id
             receiver = Receiver(writer, todo, self._where)
             try:
                 self._receive(writer, stream, receiver, todo, stop)
-            except Halted:
-                # A log that was reset under a stream is one that the server cannot find, or not read, any more.
+            except Transient:
+                raise
+            except PidtsError as error:
                 with suppress(PidtsError):
                     writer.sync()
                 writer.rollback()
+                # After a reset, the server cannot find or read the old log any more.
                 self._check_log(writer)
+                if self._is_new_damage(error, writer.lsn, receiver.place):
+                    what = f"damaged bytes arrived from the source after {receiver.place}: {error.what}"
+                    next_step = "Nothing to do now: they are asked for again on a new connection"
+                    raise Transient("source-damaged", what, where=self._where, todo=next_step) from error
                 raise
             receiver.sync()
 
     def _receive(
         self, writer: RelayWriter, stream: BinlogStream, receiver: Receiver, todo: Resume, stop: StopEvent
     ) -> None:
-        """What comes, as long as the log that is read is the source's."""
+        """Receives events while the log that is read is still the source's."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
             raise AssertionError("neither a beginning nor anything to go on from")
@@ -195,6 +227,13 @@ class Replicator:
                     self._check_log(writer)
                     watch.dismiss()
 
+    def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
+        """Returns whether the network may have damaged the bytes. The same damage twice was sent by the server."""
+        if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
+            return False
+        before, self._damaged_at = self._damaged_at, (received, place)
+        return before != self._damaged_at
+
     @property
     def _is_cut_asked(self) -> bool:
         signature = refetch_signature(self._folder)
@@ -206,7 +245,7 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raise if what was received is not in the source's log any more; the stream may still be open."""
+        """Raises if the received log is not in the source's log any more. The stream may still be open."""
         try:
             self._ask(writer, beside=True)
         except Transient as error:
@@ -217,7 +256,11 @@ class Replicator:
                 raise
 
     def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, Server]:
-        """`beside` a stream that is open: a server ends it when its id asks for another one."""
+        """Asks the server about itself and decides where to resume.
+
+        `beside` says that a stream is open, which a second dump with the same server id would end.
+
+        """
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
             info = server_info(connection)
@@ -246,21 +289,14 @@ class Replicator:
         return gtids_before(self._config.source, connection, info, place, self._server_id)
 
     def _prove(self, state: RelayState, server: Server, server_id: int | None) -> bool | None:
-        """Whether the server's log has the last event of the relay; None where that cannot be asked."""
-        if not server.may_have_written(state.origin):
-            return None
+        """Returns whether the server's log has the last event of the relay; None if that cannot be asked."""
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
-            last = last_event(reader, state)
-        if last is None or last.place.file not in (sizes := dict(server.logs)):
-            return None
-        if last.end > sizes[last.place.file]:
-            return False
-        return event_at(self._config.source, last.place, server_id) == last.raw
+            return has_last_event(self._config.source, reader, state, server, server_id)
 
     def _lose_patience(self, error: Transient) -> None:
         if error.code != SOURCE_BEHIND:
             return
         self._behind_since = self._behind_since or monotonic()
         if monotonic() - self._behind_since >= self._config.patience:
-            todo = "It lost what was sent before: choose another server, or start with a new full copy from this one."
+            todo = "It lost transactions that it had sent: choose another server, or start a new full copy."
             raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error

@@ -1,6 +1,6 @@
-"""Where to go on, and whether the server at hand is one on which going on is right.
+"""Decides where to continue, and whether it is right to continue on this server.
 
-A pure decision over what the relay holds and what the server says of itself. The counterexample that it prevents: the
+It is a pure decision over the relay's state and the server's answers. The counterexample that it prevents: the
 source is restored from yesterday's backup and comes back at the same address. Its log files have the same names and
 soon the same lengths; reading on at the old position would join two different histories without any error.
 
@@ -27,7 +27,7 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""Code of the one error here that time may heal; it is not waited for without end."""
+"""The code of the one error here that may pass by itself; the replicator waits for it only a limited time."""
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
@@ -40,7 +40,7 @@ Start = Position | GtidSet
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the source says of itself before the stream starts."""
+    """The facts that the source tells about itself before the stream starts."""
 
     identity: str
     is_mariadb: bool
@@ -48,22 +48,22 @@ class Server:
     logs: tuple[tuple[str, int], ...]
     """Its log files and their sizes, oldest first."""
     position: Position | None = None
-    """The end of its log; known where it matters, like the next one."""
+    """The end of its log, if it was asked for."""
     executed: str | None = None
     has_last_event: bool | None = None
-    """Whether the last event that we have stands in its log; None where that cannot be asked."""
+    """Whether its log has the relay's last event; None if that cannot be asked."""
 
     @property
     def log_base(self) -> str:
-        """Its log files' name without the number."""
+        """Returns the name of its log files without the number."""
         return self.logs[-1][0].rpartition(".")[0]
 
     def wrote(self, origin: Origin) -> bool:
-        """Whether its log is the one of this origin."""
+        """Returns whether its log is the one of this origin."""
         return (self.identity, self.log_base) == (origin.server, origin.log_base)
 
     def may_have_written(self, origin: Origin) -> bool:
-        """The same, or a MariaDB whose unique id changed with its machine; then its log has to prove it."""
+        """Returns whether it may be this origin: also a MariaDB on another machine, whose log must prove it."""
         plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
             self.identity == origin.server or (self.is_mariadb and plain[0] == plain[1])
@@ -72,29 +72,29 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What to ask the server for."""
+    """The place from which the server is asked to send its log."""
 
     start: Start
     begin: Origin | None = None
-    """A new stretch of the relay begins: an empty relay, or another server."""
+    """The origin of a new stretch of the relay, for an empty relay or another server; otherwise None."""
     begin_lsn: Lsn | None = None
-    """The Lsn before it; None where only the first event will tell."""
+    """The Lsn before the new stretch; None if only the first event tells it."""
     gtid_set: str | None = None
-    """What was executed up to there."""
+    """The GTIDs executed up to there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the target has of a source: where an empty relay begins after the old one was lost."""
+    """The target's checkpoint of a source, from which an empty relay begins after the old one was lost."""
 
     lsn: Lsn
     position: str
-    """In the log of the server that it was read from then; empty where that is not known."""
+    """The position in the log of the server that was read then; empty if it is not known."""
     gtid_set: str
 
 
 def first_start(server: Server, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
-    """For an empty relay: from where the caller says, else from the end of the server's log."""
+    """Returns where an empty relay begins: where the caller says, otherwise at the end of the server's log."""
     if start is None:
         if server.position is None:
             raise ValueError("the end of the server's log is not known")
@@ -110,7 +110,7 @@ def first_start(server: Server, start: Position | str | None, gtid_set: str | No
 
 
 def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
-    """For an empty relay whose task is under way; `found` is what this server had executed at that position."""
+    """Returns where an empty relay of a begun task continues. `found` are the GTIDs of this server at that position."""
     place = Position.parse(applied.position) if applied.position else None
     if place is not None and place.base == server.log_base:
         if not use_gtid:
@@ -120,7 +120,7 @@ def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid
             asked = parse_gtid_set(found, server.is_mariadb) if use_gtid and found is not None else place
             return Resume(asked, origin, applied.lsn, found)
     if not applied.gtid_set or not use_gtid or not server.gtid_mode:
-        what = f"the log of this server ({server.identity}) has something else at {applied.position or 'that place'}"
+        what = f"the log of this server ({server.identity}) has other content at {applied.position or 'that place'}"
         raise Halted("other-source", f"{what} than the target's checkpoint says", where=where, todo=_by_gtid(server))
     received = _executed_all(applied.gtid_set, server, where)
     origin = Origin(server.identity, server.log_base, applied.lsn.change_no + 1)
@@ -128,7 +128,7 @@ def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid
 
 
 def resume(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -> Resume:
-    """For a relay that holds something."""
+    """Returns where a relay that is not empty continues."""
     position = state.position
     if not server.wrote(state.origin):
         same = server.has_last_event or (server.has_last_event is None and state.lsn == state.start)
@@ -136,10 +136,7 @@ def resume(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -
             return _other_server(state, server, use_gtid=use_gtid, where=where)
         origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
         return Resume(position, origin, state.lsn, state.gtid_set)
-    if position is not None:
-        _check_not_behind(position, server, where)
-    if server.has_last_event is False:
-        raise _went_back(f"the event before {position} is not the one that was received", where)
+    is_same_log(state, server, where)
     by_gtid = use_gtid or position is None or position.offset >= _FAR or position.file not in dict(server.logs)
     if by_gtid and state.gtid_set is not None and server.gtid_mode:
         return Resume(parse_gtid_set(state.gtid_set, server.is_mariadb))
@@ -148,8 +145,22 @@ def resume(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -
     return Resume(position)
 
 
+def is_same_log(state: RelayState, server: Server, where: Where) -> bool:
+    """Returns whether the server's log is the one that the relay was taken from; raises if that log went back.
+
+    Another server's log is a different log, even if the replicator can continue there by GTID.
+    """
+    if not server.wrote(state.origin):
+        return False
+    if state.position is not None:
+        _check_not_behind(state.position, server, where)
+    if server.has_last_event is False:
+        raise _went_back(f"the event before {state.position} is not the one that was received", where)
+    return True
+
+
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
-    """Refuse a relay that was left behind while the task went on elsewhere, over more servers than it knows of."""
+    """Refuses an outdated relay: the task continued elsewhere, over more servers than this relay knows."""
     if origin.change_no < applied.lsn.change_no:
         what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows of {origin.change_no}"
         todo = "It was left behind when the task ran elsewhere: empty its folder and start again"
@@ -157,9 +168,9 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
 
 
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
-    """Refuse another server while a stretch of the old one's log is being fetched again.
+    """Refuses another server while a part of the old server's log has to be fetched again.
 
-    Tasks may have applied some of it under the old log's places; from the new one it would come under others.
+    Tasks may have applied some of it under the old log's places; from the new server it would have other places.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
@@ -169,7 +180,7 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
-    """Refuse a log file that only has the name of the one that was read before.
+    """Refuses a log file that only has the same name as the one read before.
 
     Its FORMAT_DESCRIPTION event tells the second in which it was created, and by whom. The rest of it may differ: a
     server clears fields in it when it is asked to start in the middle of the file.
@@ -201,7 +212,7 @@ def _other_server(state: RelayState, server: Server, *, use_gtid: bool, where: W
 
 
 def _executed_all(gtid_set: str, server: Server, where: Where) -> GtidSet:
-    """The set, if the server has executed all of it."""
+    """Returns the set if the server has executed all of it."""
     try:
         received = parse_gtid_set(gtid_set, server.is_mariadb)
     except ValueError as error:
@@ -215,7 +226,7 @@ def _executed_all(gtid_set: str, server: Server, where: Where) -> GtidSet:
 
 
 def _is_of(applied: Applied, found: str | None, server: Server, *, exactly: bool) -> bool:
-    """Whether a position is the checkpoint's, by the GTIDs before it; without any, names have to do.
+    """Returns whether a position is the checkpoint's, by the GTIDs before it, or by names if there are no GTIDs.
 
     A checkpoint's set may lack what was executed before its task began, but nothing that came last. So where another
     server may have taken over, the last of each of its members is compared; where none may, to have them is enough.

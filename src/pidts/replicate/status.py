@@ -1,4 +1,4 @@
-"""What a replicator says about itself: a value, and a small file for those who cannot ask."""
+"""The state of a replicator, and the small file in which other processes read it."""
 
 from __future__ import annotations
 
@@ -8,38 +8,46 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic, time
-from typing import Any
+from time import monotonic, sleep, time
+from typing import Any, Final
 
-from pidts.model import Lsn, PidtsError
+from pidts.model import Lsn, PidtsError, Where
+from pidts.relay.permissions import private_opener
+
+RELAY_FULL: Final = "relay-full"
 
 _INTERVAL = 1.0
+_BLOCK = 4096
+"""The file is padded to whole blocks, so that a later status fits into it even on a full disk."""
+_READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""It says something each second, and pauses for less than this between two tries to connect."""
+"""A replicator is silent after this time. It writes every second, and pauses less between attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicatorState:
-    """One moment."""
+    """The state of a replicator at one moment."""
 
     source_id: str
     connected: bool = False
     reconnects: int = 0
     received: Lsn | None = None
-    """The last entry that is durable in the relay."""
+    """The Lsn of the last durable entry in the relay."""
     position: str = ""
-    """The same as the source names it."""
+    """The same place as file and offset."""
     source_time: int = 0
-    """When the source executed the event that came last, in seconds since 1970 UTC; 0 before the first."""
+    """When the source executed the last event received, in seconds since 1970 UTC; 0 before the first."""
     events: int = 0
     bytes: int = 0
-    """Both since this process started."""
+    """The bytes received since this process started, like the events."""
     behind_bytes: int | None = None
-    """What the source had logged and the relay had not, when it was last looked at; None before that."""
+    """The bytes that the source had logged and the relay had not received at the last look; None before it."""
     warning: str = ""
-    """What may end in the loss of the position unless somebody acts; empty where all is well."""
+    """A danger of losing the position that needs action; empty if there is none."""
     error: PidtsError | None = None
-    """Why it is not connected, or why it stopped."""
+    """The reason why it is not connected, or why it stopped."""
+    failing_since: float = 0.0
+    """Since when it has failed without a break, in seconds since 1970; 0 if it does not fail."""
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, Any]:
@@ -56,13 +64,14 @@ class ReplicatorState:
             "behind_bytes": self.behind_bytes,
             "warning": self.warning,
             "error": self.error.to_json() if self.error else None,
+            "failing_since": self.failing_since or None,
             "pid": self.pid,
             "time": time(),
         }
 
 
 class StatusFile:
-    """Replaced as a whole, at most once a second unless something changed that people wait for."""
+    """Writes the state to a file, at most once a second, and at once if the connection or the error changed."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
@@ -70,20 +79,31 @@ class StatusFile:
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
-        """Change the state; write it when it is time or when connection or error changed."""
+        """Changes the state, and writes it if it is due or if connection or error changed."""
         before, self.state = self.state, replace(self.state, **changes)
+        since = (before.failing_since or time()) if self.state.error is not None else 0.0
+        self.state = replace(self.state, failing_since=since)
         urgent = _news(before) != _news(self.state)
         if urgent or monotonic() - self._written_at >= _INTERVAL:
             self.write()
 
     def write(self) -> None:
-        """Write it now."""
+        """Writes the state now."""
         self._written_at = monotonic()
+        text = json.dumps(self.state.to_json()).encode()
+        data = text + b" " * (-(len(text) + 1) % _BLOCK) + b"\n"
         draft = self._path.with_suffix(".part")
-        # A disk that is full must not end what would go on when there is room; the relay's own writes report it.
-        with suppress(OSError):
-            draft.write_text(json.dumps(self.state.to_json()) + "\n", encoding="utf-8")
+        try:
+            with open(draft, "wb", opener=private_opener) as file:
+                file.write(data)
             draft.replace(self._path)
+        except OSError:
+            # A full disk has no space for a draft, so the new status overwrites the blocks of the old one.
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            with suppress(OSError), self._path.open("r+b") as file:
+                file.write(data)
+                file.truncate()
 
 
 def _news(state: ReplicatorState) -> tuple[bool, PidtsError | None, str]:
@@ -91,17 +111,76 @@ def _news(state: ReplicatorState) -> tuple[bool, PidtsError | None, str]:
 
 
 def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
-    """The last status of a source's replicator, from any process; None if there never was one."""
+    """Reads the last status of a source's replicator, from any process; None if there never was one."""
     path = Path(relay) / source_id / "status.json"
+    for left in reversed(range(_READS)):
+        try:
+            status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            # On a full disk the status is overwritten in place, so it is complete again a moment later.
+            if not left:
+                raise
+            sleep(_BETWEEN_READS)
+        else:
+            return status
+    raise AssertionError("the last read returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class NotReceiving:
+    """The reason why the relay does not receive a source's log, and since when."""
+
+    error: PidtsError
+    since: float
+    """Seconds since 1970."""
+    heard_at: float
+    """When the replicator last wrote its status."""
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+    @property
+    def needs_operator(self) -> bool:
+        """Returns whether an operator must make space on a disk. For a lost source the replicator only waits."""
+        return self.error.code == RELAY_FULL
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**self.error.to_json(), "since": self.since}
+
+
+def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
+    """Returns why a source's log is not received; None if it is received, or if this machine cannot tell.
+
+    A replicator that has not written its status for half a minute is stuck or dead.
+    """
     try:
-        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        status = read_status(relay, source_id)
+    except (OSError, ValueError):
         return None
-    return status
+    if status is None:
+        return None
+    told, heard_at = status.get("error"), float(status["time"])
+    if told is not None and not status["connected"]:
+        where = Where(**told["where"])
+        error = PidtsError(told["code"], told["what"], where=where, todo=told["todo"])
+        # A replicator of an earlier version names no time.
+        return NotReceiving(error, float(status.get("failing_since") or heard_at), heard_at)
+    if is_silent(status):
+        error = PidtsError(
+            "replicator-silent",
+            "the replicator has not said anything for more than half a minute",
+            where=Where(source=source_id),
+            todo="See replicator.log in the relay's folder, and whether its process is stopped.",
+        )
+        return NotReceiving(error, heard_at, heard_at)
+    return None
 
 
 def silent_since(relay: Path | str, source_id: str) -> float:
-    """When a source's replicator was heard of last, where it is silent; 0 where it is not, or nobody here knows."""
+    """Returns when a silent replicator last wrote its status; 0 if it is not silent or has no status here."""
     try:
         status = read_status(relay, source_id)
     except (OSError, ValueError):
@@ -110,5 +189,5 @@ def silent_since(relay: Path | str, source_id: str) -> float:
 
 
 def is_silent(status: Mapping[str, Any]) -> bool:
-    """Whether the replicator that wrote it ought to have written again by now."""
+    """Returns whether the replicator should have written its status again by now."""
     return abs(time() - float(status["time"])) >= _SIGN_OF_LIFE_SECONDS

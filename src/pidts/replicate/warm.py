@@ -1,7 +1,7 @@
-"""`python -m pidts.replicate.warm`: has all that takes long compiled on the way of a row: no first use waits for it.
+"""`python -m pidts.replicate.warm`: compiles the kernels ahead of time, so that no first use waits for the compiler.
 
-A few made-up transactions go through a socket into a relay and out of it, and a row of a full copy comes. Machine code
-of files that have changed since is thrown away.
+It sends a few invented transactions through a socket into a relay and out of it, and reads a row as a full copy does.
+It removes machine code of files that have changed since.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import socket
 import struct
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -18,13 +17,14 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.binlog.jit import cache_folder
 from pidts.binlog.wire import WireType
 from pidts.model import Column, ColumnType, Kind, Position, Table, TableName, Where
+from pidts.owned_folder import owned_folder
 from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.relay.runs import joined_payloads
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source.blocks import BlockReader
 from pidts.source.packets import PacketReader
-from pidts.source.text_cells import Cells
+from pidts.source.text.cells import Cells
 
 _FILE = "bin.000001"
 _SOURCE = "s"
@@ -37,7 +37,7 @@ _FORMAT = struct.pack("<H50sIB", 4, b"10.11.0-MariaDB", 0, HEADER_SIZE) + bytes(
 
 
 def warm() -> int:
-    """How many rows came through."""
+    """Compiles the kernels and returns the number of rows that came through."""
     group = [
         (EventType.MARIADB_GTID, b"\1" + bytes(18)),
         (EventType.TABLE_MAP, _MAP),
@@ -48,11 +48,11 @@ def warm() -> int:
     head = _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
     events = [head, *(_event(kind, body) for end in ends for kind, body in [*group, end])]
     _copy()
-    with tempfile.TemporaryDirectory(prefix="pidts-warm-") as folder:
-        _receive(Path(folder), b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
-        for index in Path(folder).rglob("*.index"):
+    with owned_folder("warm") as folder:
+        _receive(folder, b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
+        for index in folder.rglob("*.index"):
             list(joined_payloads(index.read_bytes(), ((0, 0, 0), (0, 0, 0))))
-        return _rows(Path(folder), head)
+        return _rows(folder, head)
 
 
 def _copy() -> None:
@@ -92,7 +92,7 @@ def _rows(folder: Path, head: bytes) -> int:
 
 
 def sweep() -> None:
-    """Throws away what belongs to other versions of the files."""
+    """Removes the machine code of other versions of the files."""
     here = cache_folder()
     for folder in here.parent.glob("compiled-*"):
         if folder != here:

@@ -1,12 +1,12 @@
-"""Whether the log that is being read is still the source's: asked every few seconds, beside the stream.
+"""Checks every few seconds, beside the stream, whether the log that is read is still the source's.
 
 The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump alive
 with heartbeats from a file that no longer exists, everything committed from then on goes into a new one, and the stream
 looks like that of a source on which nothing happens.
 
-Two things are odd: the log ends before what was received, or it goes on and nothing comes. What was received is noted
-before the log is asked for, so the first is never true of a log that only grows. The second happens to any stream for a
-while. Neither is a verdict: after a second look, on a new connection, the replicator compares the logs themselves.
+Two things are suspicious: the log ends before what was received, or it grows and nothing arrives. The received place is
+noted before the log is asked for, so the first is never true of a log that only grows. The second happens to any stream
+for a while. Neither proves anything: after a second look on a new connection, the replicator compares the logs.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _EVERY = 2.0
 _CONFIRM = 0.5
 _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
-"""A stream that is slow for a reason of its own is not doubted all the time."""
+"""The seconds without a new suspicion after a false alarm: a stream may be slow for other reasons."""
 _SHARE = 50
-"""A server with ten thousand files answers slowly; it is not kept busy for more than this part of the time."""
+"""Looking takes at most one fiftieth of the time, since a server with ten thousand files answers slowly."""
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A stream, and then the log that it reads."""
+    """The state of a stream, and then of the log that it reads."""
 
     reading: Position
-    """How far the relay was."""
+    """The end of the relay at that time."""
     bytes: int
-    """What had come by then."""
+    """The bytes received by then."""
     logs: tuple[tuple[str, int], ...]
     """The source's files and their sizes, oldest first; never empty."""
 
 
 def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
-    """Whether a log, as it was after `reading` was received, does not reach there."""
+    """Returns whether a log, as it was after `reading` was received, ends before that place."""
     newest = Position(logs[-1][0], 4)
     size = dict(logs).get(reading.file)
     # A server that cannot open a file says that it has no bytes.
@@ -57,7 +57,7 @@ def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
 
 
 def stands_still(before: Sight, now: Sight) -> bool:
-    """Whether there was more to read at the first look, and nothing came until the second."""
+    """Returns whether there was more to read at the first look, and nothing arrived until the second."""
     newest, size = before.logs[-1]
     end = Position(newest, size)
     more = (end.log_index, end.offset) > (before.reading.log_index, before.reading.offset)
@@ -65,7 +65,7 @@ def stands_still(before: Sight, now: Sight) -> bool:
 
 
 class LogWatch:
-    """Lives as long as a stream, in a thread of its own."""
+    """Watches the log of one stream, in its own thread."""
 
     def __init__(self, source: SourceConfig, origin: Origin, state: Callable[[], ReplicatorState]) -> None:
         self._source, self._origin, self._state = source, origin, state
@@ -77,22 +77,22 @@ class LogWatch:
         self._end = StopEvent()
         self._thread = Thread(target=self._run, name="log-watch", daemon=True)
         self.doubt = False
-        """The stream may be at a log that is gone: set here, taken back by the one who finds that it is not."""
+        """Whether the stream may read a log that no longer exists. The replicator clears it after a comparison."""
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End; a question that hangs in a dead connection is left behind."""
+        """Stops without waiting for a query that hangs on a dead connection."""
         self._end.set()
         self._thread.join(_END_SECONDS)
 
     def dismiss(self) -> None:
-        """The log was compared, and it is the one.
+        """Clears the doubt after the logs were compared and found equal.
 
-        Not all that a server counts need come: MySQL adds the head of an encrypted file, so such a log seems to go on
-        for ever. The same sizes are doubted once.
+        A server counts bytes that it does not send: MySQL adds the head of an encrypted file, so such a log seems to
+        grow for ever. The same sizes raise a doubt only once.
         """
         self._dismissed = self._before.logs if self._before is not None else ()
         self._quiet_until = monotonic() + _AFTER_FALSE_ALARM
@@ -103,7 +103,7 @@ class LogWatch:
         while not self._end.wait(pause):
             try:
                 odd = self._look()
-            except PidtsError:  # What keeps us from asking is told where it matters: by the stream, by the observer.
+            except PidtsError:  # Errors of this connection are ignored here; the stream and the observer report them.
                 doubts, pause = 0, _AFTER_FAILURE
                 self._hang_up()
                 continue
@@ -116,7 +116,7 @@ class LogWatch:
         self._hang_up()
 
     def _look(self) -> bool:
-        """Whether something is odd."""
+        """Returns whether something is suspicious."""
         state, before = self._state(), self._before
         self._before = None
         if not state.connected or state.received is None or state.received.change_no != self._origin.change_no:
@@ -125,7 +125,7 @@ class LogWatch:
         if self._session is None:
             self._session = connect(self._source, answer_within=_ANSWER_SECONDS)
             if server_info(self._session).identity != self._origin.server:
-                raise Transient("source-changed", "the address leads to another server by now")
+                raise Transient("source-changed", "the address now leads to another server")
         asked_at = monotonic()
         logs = tuple(binary_logs(self._session))
         self._took = monotonic() - asked_at

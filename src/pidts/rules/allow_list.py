@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from pidts.model import TableName
 from pidts.rules.patterns import check, matches
-from pidts.schema.online_ddl import OnlineDdl, Role
+from pidts.schema.online.names import OnlineDdl, Role
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys", "pidts_meta"})
 """Never replicated, whatever a list says: the servers' own schemas and the product's own."""
@@ -81,5 +81,8 @@ class AllowList:
 
 @lru_cache(maxsize=16384)
 def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
-    """No table of a tool's. Remembered, since each transaction of the log asks for its tables."""
+    """Whether a table is no helper table of an online schema change tool.
+
+    The answer is remembered, since each transaction of the log asks for its tables.
+    """
     return OnlineDdl(shadow, trash, case_sensitive).role(TableName("", name)) is Role.REAL

@@ -36,7 +36,7 @@ MOST = 1 << 44
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
-"""How long an integer of 63 bits may be."""
+"""The most digits of an integer of 63 bits."""
 
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR})
@@ -127,7 +127,7 @@ class ColumnMapping:
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
-        """What such a table has for values of the target; null for those that it cannot have."""
+        """Returns the values that such a table has for values of the target; null for those that it cannot have."""
         argument, kind = self.arguments[0], self._column(table).type.arrow
         if self.expression == PREFIX:
             own = pc.utf8_slice_codeunits(values, len(argument))
@@ -143,7 +143,7 @@ class ColumnMapping:
         return pc.cast(pc.subtract(own, pa.scalar(base, values.type)), kind)
 
     def base(self, name: TableName) -> int:
-        """What `partition id` adds to each value of this table."""
+        """Returns the number that `partition id` adds to each value of this table."""
         instance, schema, table, separator = (*self.arguments, "")[:4]
         parts = (
             _number(instance, _BITS[0], "the instance", str(name)) if instance else None,

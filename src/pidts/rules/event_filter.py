@@ -12,8 +12,9 @@ Names of kinds stand for each other as in DM: `all ddl` is every DDL, `incompati
 data or that another database may not follow. `none`, `none ddl`, `none dml` end a list: what stands behind them counts
 no more for what they name.
 
-Not repeated is that DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns)
-and goes on without it: rows that were to be dropped would arrive. Here the task does not start.
+DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and goes on without
+it. That is repeated for short names only (`truncate` for `truncate table`), and a note says so. For any other entry the
+task does not start: rows that were to be dropped would arrive.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ INCOMPATIBLE = frozenset(
         "value range decrease",
     }
 )
-"""What `incompatible ddl changes` stands for."""
+"""The kinds of change that `incompatible ddl changes` stands for."""
 
 DDL = INCOMPATIBLE | {
     "add column",
@@ -96,13 +97,13 @@ _GROUPS = {
 }
 _ENDS = {"none": DML | DDL, "none dml": DML, "none ddl": DDL}
 EVENTS = DML | DDL | set(_ALIASES) | set(_GROUPS) | set(_ENDS)
-"""Every name that `events` may hold."""
+"""The names that `events` may hold."""
 
 ACTIONS = ("Do", "Ignore", "Error")
 
 
 class Verdict(Enum):
-    """What becomes of a change."""
+    """The decision on a change."""
 
     TAKE = "take"
     SKIP = "skip"
@@ -124,6 +125,12 @@ def expand(name: str) -> frozenset[str]:
         )
         raise ConfigError("bad-event", f"an event filter knows no event {name!r}", todo=todo)
     return frozenset(_GROUPS.get(key, {_ALIASES.get(key, key)}))
+
+
+def is_short(name: str) -> bool:
+    """Whether a name lacks the word `table`: DM knows no such event, and leaves out the whole rule that has it."""
+    key = name.lower()
+    return key not in EVENTS and f"{key} table" in DDL
 
 
 @lru_cache(maxsize=1024)
@@ -163,7 +170,7 @@ class FilterRule:
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
 
     def __call__(self, events: Collection[str], sql: str) -> Verdict:
-        """What this rule makes of it: TAKE is no decision, other rules are asked."""
+        """Returns this rule's verdict; TAKE decides nothing: other rules are asked."""
         if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
             return verdict
         if sql and self.sql_patterns:
@@ -181,7 +188,7 @@ class FilterRule:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """All rules of a source; without rules everything is taken."""
+    """The event filter rules of a source; without rules everything is taken."""
 
     rules: tuple[FilterRule, ...] = ()
     case_sensitive: bool = False
@@ -201,7 +208,7 @@ class EventFilter:
         object.__setattr__(self, "_in_order", tuple(sorted(self.rules, key=_order)))
 
     def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> Verdict:
-        """What becomes of a change of this table: rows of one kind, or a statement of these kinds with its text.
+        """Returns the verdict on a change: rows of one kind, or a statement of these kinds with its text.
 
         `table.name` is "" for a statement on a schema; both names are "" for one that cannot be understood, which has
         no kind either. Several kinds are several names of one thing, not several things.
@@ -216,7 +223,7 @@ class EventFilter:
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    """As DM asks them: matters only where one of two rules refuses what the other drops."""
+    """Sorts rules as DM asks them. The order matters only where one rule refuses what another one drops."""
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 
 

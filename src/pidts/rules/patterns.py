@@ -1,4 +1,4 @@
-r"""How DM's rules name schemas and tables: wildcards, or a regular expression.
+r"""Matches schemas and tables as DM's rules name them: by wildcards, or by a regular expression.
 
 A pattern is a name in which `*` (only as the last character) stands for any rest, `?` for one character and `[a-z]`,
 `[!a-z]` for one of a set; or, after `~`, a regular expression that may match anywhere in the name.

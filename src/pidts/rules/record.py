@@ -1,4 +1,4 @@
-"""Where rows land and with which values, as text: the target keeps it beside the structures of those rows."""
+"""Writes routes and column mappings as text; the target keeps it beside the structures of the rows they wrote."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a table's rows go: DM's `routes`, from a source's names to the target's.
+"""Routes a table's rows: DM's `routes`, from a source's names to the target's.
 
-A rule with a `table-pattern` speaks of tables; one without speaks of a schema, and of those of its tables that no rule
-of the first kind names. So of
+A rule with a `table-pattern` is about tables; one without is about a schema, and those of its tables that no rule of
+the first kind names. So of
 
     {schema-pattern: "shop_*", target-schema: shop}                          crm_1.t    stays crm_1.t
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
@@ -26,7 +26,7 @@ from pidts.rules.patterns import check, expression, is_wide, matches
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What one extracted column holds: the groups of `regexp`, and the column's name."""
+    """The content of one extracted column: the groups of `regexp`, and the column's name."""
 
     regexp: str
     column: str
@@ -67,12 +67,12 @@ class RouteRule:
 
     @property
     def extracts(self) -> tuple[Extract | None, Extract | None, Extract | None]:
-        """Those of the table, the schema and the source: the order in which the columns are appended."""
+        """Returns the extracts of table, schema and source, in the order in which their columns are appended."""
         return self.extract_table, self.extract_schema, self.extract_source
 
     @property
     def may_merge(self) -> bool:
-        """Whether several tables, of one source or of several, may land in one by it."""
+        """Whether several tables, of one source or of several, may become one by it."""
         of_schemas = is_wide(self.schema_pattern) and bool(self.target_schema)
         of_tables = (not self.table_pattern or is_wide(self.table_pattern)) and bool(self.target_table)
         return of_schemas or of_tables or self.extract_source is not None
@@ -84,14 +84,14 @@ class Landing:
 
     name: TableName
     extracted: tuple[tuple[str, str], ...] = ()
-    """Each column's name and its value."""
+    """The extracted columns' names and values."""
     rule: RouteRule | None = None
     """The rule that says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """All rules of a source; a name that none of them fits stays what it is."""
+    """The routes of a source; a name that none of them fits stays the same."""
 
     rules: tuple[RouteRule, ...] = ()
     source_id: str = ""
@@ -104,7 +104,7 @@ class Routes:
                 check(pattern)
 
     def landing(self, name: TableName) -> Landing:
-        """Where a table goes."""
+        """Returns where a table's rows go."""
         if not self.rules:
             return Landing(name)
         found = self._found.get(name)
@@ -113,7 +113,7 @@ class Routes:
         return found
 
     def may_merge(self, name: TableName) -> bool:
-        """Whether other tables may land where this one does, today or later."""
+        """Whether other tables may have the same target table, today or later."""
         rule = self.landing(name).rule
         if rule is None:
             return False
@@ -123,11 +123,14 @@ class Routes:
         )
 
     def may_leave_rows(self, name: TableName) -> bool:
-        """Whether rows of a table that is gone may be on the target: others land there, of this source or of others."""
+        """Whether the target may have rows of a table that is gone, since other tables share its target table.
+
+        They may be of this source or of others.
+        """
         return self.may_merge(name) or bool(self.landing(name).extracted)
 
     def schema(self, name: str) -> str:
-        """Where a schema goes: the target of statements on the schema itself."""
+        """Returns where a schema goes: the target of statements on the schema itself."""
         rule = self._only(list(self._of_schema(name)), name)
         return (rule.target_schema if rule else "") or name
 

@@ -1,7 +1,7 @@
-"""All rules of a source in one place: what becomes of a change, a copied row and a table's structure.
+"""Applies all rules of a source to a change, a copied row and a table's structure.
 
 A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters see
-what the source wrote under the source's names; what is behind the route speaks of the target's table alone.
+what the source wrote under the source's names; what follows the route names the target's table alone.
 
     shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
 
@@ -39,7 +39,7 @@ _EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a task file asks of one source; without arguments nothing: everything passes, as the same object."""
+    """The rules that a task file gives one source; without any, everything passes, as the same object."""
 
     allow: AllowList = field(default_factory=AllowList)
     events: EventFilter = field(default_factory=EventFilter)
@@ -56,7 +56,7 @@ class Rules:
     def landed(self, table: Table) -> Table:
         """The table as its rows are written on the target: renamed, mapped, with the extracted columns behind its own.
 
-        Such a column may be NULL, since rows that others write there come from no source; the product never writes one.
+        Such a column may be NULL, since rows that others write come from no source; the product never writes one.
         As part of a key it may not.
         """
         mapping = mapping_of(self.mappings, table.name)
@@ -71,7 +71,7 @@ class Rules:
         return table if landing.name == table.name else table.renamed(landing.name)
 
     def upstream(self, table: Table) -> TableName | None:
-        """What a batch of this table says of its source: its name, where the target's table is not just the same."""
+        """Returns the source's table name for a batch, where the target's table is not just the same."""
         return None if self.landed(table) is table else table.name
 
     def check(self, table: Table) -> None:
@@ -108,7 +108,7 @@ class Rules:
         return mapping is not None and mapping.target_column in table.identity
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """What the target's key holds besides the source's: of tables that have the same here, keys may meet."""
+        """Returns what the target's key holds besides the source's: of tables with equal values here, keys may meet."""
         landing = self.routes.landing(name)
         return landing.extracted if landing.name in self.keyed else ()
 
@@ -128,23 +128,25 @@ class Rules:
         return column if mapping is None else mapping.mapped_column(column, name)
 
     def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """What is left of changes from the log, as changes of the target's table; None where nothing is."""
+        """Returns what is left of changes from the log, as changes of the target's table; None where nothing is."""
         sieve = self.sieve(batch.table)
         passed = batch if sieve is None else sieve.of(batch)
         return self.passed(passed) if len(passed) else None
 
     def sieve(self, table: Table) -> Sieve | None:
-        """What tells which of the table's changes pass the filters; None where all do."""
+        """Returns the sieve that finds the table's changes that pass the filters; None where all do."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.REFUSE)
         if not (unwanted or refused or self.expressions.concerns(table.name)):
             return None
         asked = self.expressions.ops(table.name) - unwanted
-        return Sieve(self.expressions.columns(table), asked, unwanted, partial(self._dropped, unwanted, refused))
+        dropped = partial(self._dropped, unwanted, refused)
+        at = dropped if self.expressions.asks_for_time(table.name) else None
+        return Sieve(self.expressions.columns(table), asked, unwanted, dropped, at)
 
     def _verdicts(self, name: TableName) -> dict[Op, Verdict]:
-        """What the event filter says to each kind of change."""
+        """Returns the event filter's verdict on each kind of change."""
         return {op: self.events(name, {event}) for op, event in _EVENTS.items()} if self.events.rules else {}
 
     def passed(self, batch: ChangeBatch) -> ChangeBatch:
@@ -170,11 +172,13 @@ class Rules:
         )
         return pa.Table.from_batches(map(pa.RecordBatch.from_struct_array, images), schema=self.landed(table).arrow)
 
-    def _dropped(self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch) -> pa.BooleanArray | None:
+    def _dropped(
+        self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
+    ) -> pa.BooleanArray | None:
         """TRUE for what the expression filter drops of other kinds; halts at the first that is refused."""
         if refused:
             _demand_none(batch, refused)
-        return self.expressions.dropped(batch, unwanted)
+        return self.expressions.dropped(batch, unwanted, times)
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
         """The extracted columns of so many rows."""
@@ -197,7 +201,10 @@ class Rules:
 
 
 def _repeated(value: str, count: int) -> pa.StringArray:
-    """So many times the same text. Arrow's own `repeat` puts them one behind the other and takes six times as long."""
+    """Returns the same text so many times.
+
+    Arrow's own `repeat` appends one after the other and takes six times as long.
+    """
     data = value.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
     ends[-1] = len(data) * count  # raises beyond 2 GiB, where Arrow's texts end; `repeat` would go on

@@ -154,7 +154,7 @@ def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
 
 
 def _as_root() -> tuple[str, ...]:
-    """These servers refuse to run as root by accident; on purpose they do."""
+    """Returns the option that lets a server run as root: without it these servers refuse, in case it is an accident."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 

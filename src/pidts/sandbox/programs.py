@@ -1,4 +1,4 @@
-"""Where the server programs of this machine are. `./test` and `./demo` put them there; nothing is installed here."""
+"""Finds the server programs of this machine. `./test` and `./demo` put them there; nothing is installed here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Program:
     environment: dict[str, str] = field(default_factory=dict)
 
     def version(self) -> str | None:
-        """What it says of itself; None if it does not run here."""
+        """Returns the program's own version text; None if it does not run here."""
         try:
             asked = subprocess.run(
                 [*self.command, "--version"],

@@ -1,8 +1,8 @@
-"""One private server: its process, its folder, its end.
+"""Starts and stops one private server in its own folder.
 
-A server must not outlive us, not even when we are killed: the kernel ends it when the *thread* that started it is gone
-(PR_SET_PDEATHSIG), hence one thread that starts them all and lives as long as the process. A server has a session of
-its own, so that Ctrl-C in a terminal reaches us alone and we can stop using the server before it goes.
+A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
+started it ends (PR_SET_PDEATHSIG), so one thread starts them all and lives as long as the process. A server has its own
+session, so that Ctrl-C in a terminal reaches only this process, which can stop using the server before it ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a server is started, each time in the same way."""
+    """The command, environment and log of a server's start."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -66,11 +66,11 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The process, None while it does not run."""
+        """Returns the process id, None while the server does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> Self:
-        """Start it and come back when it takes connections."""
+        """Starts the server and returns when it accepts connections."""
         launch = self.launch
         try:
             self._process = _starter.submit(_spawn, launch).result()
@@ -85,28 +85,28 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """End it for good; a folder that was made for it goes too. Harmless when it has ended already."""
+        """Stops the server and removes a folder that was created for it. Does nothing if it has ended."""
         self._end(self.launch.stop_signal)
         if self.launch.owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """As a crash would: no shutdown, the data stays for `restart`."""
+        """Kills the server as a crash would; the data stays for `restart`."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Down, if it runs, and up again on the same data and the same port."""
+        """Restarts the server on the same data and port."""
         self._end(self.launch.stop_signal)
         self.start()
 
     def __enter__(self) -> Self:
-        """Already running."""
+        """Returns the running server."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stops the server."""
         self.stop()
 
     def _end(self, how: signal.Signals) -> None:
@@ -126,7 +126,7 @@ class Server:
 
 
 def start_on_free_port(make: Callable[[int], Server], port: int | None) -> Server:
-    """Start what `make` gives for a port; another port is tried when somebody took the first one in the meantime."""
+    """Starts the server that `make` returns for a port. Tries another port if the first was taken meanwhile."""
     attempts = 1 if port is not None else 3
     while True:
         attempts -= 1
@@ -139,7 +139,7 @@ def start_on_free_port(make: Callable[[int], Server], port: int | None) -> Serve
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """Returns a free port on loopback."""
     while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as probe:
@@ -153,7 +153,7 @@ def free_port() -> int:
 
 @contextmanager
 def directory_for(kind: str, wanted: Path | None) -> Iterator[Path]:
-    """The server's folder: the one that was asked for, else a new one, which goes again if the start fails."""
+    """Returns the wanted folder, or a new one, which is removed if the start fails."""
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
         yield wanted.resolve()
@@ -169,7 +169,7 @@ def directory_for(kind: str, wanted: Path | None) -> Iterator[Path]:
 def run_once(
     command: Sequence[str], log: Path, environment: Mapping[str, str], what: str, as_user: str | None = None
 ) -> None:
-    """Run a program that prepares a server's data."""
+    """Runs a program that prepares a server's data."""
     launch = Launch(command, environment, log, lambda _: True, as_user=as_user)
     process = _starter.submit(_spawn, launch).result()
     try:
@@ -181,17 +181,17 @@ def run_once(
 
 
 def failed(what: str, log: Path) -> PidtsError:
-    """The error with what the log says about it."""
-    return PidtsError("sandbox-failed", f"{what}; its log says:\n{_reasons(log)}\n", todo="Cure that and start again")
+    """Returns the error with the reasons from the log."""
+    return PidtsError("sandbox-failed", f"{what}; its log says:\n{_reasons(log)}\n", todo="Fix that and start again")
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a file."""
+    """Returns the last lines of a file."""
     return "\n".join(_read(log)[-lines:])
 
 
 def _reasons(log: Path) -> str:
-    """The lines that name an error: MariaDB puts a page of good advice behind them."""
+    """Returns the lines that name an error: MariaDB prints a page of advice after them."""
     named = [line for line in _read(log) if re.search(r"\b(?:ERROR|FATAL|error)\b", line)]
     return "\n".join(named[-15:]) or tail(log)
 

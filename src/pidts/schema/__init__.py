@@ -19,12 +19,16 @@ from pidts.schema.actions import (
     SetComment,
     SetDefault,
 )
-from pidts.schema.columns import column_type
 from pidts.schema.compare import differences
-from pidts.schema.ddl import classify
-from pidts.schema.definitions import type_text
+from pidts.schema.computed import Computed
 from pidts.schema.dialect import MYSQL, Dialect, is_strict
-from pidts.schema.render import column_clause, create_table, quote, quote_table, render_statement
+from pidts.schema.evolve.apply_alter import keys_there
+from pidts.schema.evolve.apply_statement import apply, apply_charset, server_charset
+from pidts.schema.parse.classify import classify
+from pidts.schema.parse.column_type import column_type
+from pidts.schema.parse.lexer import Lexeme, Token
+from pidts.schema.render.definitions import type_text
+from pidts.schema.render.statement import column_clause, create_table, quote, quote_table, render_statement
 from pidts.schema.statements import (
     AlterDatabase,
     AlterTable,
@@ -35,13 +39,13 @@ from pidts.schema.statements import (
     DropTable,
     Ignored,
     RenameTable,
+    SequenceChange,
     Statement,
     StatementDml,
     TruncateTable,
     Unknown,
     retargeted,
 )
-from pidts.schema.structure import apply, apply_charset, server_charset
 
 __all__ = [
     "MYSQL",
@@ -52,6 +56,7 @@ __all__ = [
     "AlterOption",
     "AlterTable",
     "ChangeColumn",
+    "Computed",
     "ConvertCharset",
     "CreateDatabase",
     "CreateTable",
@@ -63,17 +68,20 @@ __all__ = [
     "DropKey",
     "DropTable",
     "Ignored",
+    "Lexeme",
     "ModifyColumn",
     "PartitionRows",
     "RenameColumn",
     "RenameKey",
     "RenameTable",
     "RenameTo",
+    "SequenceChange",
     "SetCharset",
     "SetComment",
     "SetDefault",
     "Statement",
     "StatementDml",
+    "Token",
     "TruncateTable",
     "Unknown",
     "apply",
@@ -84,6 +92,7 @@ __all__ = [
     "create_table",
     "differences",
     "is_strict",
+    "keys_there",
     "quote",
     "quote_table",
     "render_statement",

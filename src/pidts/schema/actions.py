@@ -1,4 +1,4 @@
-"""What an ALTER TABLE (or a CREATE TABLE, which alters an empty table) does to a structure, one noun per clause.
+"""The changes that an ALTER TABLE (or a CREATE TABLE, which alters an empty table) makes, one class per clause.
 
 A column's type may be *open*: what it inherits from its table is not filled in (`charset` None), a text type may carry
 the size it was asked for (`text(100)`), and `collation` may name a kind that needs the charset (`bin`,
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pidts.model.table import Column, Key, TableName
+from pidts.schema.computed import Computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class AddColumn:
     after: str | None = None
     first: bool = False
     if_not_exists: bool = False
+    computed: Computed | None = None
+    """The expression of a generated column, where another session computes the same by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,17 @@ class AddKey:
     if_not_exists: bool = False
     supports_foreign_key: bool = False
     prefixes: tuple[int | None, ...] = ()
-    """How much of each column is in the key; empty: all of all."""
+    """The length of each column in the key; empty: all of all columns."""
     rule: str = ""
-    """How the foreign key changes rows by itself (`ON DELETE CASCADE`)."""
+    """The way in which the foreign key changes rows by itself (`ON DELETE CASCADE`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropKey:
-    """By name; the primary key's is PRIMARY. Keys over expressions are no part of a structure, but have names, too."""
+    """Drops a key by its name; the primary key's is PRIMARY.
+
+    Keys over expressions are no part of a structure, but have names, too.
+    """
 
     name: str
     if_exists: bool = False
@@ -95,7 +101,10 @@ class DropKey:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """Of a kind that only the server knows: a unique key goes, a check or foreign key is no part of a structure."""
+    """Drops a constraint whose kind only the server knows.
+
+    A unique key is dropped; a check or foreign key is no part of a structure.
+    """
 
     name: str
 
@@ -118,7 +127,7 @@ class RenameTo:
 
 @dataclass(frozen=True, slots=True)
 class SetCharset:
-    """What columns added from now on inherit; `charset` None: the database's."""
+    """Sets the charset that columns added from now on inherit; `charset` None: the database's."""
 
     charset: str | None
     collation: str | None
@@ -126,7 +135,7 @@ class SetCharset:
 
 @dataclass(frozen=True, slots=True)
 class ConvertCharset:
-    """All text columns are rewritten; `charset` None: the database's."""
+    """Rewrites all text columns in a charset; `charset` None: the database's."""
 
     charset: str | None
     collation: str | None
@@ -151,7 +160,7 @@ class PartitionRows:
 
 @dataclass(frozen=True, slots=True)
 class AlterOption:
-    """Nothing that a structure holds: engine, statistics, checks, foreign keys, partitioning."""
+    """A clause that changes no structure: engine, statistics, checks, foreign keys, partitioning."""
 
     text: str
     what: str = ""

@@ -1,4 +1,4 @@
-"""What a column's type is once its charset is known.
+"""Completes a column's type once its charset is known.
 
 A column inherits from its table, the table from its database, the database from the server. The charset then decides
 more than the meaning of bytes: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type that holds a
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
 from pidts.model.types import ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
+from pidts.schema.defaults import literal
 from pidts.schema.dialect import Dialect
+from pidts.schema.labels import decoded_labels
+from pidts.schema.literals import Bytes, parse_default
+from pidts.schema.parse.lexer import NotUnderstoodError
 
 Charset = tuple[str, str]
 """A charset and a collation of it."""
@@ -26,9 +31,12 @@ _BYTES = {
     Kind.MEDIUMTEXT: Kind.MEDIUMBLOB,
     Kind.LONGTEXT: Kind.LONGBLOB,
 }
+_UTF8 = frozenset({"utf8mb3", "utf8mb4"})
 _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
+_MOST_BYTES_IN_MARIADBS_ROW = 65532
+"""MariaDB takes a length of two bytes and a byte for NULLs off."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
@@ -47,22 +55,45 @@ def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
     kind = column.type
     if kind.is_text:
         charset, collation = completed(kind.charset, kind.collation, table, dialect)
-        kind = replace(kind, charset=charset, collation=collation)
+        kind = replace(kind, charset=charset, collation=collation, labels=_labels(kind.labels, charset, dialect))
         if charset == "binary" and kind.kind in _BYTES:
             kind = replace(kind, kind=_BYTES[kind.kind], charset=None, collation=None)
     kind = _sized(kind, dialect)
-    return column if kind == column.type else replace(column, type=kind)
+    default = column.default
+    if kind.charset in _UTF8 and isinstance(given := parse_default(default), Bytes):
+        default = _as_text(given.value, default)
+    return column if (kind, default) == (column.type, column.default) else replace(column, type=kind, default=default)
+
+
+def _as_text(given: bytes, written: str | None) -> str | None:
+    """Returns the default that the bytes are in UTF-8; a server takes them as they are, in the column's charset."""
+    try:
+        return literal(given.decode())
+    except UnicodeDecodeError:
+        return written
+
+
+def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
+    try:
+        return decoded_labels(labels, charset, dialect)
+    except NotUnderstoodError as error:
+        raise Halted(
+            "ddl-not-understood",
+            str(error),
+            where=Where(),
+            todo="Run what the target needs by hand and start behind the statement, or leave the table out.",
+        ) from error
 
 
 def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
-    """Text types with a size become the type that fits; VARCHAR too long for a row becomes TEXT."""
+    """Replaces a text type with a size by the type that fits; VARCHAR too long for a row becomes TEXT."""
     if kind.length is None:
         return kind
     size = kind.length * (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in _BLOBS:
         if kind.length == 0 and (dialect.mariadb or dialect.version < (8, 0, 0)):
             return replace(kind, length=None)
-    elif kind.kind not in _VARYING or size <= _MOST_BYTES_IN_ROW:
+    elif kind.kind not in _VARYING or size <= (_MOST_BYTES_IN_MARIADBS_ROW if dialect.mariadb else _MOST_BYTES_IN_ROW):
         return kind
     return replace(kind, kind=_text_for(size, as_bytes=kind.is_bytes), length=None)
 
@@ -75,10 +106,18 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
     """The column after CONVERT TO CHARACTER SET."""
     kind = column.type
-    if not kind.is_text or kind.charset is None:
+    if not kind.is_text or kind.charset in (None, "binary"):
         return column
     most = dict(_TEXTS).get(kind.kind)
     charset, collation = table
+    default = parse_default(column.default)
+    if charset != kind.charset and isinstance(default, Bytes) and not default.value.isascii():
+        raise Halted(
+            "ddl-not-understood",
+            f"column {column.name} has the default {column.default}, bytes of charset {kind.charset}, and is converted "
+            f"to {charset}: what its default is then is not known here",
+            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace)",
+        )
     if most is not None:
         characters = most // bytes_per_character(kind.charset)
         kind = replace(kind, kind=_text_for(characters * bytes_per_character(charset), as_bytes=False))

@@ -73,7 +73,7 @@ def charset_of(collation: str) -> str | None:
 
 
 def default_collation(charset: str, *, mariadb: bool, version: tuple[int, int, int]) -> str:
-    """What a charset named without a collation means on a server of this kind and version."""
+    """Returns the collation of a charset named without one, on a server of this kind and version."""
     charset = charset_name(charset)
     if charset == _BINARY:
         return _BINARY
@@ -85,6 +85,6 @@ def default_collation(charset: str, *, mariadb: bool, version: tuple[int, int, i
 
 
 def bytes_per_character(charset: str) -> int:
-    """At most."""
+    """Returns the largest number of bytes that a character takes."""
     charset = charset_name(charset)
     return 1 if charset == _BINARY else _DEFAULTS[charset][1]

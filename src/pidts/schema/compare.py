@@ -1,4 +1,4 @@
-"""Where two structures of one table differ, in sentences for people."""
+"""Lists the differences between two structures of one table, in sentences for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pidts.model.table import Column, Key, Table
 from pidts.model.types import ColumnType, Kind
 from pidts.schema.charsets import charset_name, collation_name
-from pidts.schema.render import type_text
+from pidts.schema.render.statement import type_text
 
 
 def differences(expected: Table, actual: Table) -> list[str]:

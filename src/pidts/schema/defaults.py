@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pidts.schema.cursor import Cursor
-from pidts.schema.lexer import Lexeme
+from pidts.schema.parse.lexer import Lexeme
+from pidts.schema.parse.token_cursor import Cursor
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 _WITHOUT_PARENTHESES = ("CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER", "CURRENT_ROLE", "UTC_DATE", "UTC_TIMESTAMP")
@@ -16,7 +16,7 @@ def literal(text: str) -> str:
 
 
 def parse_default(cursor: Cursor) -> str | None:
-    """What stands behind DEFAULT; None for NULL."""
+    """Parses the value after DEFAULT; None for NULL."""
     start = cursor.peek()
     if cursor.take("NULL"):
         return None
@@ -68,7 +68,7 @@ def _number(cursor: Cursor) -> str:
 
 
 def _expression(cursor: Cursor) -> str:
-    """What MariaDB takes without parentheses around it, and texts with a charset (`_latin1'x'`)."""
+    """Parses an expression that MariaDB takes without parentheses, or a text with a charset (`_latin1'x'`)."""
     start, following = cursor.peek(), cursor.peek(1)
     if cursor.take("NEXT", "VALUE", "FOR"):
         cursor.table_name()

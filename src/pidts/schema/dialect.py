@@ -1,4 +1,4 @@
-"""How a server reads its own statements: its kind, its version and the modes a statement ran under."""
+"""The rules by which a server reads its statements: its kind, its version and the modes a statement ran under."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _ORACLE = 1 << 9
 _MAXDB = 1 << 12
 _NO_BACKSLASH_ESCAPES = 1 << 20
 
+_OTHER_VALUES = 1 << 1 | 1 << 6 | 1 << 29 | 1 << 31
+"""PIPES_AS_CONCAT, NO_UNSIGNED_SUBTRACTION, HIGH_NOT_PRECEDENCE, PAD_CHAR_TO_FULL_LENGTH."""
 _STRICT = 1 << 21 | 1 << 22
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -31,6 +33,8 @@ class Dialect:
     real_as_float: bool = False
     other_types: bool = False
     """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP name other types."""
+    other_values: bool = False
+    """Modes under which an expression means something else than without them."""
     lower_case_names: bool = False
     """`lower_case_table_names=1`: databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
@@ -39,7 +43,10 @@ class Dialect:
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:
-        """From the text that the log's format description and `SELECT version()` hold: `10.11.6-MariaDB-log`."""
+        """Returns the dialect of a server's version.
+
+        The text is the one in the log's format description and in `SELECT version()`: `10.11.6-MariaDB-log`.
+        """
         mariadb = "mariadb" in server_version.lower()
         text = server_version.removeprefix("5.5.5-") if mariadb else server_version
         found = _VERSION.match(text)
@@ -59,6 +66,7 @@ class Dialect:
             no_backslash_escapes=bool(sql_mode & _NO_BACKSLASH_ESCAPES),
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
             other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
+            other_values=bool(sql_mode & _OTHER_VALUES),
         )
 
     def collation_of(self, charset: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pidts.schema.cursor import Cursor
-from pidts.schema.lexer import Lexeme
+from pidts.schema.parse.lexer import Lexeme
+from pidts.schema.parse.token_cursor import Cursor
 
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
-
+SEQUENCE = "a sequence"
 _WHOLE = {
     "BEGIN": "transaction control",
     "START": "transaction control",
@@ -57,13 +57,13 @@ _OBJECTS = {
     "LOGFILE": "a tablespace",
     "RESOURCE": "a resource group",
     "INSTANCE": "administration",
-    "SEQUENCE": "a sequence",
+    "SEQUENCE": SEQUENCE,
     "TEMPORARY": "a temporary table",
 }
 
 
 def ignored_reason(cursor: Cursor) -> str | None:
-    """Why the statement is none of replication's business; None if it may be."""
+    """Returns why the statement is none of replication's business; None if it may be."""
     first = cursor.peek().word
     if first in _WHOLE:
         return _WHOLE[first] if _is_alone(cursor) else None
@@ -75,7 +75,7 @@ def ignored_reason(cursor: Cursor) -> str | None:
 
 
 def _is_alone(cursor: Cursor) -> bool:
-    """`SET …; ALTER TABLE …` must not pass for a setting."""
+    """Whether a text is one statement alone: `SET …; ALTER TABLE …` must not pass for a setting."""
     ahead = 0
     while (token := cursor.peek(ahead)).lexeme is not Lexeme.END:
         ahead += 1

@@ -44,13 +44,13 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Something that only its own server can compute."""
+    """A default that only its own server can compute."""
 
     sql: str
 
 
 def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression | None:
-    """None where there is no default or it is NULL."""
+    """Parses a column's default; None where there is no default or it is NULL."""
     if sql is None:
         return None
     text = sql.strip()

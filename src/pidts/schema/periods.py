@@ -1,6 +1,6 @@
-"""MariaDB's tables in time, which are told apart and never followed.
+"""MariaDB's tables in time, which are recognised and never followed.
 
-A *system-versioned* table keeps the old versions of its rows. Its log tells them as rows of their own: an UPDATE is
+A *system-versioned* table keeps the old versions of its rows. Its log has them as rows of their own: an UPDATE is
 followed by an INSERT of what was there before, and the real key is the declared one and the end of the row's time. The
 counterexample: a target that takes these INSERTs as they come shows rows again that the source has deleted.
 
@@ -10,8 +10,8 @@ and keys is the server's business.
 
 from __future__ import annotations
 
-from pidts.schema.cursor import Cursor
-from pidts.schema.lexer import NotUnderstoodError
+from pidts.schema.parse.lexer import NotUnderstoodError
+from pidts.schema.parse.token_cursor import Cursor
 
 _VERSIONED = (
     "system-versioned tables are not supported: their log tells old versions of rows as new rows; leave the table out "

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from pidts.model import Column, Kind, Table
-from pidts.schema.definitions import quote, quote_table
+from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
 """A sum that is not smaller says nothing: some row had no number."""
@@ -58,7 +58,8 @@ def _text(column: Column, *, floats: bool) -> str | None:
     if kind.kind in _SHOWN:
         return f"CAST({name} AS CHAR)"
     if kind.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return f"{name} * 1e0" if floats else None
+        # The sum gives -0.0 the text of 0.0: servers hold the two equal, and MariaDB writes 0.0 for either.
+        return f"{name} + 0e0" if floats else None
     if kind.kind in _HASHED:
         return f"SHA2(CAST({name} AS CHAR CHARACTER SET utf8mb4), 256)"
     if kind.kind in _BLOBS:

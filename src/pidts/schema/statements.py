@@ -1,4 +1,4 @@
-"""The statements that a log can hold, as far as replication tells them apart."""
+"""The statements that a log can hold, as far as replication distinguishes them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CreateTableLike:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """One or more."""
+    """Drops one table or more."""
 
     tables: tuple[TableName, ...]
     if_exists: bool = False
@@ -53,7 +53,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
-    """All rows go, without row events."""
+    """Removes all rows of a table, without row events."""
 
     table: TableName
 
@@ -65,13 +65,16 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """CREATE INDEX and DROP INDEX are of this kind, too."""
+    """Changes one table's structure; CREATE INDEX and DROP INDEX are of this kind, too."""
 
     table: TableName
     actions: tuple[Action, ...]
     if_exists: bool = False
     mariadb: bool | None = field(default=False, compare=False)
-    """Who has converted the rows: the two do not convert all values alike. None where both have, each its own."""
+    """The server that has converted the rows: the two do not convert all values alike.
+
+    None where both have, each its own.
+    """
     ignore: bool = field(default=False, compare=False)
     """Whether values that did not fit were changed, whatever the mode."""
 
@@ -98,7 +101,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
-    """`charset` and `collation` None: the server's."""
+    """Creates a database; `charset` and `collation` None: the server's."""
 
     name: str
     charset: str | None = None
@@ -120,7 +123,7 @@ class AlterDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """With all its tables, which the statement does not name."""
+    """Drops a database with all its tables, which the statement does not name."""
 
     name: str
     if_exists: bool = False
@@ -129,10 +132,22 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Nothing that replication of tables has to follow."""
+    """A statement that replication of tables does not have to follow."""
 
     reason: str
     tables: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceChange(Ignored):
+    """MariaDB's SEQUENCE objects are made, altered or dropped. They are no tables, and are not carried."""
+
+    made: tuple[TableName, ...] = ()
+    there: tuple[TableName, ...] = ()
+    """The tables that exist before the statement and after it."""
+    unless_table: tuple[TableName, ...] = ()
+    """Made by CREATE SEQUENCE IF NOT EXISTS, which does nothing where there is a table of that name."""
+    gone: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ class StatementDml:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A statement that cannot be followed exactly. `tables` is what it seems to speak of."""
+    """A statement that cannot be followed exactly. `tables` are those that it seems to name."""
 
     sql: str
     reason: str

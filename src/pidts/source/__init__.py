@@ -1,4 +1,4 @@
-"""MySQL and MariaDB servers as sources: their log, their rows, their structures, and whether they are fit for it.
+"""Reads MySQL and MariaDB servers as sources: their log, rows and structures, and checks whether they are suitable.
 
 `connection` logs in, `position` tells where the log stands, `dump` streams it, `structures` and `rows` read tables,
 `prechecks` says what has to be changed first. `values` is a source in memory with the same log and rows.

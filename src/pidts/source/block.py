@@ -1,4 +1,4 @@
-"""What a dump brings at a time: many events, or a piece of a very long one."""
+"""A block of a dump: many events, or a piece of a very long one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from enum import Enum, auto
 
 
 class Shape(Enum):
-    """What a block holds."""
+    """The content of a block."""
 
     EVENTS = auto()
-    """Whole events back to back; none where only heartbeats came."""
+    """Complete events one after the other; none if only heartbeats arrived."""
     ODD = auto()
-    """One packet that is not an event as it should be, without its head."""
+    """One packet, without its header, that is not a valid event."""
     PIECE = auto()
-    """The next piece of a long event; the first one holds its header."""
+    """The next piece of a long event; the first one contains its header."""
     LAST_PIECE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What came; `data` is valid until the next reading."""
+    """A block as it arrived; `data` is valid until the next read."""
 
     shape: Shape
     data: memoryview

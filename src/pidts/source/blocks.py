@@ -1,7 +1,7 @@
-"""A dump's packets as blocks of events, taken apart in compiled code: nothing is made for a single event.
+"""Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
-What the socket has brought lies packet after packet in one buffer. Its events are moved together into a second one,
-which whoever reads gets to see: they lie back to back, as in a log file. An event that does not fit into the buffer,
+The socket's bytes are in one buffer, packet after packet. Their events are moved together into a second one, which the
+reader gets to see: there they are back to back, as in a log file. An event that does not fit into the buffer,
 which may be a gigabyte, passes through it in pieces.
 """
 
@@ -21,31 +21,39 @@ from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, PacketReader
 
 _PACKET_HEAD = 4
 _STATUS_SIZE = 1
+_EVENT_SIZE_AT = 9
 _HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
 
 _READ_TO, _WRITTEN, _EVENTS, _ODD = range(4)
 
 
 class BlockReader(PacketReader):
-    """Events of a connected socket that a dump comes from, as many at a time as have arrived."""
+    """Reads the events of a dump from a socket, as many at a time as have arrived."""
 
     def __init__(self, sock: socket.socket, where: Where) -> None:
         super().__init__(sock, where)
         self._block = np.empty(BUFFER_SIZE, np.uint8)
         self._found = np.zeros(4, np.int64)
         self._left: int | None = None
-        """Of a long event: bytes of the present packet that have not come yet."""
+        """The bytes of a long event's current packet that have not arrived yet."""
         self._goes_on = False
-        """Of a long event: another packet follows the present one."""
+        """Whether another packet of a long event follows the current one."""
+        self._due = 0
+        """The bytes of a long event, by its header, that earlier packets did not contain."""
 
     def read_block(self, timeout: float) -> Block | None:
-        """What has arrived; waits for it, at most `timeout` seconds."""
+        """Returns what has arrived; waits at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        # What is left behind the last block comes first: the connection may have ended behind it.
+        # Data after the last block is returned first: the connection may have ended after it.
         while (block := self._take()) is None:
             if not self._receive() and not self._wait(deadline):
                 return None
         return block
+
+    def check_frame(self) -> None:
+        """Checks the frame as for any packets; within a long event, a packet has no head of its own."""
+        if self._left is None:
+            self._check_frame()
 
     def _make_room(self) -> None:
         """Move what was not taken yet to the front; here, what is larger than the buffer needs no larger one."""
@@ -70,7 +78,7 @@ class BlockReader(PacketReader):
         return self._begin_long()
 
     def _size(self) -> int:
-        """Of the packet that begins in front."""
+        """Returns the size of the packet that begins in front."""
         return int.from_bytes(self._buffer[self._begin : self._begin + 3], "little")
 
     def _take_odd(self) -> Block:
@@ -89,14 +97,19 @@ class BlockReader(PacketReader):
         first = self._begin + _PACKET_HEAD
         if self._end < first + _STATUS_SIZE + HEADER_SIZE:
             return None
-        if self._buffer[first]:
-            # An error of the server's is not so long. What is?
-            data = bytes(self._buffer[first : self._end])
-            self._begin = self._end
-            return Block(Shape.ODD, memoryview(data))
+        self._check_frame()
         self._begin = first + _STATUS_SIZE
-        self._left, self._goes_on = size - _STATUS_SIZE, size == MAX_PACKET
+        at = self._begin + _EVENT_SIZE_AT
+        self._due = int.from_bytes(self._buffer[at : at + 4], "little")
+        self._begin_packet(size - _STATUS_SIZE, goes_on=size == MAX_PACKET)
         return self._take_piece()
+
+    def _begin_packet(self, size: int, *, goes_on: bool) -> None:
+        """Raises if packets contain more or less than the event's header says: they might never end."""
+        self._due -= size
+        if self._due < 0 or (not goes_on and self._due):
+            raise self._damaged("the source sent an event in packets that together have another length than the event")
+        self._left, self._goes_on = size, goes_on
 
     def _take_piece(self) -> Block | None:
         if self._left == 0 and self._goes_on:
@@ -104,7 +117,7 @@ class BlockReader(PacketReader):
                 return None
             size = self._size()
             self._begin += _PACKET_HEAD
-            self._left, self._goes_on = size, size == MAX_PACKET
+            self._begin_packet(size, goes_on=size == MAX_PACKET)
         left = self._left or 0
         size = min(left, self._end - self._begin)
         if left and not size:

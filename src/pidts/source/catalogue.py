@@ -1,8 +1,8 @@
-"""What a server's information_schema says of all tables at once, and at which place of its log that holds at least.
+"""Reads all tables from a server's information_schema, with the places in its log between which this was read.
 
 MySQL 8 and later log a schema change before their information_schema shows it: `settled` waits for that, and without
-GTIDs, where nothing tells, a moment has to do. Elsewhere whoever reads information_schema waits for the lock that a
-change holds until it is logged.
+GTIDs, where nothing shows it, a moment has to do. On other servers a reader of information_schema waits for the lock
+that a change holds until it is logged.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from pidts.model import Halted, Position, Table, TableName
 from pidts.schema import Dialect
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 from pidts.source.connection import Session, server_info
 from pidts.source.grants import current_grants, global_privileges, holds
 from pidts.source.position import log_end, settled
-from pidts.source.structures import read_structures, schema_charsets, source_dialect
+from pidts.source.structures import read_structures, schema_charsets, sequences, source_dialect
 
 _SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading. What changed between its two places may be in it or not."""
+    """One reading of the catalogue. A change between its two places may be in it or not."""
 
     history: History
     dialect: Dialect
@@ -35,7 +35,7 @@ class Look:
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
 ) -> Look:
-    """Every wanted table that the account sees. One that we cannot read must not take the others along."""
+    """Reads every wanted table that the account sees. An unreadable table does not stop the others."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
     if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):
@@ -45,6 +45,7 @@ def look_at_tables(
         tables=tables,
         charsets=schema_charsets(session),
         unknown=unreadable,
+        sequences=frozenset(filter(wanted, sequences(session))),
         complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
     )
     return Look(history, source_dialect(session), began, log_end(session))
@@ -53,11 +54,13 @@ def look_at_tables(
 def readable_structures(
     session: Session, wanted: Callable[[TableName], bool]
 ) -> tuple[dict[TableName, Table], dict[TableName, str]]:
-    """The tables that we can read, and why the others cannot be."""
+    """Returns the readable tables, and the reasons why the others are not readable."""
     unreadable: dict[TableName, str] = {}
     while True:
         try:
-            return read_structures(session, lambda name: wanted(name) and name not in unreadable), unreadable
+            return read_structures(
+                session, lambda name: wanted(name) and name not in unreadable, unreadable
+            ), unreadable
         except Halted as error:
             schema, _, name = error.where.table.partition(".")
             table = TableName(schema, name)

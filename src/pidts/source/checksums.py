@@ -1,4 +1,4 @@
-"""The sum of a source's rows, computed there; see `pidts.schema.row_digest`."""
+"""Computes the checksum of rows on the source; see `pidts.schema.row_digest`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row_sum(
     floats: bool,
     constants: Mapping[str, str] | None = None,
 ) -> tuple[int, int] | None:
-    """Number and sum of the rows behind one key and not behind another; None where the server cannot tell.
+    """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
     `constants`: as if each row had these texts behind its own columns.
     """

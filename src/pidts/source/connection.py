@@ -1,11 +1,11 @@
-"""Connections to a source server: how to reach it, how a session is set up, and what server it is."""
+"""Connects to source servers, sets up sessions, and identifies the server."""
 
 from __future__ import annotations
 
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -30,13 +30,15 @@ _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 PLACE_OF_MARIADB = " at "
-"""Between the two parts of a MariaDB's identity."""
+"""The text between the two parts of a MariaDB's identity."""
+IDENTIFYING = ("version", "server_id", "server_uuid", "server_uid", "gtid_mode")
+"""Global variables that tell which server it is."""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """How to reach one source server."""
+    """The address and account of one source server."""
 
     host: str
     port: int = 3306
@@ -44,7 +46,7 @@ class SourceConfig:
     password: str = field(default="", repr=False)
     source_id: str = ""
     server_id: int | None = None
-    """Ours, as a replica; chosen where it is None."""
+    """The server id of the replicator as a replica; None to choose one."""
     connect_timeout: float = 10.0
     tls: Tls = field(default_factory=Tls)
 
@@ -55,7 +57,7 @@ class SourceConfig:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            # What stands there may be a part of the password, so it is not shown.
+            # The text may be a part of the password, so it is not shown.
             todo = "In a password, each of / ? # @ : % is written as %2F %3F %23 %40 %3A %25"
             raise ConfigError("bad-source-url", "the source's URL has no usable host or port", todo=todo) from None
         if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname:
@@ -88,14 +90,14 @@ class SourceConfig:
 
     @property
     def where(self) -> Where:
-        """For errors: the source's name and its address."""
+        """Returns the source's name and address for errors."""
         address = f"{self.host}:{self.port}"
         return Where(source=f"{self.source_id} ({address})" if self.source_id else address)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Which server this is."""
+    """The identity, version and settings of a server."""
 
     version: str
     is_mariadb: bool
@@ -105,6 +107,18 @@ class ServerInfo:
     gtid_mode: bool
     """Whether every transaction has a GTID."""
 
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> ServerInfo:
+        """Reads it from the values of `IDENTIFYING`, without those that the server does not know."""
+        is_mariadb = "mariadb" in variables["version"].lower()
+        return cls(
+            version=variables["version"],
+            is_mariadb=is_mariadb,
+            server_id=int(variables["server_id"]),
+            server_uuid=variables.get("server_uuid") or variables.get("server_uid") or "",
+            gtid_mode=is_mariadb or variables.get("gtid_mode") == "ON",
+        )
+
     @property
     def flavor(self) -> str:
         """`mariadb` or `mysql`."""
@@ -112,7 +126,9 @@ class ServerInfo:
 
     @property
     def identity(self) -> str:
-        """Another text is another server, whatever its address, but for MariaDB's second part.
+        """Returns a text that identifies the server.
+
+        Another text is another server, whatever its address, but for MariaDB's second part.
 
         A MySQL has a UUID, which lives in its data folder. A MariaDB has a server id, which people give and may give
         twice, and a unique id that it makes at each start from network card and port: another one may be the same
@@ -134,7 +150,7 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """A session whose reading is exact: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for those who ask small questions: a statement without an answer by then loses the connection.
+    `answer_within` is for callers that ask small questions: a statement without an answer by then loses the connection.
     """
     with explained(config.where, login=True):
         connection: Session = Link(
@@ -146,24 +162,26 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # Something that is no MySQL may say nothing for ever; once it has spoken, statements take what they take.
+            # Something that is no MySQL may say nothing for ever; once a session is set up, statements take their time.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),
         )
-        connection._read_timeout = answer_within  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
-        try:
+    try:
+        # The server has let us in: what fails now is the line, not the login.
+        with explained(config.where):
             _watch(connection)
             for statement in _SESSION:
                 connection.query(statement)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        connection._read_timeout = answer_within  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+    except BaseException:
+        hang_up(connection)
+        raise
+    return connection
 
 
 def _watch(connection: Session) -> None:
-    """Keep-alive probes end a session whose peer is gone, however long its statements may take."""
+    """Turns keep-alive probes on: they end a session whose peer is gone, however long its statements may take."""
     peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
     for option, value in _PROBES:
         if hasattr(socket, option):
@@ -177,7 +195,7 @@ def encryption(connection: Session) -> str:
 
 
 def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-    """All rows of a small result."""
+    """Returns all rows of a small result."""
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         return list(cursor.fetchall())
@@ -198,25 +216,17 @@ def hang_up(connection: Session) -> None:
 
 
 def where_of(connection: Session) -> Where:
-    """The address of an open connection."""
+    """Returns the address of an open connection."""
     return Where(source=f"{connection.host}:{connection.port}")
 
 
 def variables(connection: Session, *names: str) -> dict[str, str]:
-    """Global variables; those the server does not know are left out."""
+    """Returns global variables, without those that the server does not know."""
     marks = ", ".join(["%s"] * len(names))
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({marks})", names)
     return {str(name).lower(): str(value) for name, value in rows}
 
 
 def server_info(connection: Session) -> ServerInfo:
-    """Ask the server who it is."""
-    found = variables(connection, "version", "server_id", "server_uuid", "server_uid", "gtid_mode")
-    is_mariadb = "mariadb" in found["version"].lower()
-    return ServerInfo(
-        version=found["version"],
-        is_mariadb=is_mariadb,
-        server_id=int(found["server_id"]),
-        server_uuid=found.get("server_uuid") or found.get("server_uid") or "",
-        gtid_mode=is_mariadb or found.get("gtid_mode") == "ON",
-    )
+    """Asks the server for its identity."""
+    return ServerInfo.of(variables(connection, *IDENTIFYING))

@@ -1,7 +1,7 @@
-"""The source's log as a stream of raw events: we log in as a client and then speak as a replica.
+"""Reads the source's log as a stream of raw events: logs in as a client and then acts as a replica.
 
-Events come in bursts. `read_burst` hands out everything that has arrived, so that whoever stores them can make one
-burst durable at a time, however small the transactions in it are.
+Events come in bursts. `read_burst` hands out everything that has arrived, so that its caller can make one burst
+durable at a time, however small the transactions in it are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _COM_BINLOG_DUMP_GTID = 0x1E
 _NON_BLOCKING = 0x01
 _ANNOTATE = 0x02
-"""To MariaDB; the same bit means something else to MySQL."""
+"""The flag that asks MariaDB for the statements' text; the same bit means something else to MySQL."""
 _BY_GTID = 0x04
 _HEARTBEATS = frozenset({27, 41})
 _FATAL = 1236
@@ -40,6 +40,7 @@ _BINLOG_OFF = frozenset({1381, 1220})
 _UNREADABLE = ("max_allowed_packet", "crc", "bogus", "corrupt", "truncated in the middle")
 _WENT_BACK = ("more gtids than", "not in the master's binlog", "diverged")
 _SILENT_BEATS = 4
+_SHORTEST_SILENCE = 2.0
 _SEARCH_SECONDS = 60.0
 _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
 """ROTATE, FORMAT_DESCRIPTION and the like: what comes before the first event that was asked for."""
@@ -60,7 +61,7 @@ class BinlogStream:
     ) -> None:
         self._config = config
         self._start = start
-        self._silence = max(heartbeat * _SILENT_BEATS, 2.0)
+        self._silence = longest_silence(heartbeat)
         self._non_blocking = non_blocking
         self.ended = False
         """A non-blocking dump has reached the end of the log."""
@@ -84,7 +85,10 @@ class BinlogStream:
         """The server may read through files for the place to begin at, and sends no heartbeats meanwhile."""
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
-        """All events that have arrived; waits for the first one, at most `timeout` seconds. Heartbeats are left out."""
+        """Returns all events that have arrived, without heartbeats.
+
+        It waits for the first one, at most `timeout` seconds.
+        """
         if self.ended:
             return []
         packets = self._packets.read(timeout)
@@ -102,7 +106,7 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """The same without an object for each event. One stream is read in one of the two ways, not in both."""
+        """Reads the same without an object for each event. Do not mix both methods on one stream."""
         if self.ended:
             return None
         if self._blocks is None:
@@ -122,7 +126,7 @@ class BinlogStream:
         return block
 
     def close(self) -> None:
-        """Hang up; the server notices when it next sends."""
+        """Closes the connection; the server notices it when it next sends."""
         hang_up(self._connection)
 
     def __enter__(self) -> Self:
@@ -139,13 +143,14 @@ class BinlogStream:
         return Where(source=where.source, position=str(self._start))
 
     def _expect_news(self, packets: PacketReader) -> None:
+        packets.check_frame()
         silent = time.monotonic() - packets.heard
         if silent > (max(self._silence, _SEARCH_SECONDS) if self._searching else self._silence):
             what = f"the source has not even sent a heartbeat for {silent:.0f} seconds"
             raise Transient("source-silent", what, where=self._where)
 
     def _introduce(self, heartbeat: float) -> None:
-        """What a replica tells its source before it asks for the log."""
+        """Sends what a replica tells its source before it asks for the log."""
         nanoseconds = int(heartbeat * 1_000_000_000)
         name = replica_uuid(self.server_id, self._config.source_id, self.server)
         query(
@@ -204,11 +209,16 @@ class BinlogStream:
         raise dump_refusal(number, text[6:] if text.startswith("#") else text, self._where)
 
 
+def longest_silence(heartbeat: float) -> float:
+    """Returns after how many seconds without a byte a line counts as dead, where heartbeats come at this interval."""
+    return max(heartbeat * _SILENT_BEATS, _SHORTEST_SILENCE)
+
+
 def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
-    """What an error inside the dump means."""
+    """Returns the error for a server error inside the dump."""
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
-        what = f"another replica took over our server id: {text}"
+        what = f"another replica connected with the same server id: {text}"
         todo = "Does this task run twice? Else give one of them another `server-id`"
         return Halted("server-id-in-use", what, where=where, todo=todo)
     if number in _BINLOG_OFF or (number == _FATAL and "binary log is not open" in lower):

@@ -1,4 +1,4 @@
-"""What a MySQL or MariaDB server's refusals mean for us: try again, fix a setting, or stop."""
+"""Translates errors of MySQL and MariaDB servers: try again, fix a setting, or stop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, refused
+from pidts.login import not_offered, out_of_order, refused
 from pidts.model import Halted, PidtsError, PrecheckFailed, Where
 from pidts.model.errors import Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
-LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2055, 3169, 4031})
-"""Shut down, killed, or cut off in the middle."""
+LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
+"""Shut down, killed, cut off in the middle, or (2027) answering what is not of the protocol."""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969})
 """1412: the table was altered after the snapshot that it was to be read from; the next one shows it as it is."""
@@ -29,11 +29,11 @@ STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
 
 
 class StructureChanged(Halted):
-    """The table does not look (any more) as the caller believes."""
+    """The table does not have the structure that the caller expects."""
 
 
 def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:
-    """The driver's error as ours; the server's own words are kept.
+    """Returns a PidtsError for a driver's error, with the server's own words.
 
     `login` tells a refused password from a refused command: servers use the same numbers for both.
     """
@@ -43,16 +43,18 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if number == NO_TLS:
         return not_offered("the source", where)
     if number in CANNOT_CONNECT or (number == 0 and isinstance(error, OSError)):
-        todo = "Is the server running, is host and port right, does a firewall stand between?"
+        todo = "Is the server running, is host and port right, does a firewall block it?"
         return Transient("source-unreachable", text, where=where, todo=todo)
     if number in LOST or isinstance(error, pymysql.err.InterfaceError):
         return Transient("source-lost", f"the connection to the source is gone: {text}", where=where)
+    if not login and out_of_order(error):
+        return Transient("source-damaged", f"bytes from the source arrived damaged: {text}", where=where)
     if number in BUSY:
         return Transient("source-busy", f"the source is too busy: {text} (error {number})", where=where)
     if login and number in LOGIN_REFUSED:
-        todo = "Check the user and the password of this source; docs/quick-start.md has the account that it needs"
+        todo = "Check the user and the password of this source; docs/start/quick-start.md has the account that it needs"
         if number in PLAIN_REFUSED:
-            todo = "This server lets nobody in without TLS: set ssl-mode to required or more"
+            todo = "This server refuses connections without TLS: set ssl-mode to required or more"
         elif number in UNKNOWN_PLUGIN:
             todo = (
                 "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "
@@ -65,7 +67,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         todo = "Set log_bin in the server's configuration and restart it"
         return PrecheckFailed("binlog-off", "the source writes no binary log", where=where, todo=todo)
     if number in NOT_PERMITTED:
-        todo = "Grant it: docs/quick-start.md has the statements"
+        todo = "Grant it: docs/start/quick-start.md has the statements"
         return PrecheckFailed("missing-privilege", f"{text} (error {number})", where=where, todo=todo)
     if number in STRUCTURE_CHANGED:
         return StructureChanged("structure-changed", f"{text} (error {number})", where=where)
@@ -74,7 +76,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
 
 @contextmanager
 def explained(where: Where, *, login: bool = False) -> Iterator[None]:
-    """Driver errors leave this block as ours."""
+    """Turns driver errors in this block into PidtsErrors."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:

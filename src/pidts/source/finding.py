@@ -1,4 +1,4 @@
-"""What a check has found, and what becomes of it."""
+"""The findings of a check, and the errors for them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ UNFIT = "precheck-failed"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One requirement: fulfilled or not, and if not, what to do."""
+    """One requirement: whether it is fulfilled, and otherwise what to do."""
 
     item: str
     ok: bool
     message: str
     fix: str = ""
     passes: bool = False
-    """It may be fulfilled by itself: a run that has begun once waits for it."""
+    """Whether it may be fulfilled by itself: a run that has begun once waits for it."""
     code: str = UNFIT
-    """That of the error where nothing else speaks against a run."""
+    """The error's code where nothing else speaks against a run."""
 
 
 def login_finding(error: PidtsError) -> Finding:
-    """A login that failed, as a finding."""
+    """Returns the finding for a failed login."""
     return Finding("connection", ok=False, message=error.what, fix=error.todo)
 
 
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
-    """Raise for findings that are not fulfilled, but for ignored items."""
+    """Raises for findings that are not fulfilled, except ignored items."""
     failed = [
         finding for finding in findings if not finding.ok and finding.item not in ignored and "all" not in ignored
     ]

@@ -1,4 +1,4 @@
-"""What the account we logged in with may do, as SHOW GRANTS tells it."""
+"""Reads the privileges of the current account from SHOW GRANTS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME = {
 
 
 def global_privileges(grants: Iterable[str]) -> frozenset[str]:
-    """Privileges on `*.*`, in upper case."""
+    """Returns the privileges on `*.*`, in upper case."""
     found: set[str] = set()
     for grant in grants:
         if match := _GLOBAL.match(grant):
@@ -27,12 +27,12 @@ def global_privileges(grants: Iterable[str]) -> frozenset[str]:
 
 
 def holds(privileges: frozenset[str], wanted: str) -> bool:
-    """Whether a global privilege is among them, under any of its names."""
+    """Returns whether a global privilege is among them, under any of its names."""
     return _EVERYTHING in privileges or bool(privileges & _SAME.get(wanted, frozenset({wanted})))
 
 
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:
-    """All grants of this session, those of its active roles included (MariaDB shows them by itself)."""
+    """Returns all grants of this session, those of its active roles included (MariaDB shows them by itself)."""
     sql = "SHOW GRANTS"
     if not server.is_mariadb and server.number >= (8, 0, 0):
         try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
 from pidts.source.structures import quoted
-from pidts.source.text_values import expression
+from pidts.source.text.values import expression
 
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _SECOND = 1_000_000
@@ -55,7 +55,7 @@ def key_table(table: Table) -> Table:
 
 
 def key_expression(column: Column) -> str:
-    """What to select for a column of `key_table`."""
+    """Returns the expression to select for a column of `key_table`."""
     if column.type.kind in _LABELLED:
         return f"CAST({quoted(column.name)} AS UNSIGNED)"
     return expression(quoted(column.name), column.type)
@@ -104,7 +104,7 @@ def _compared(column: Column) -> str:
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """All values that have the same text: an ENUM's empty label and the invalid value."""
+    """Returns all values that have the same text: an ENUM's empty label and the invalid value."""
     number = literal(value, column, table)
     return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number
 

@@ -1,6 +1,6 @@
-"""What a server's log says of itself at one place: the event that ends there, and the GTIDs up to it.
+"""Asks a server for the event at one place of its log, and for the GTIDs up to that place.
 
-Both are asked on a connection of their own, with a dump that is broken off as soon as it has answered.
+Both use their own connection and a dump that is ended as soon as it has answered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIRST_EVENT = 4
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""So much of a file is read for its GTIDs; beyond it, the log's next file tells them in its own time."""
+"""The bytes of a file that are read for its GTIDs; beyond them, the log's next file tells them in its own time."""
 _TOLD_BY = frozenset(
     {
         EventType.ROTATE,
@@ -32,7 +32,7 @@ _TOLD_BY = frozenset(
 
 
 def event_at(config: SourceConfig, place: Position, server_id: int | None = None) -> bytes | None:
-    """The raw event that begins at a place; None where none does."""
+    """Returns the raw event that begins at a place; None if there is none."""
     try:
         for raw in _events(config, place, server_id):
             _, kind, _, size, end, flags = HEADER.unpack_from(raw)
@@ -47,7 +47,7 @@ def event_at(config: SourceConfig, place: Position, server_id: int | None = None
 def gtids_before(
     config: SourceConfig, session: Session, server: ServerInfo, place: Position, server_id: int | None = None
 ) -> str | None:
-    """All that was executed up to a place; None where the server cannot tell, or not soon."""
+    """Returns the GTIDs executed up to a place; None if the server cannot tell them soon."""
     if server.is_mariadb:
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         return None if found is None else str(found)

@@ -17,11 +17,18 @@ from pidts.model.errors import Transient
 
 BUFFER_SIZE = 1 << 20
 MAX_PACKET = 0xFFFFFF
+LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
+"""The most bytes that a server sends in one: max_allowed_packet is at most 1 GiB; an event adds its header."""
 _HEADER = struct.Struct("<I")
+_STATUS_AT = 4
+"""The byte behind a packet's header: 0 where an event follows."""
+_EVENT_SIZE_AT = 14
+_LONGEST_ANSWER = 0xFFFF
+"""The most bytes of a server's error message."""
 
 
 class PacketReader:
-    """Payloads of a connected socket, as many at a time as have arrived."""
+    """Reads the payloads of packets from a socket, as many at a time as have arrived."""
 
     def __init__(self, sock: socket.socket, where: Where) -> None:
         sock.settimeout(0.0)
@@ -35,11 +42,12 @@ class PacketReader:
         self._filled = False
         """The buffer was full at the last reading: more may be waiting."""
         self._long: list[bytes] = []
+        self._long_size = 0
         self.heard = time.monotonic()
-        """When the last bytes came; a large event may be on its way for minutes."""
+        """The time when the last bytes came; a large event may be on its way for minutes."""
 
     def read(self, timeout: float) -> list[bytes]:
-        """Every whole packet received so far; waits for the first one, at most `timeout` seconds."""
+        """Returns every complete packet received so far; waits at most `timeout` seconds for the first one."""
         deadline = time.monotonic() + timeout
         while True:
             if self._receive() and (packets := self._cut()):
@@ -48,7 +56,7 @@ class PacketReader:
                 return []
 
     def read_one(self, timeout: float) -> bytes | None:
-        """The next packet alone; None when the time is over."""
+        """Returns the next packet; None after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (packets := self._cut(1)):
             if not self._receive() and not self._wait(deadline):
@@ -64,27 +72,53 @@ class PacketReader:
         return True
 
     def silent(self) -> float:
-        """Seconds since the last bytes came."""
+        """Returns the seconds since the last bytes arrived."""
         return time.monotonic() - self.heard
 
     @property
     def here(self) -> memoryview:
-        """All that has arrived and was not taken yet."""
+        """Returns everything that has arrived and was not taken yet."""
         return memoryview(self._buffer)[self._begin : self._end]
 
+    def check_frame(self) -> None:
+        """Raise if the unfinished packet in front cannot be an event of a dump.
+
+        A damaged length would make the reader wait for bytes that nobody sends, and heartbeats would hide that.
+        """
+        if not self._long:
+            self._check_frame()
+
+    def _check_frame(self) -> None:
+        here = self.here
+        if len(here) <= _STATUS_AT:
+            return
+        size = _HEADER.unpack_from(here)[0] & MAX_PACKET
+        if here[_STATUS_AT]:
+            is_sound = size <= _LONGEST_ANSWER
+        elif len(here) < _EVENT_SIZE_AT + 4:
+            return
+        else:
+            event = _HEADER.unpack_from(here, _EVENT_SIZE_AT)[0]
+            is_sound = event + 1 == size or (size == MAX_PACKET and MAX_PACKET <= event + 1 <= LARGEST_PAYLOAD)
+        if not is_sound:
+            raise self._damaged("the source sent a packet whose length is not that of its event")
+
+    def _damaged(self, what: str) -> Transient:
+        return Transient("source-damaged", what, where=self._where, todo="It is asked for again")
+
     def skip(self, size: int) -> None:
-        """Take so many bytes of `here`."""
+        """Removes this many bytes from `here`."""
         self._begin += size
 
     def _wait(self, deadline: float) -> bool:
-        """Until something comes; False when the time is over."""
+        """Waits for data; returns False after the deadline."""
         left = deadline - time.monotonic()
         if left > 0:
             self._poll.poll(left * 1000)
         return left > 0
 
     def _receive(self) -> bool:
-        """Fill the buffer with what is there; False where nothing was."""
+        """Fills the buffer with the data that has arrived; returns False if there was none."""
         self._make_room()
         before = self._end
         view = memoryview(self._buffer)
@@ -135,9 +169,17 @@ class PacketReader:
             begin = behind
             if size == MAX_PACKET:
                 self._long.append(packet)
+                self._long_size += size
+                if self._long_size > LARGEST_PAYLOAD:
+                    self._long.clear()
+                    what = (
+                        f"the source sends more than {LARGEST_PAYLOAD >> 20} MiB as one event or row, as no server does"
+                    )
+                    raise self._damaged(what)
             elif self._long:
                 packets.append(b"".join((*self._long, packet)))
                 self._long.clear()
+                self._long_size = 0
             else:
                 packets.append(packet)
         self._begin = begin

@@ -1,4 +1,4 @@
-"""Where the source's log stands, and from which position on a reader sees everything before it.
+"""Reads the end of the source's log, and finds a position up to which a reader sees every change.
 
 A server writes a transaction to its log *before* its rows become visible: a replica may hold a change that a SELECT on
 the source does not show yet. A copy that reads at such a moment would lose the change, because the log's part up to
@@ -15,14 +15,17 @@ from pidts.source.connection import ServerInfo, Session, named, query, server_in
 
 _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
-"""Where the source is a replica itself, the transactions it applies count as unsettled from their begin on."""
+"""The time that a transaction in the log has to become visible in the tables.
+
+Where the source is a replica itself, the transactions it applies count as unsettled from their begin on.
+"""
 
 _EXACT_TRIES = 20
 _EXACT_SECONDS = 1.0
 
 
 def position(connection: Session) -> tuple[Position, str]:
-    """The end of the log and the GTID set that it reaches, as text.
+    """Returns the end of the log and the GTID set up to there, as text.
 
     On a MySQL that is never idle the set may lack the last few transactions before the position; it never holds one
     behind it.
@@ -54,12 +57,12 @@ def position(connection: Session) -> tuple[Position, str]:
 
 
 def log_end(connection: Session) -> Position:
-    """Where the log ends just now."""
+    """Returns the current end of the log."""
     return _status(connection)[0]
 
 
 def binary_logs(connection: Session) -> list[tuple[str, int]]:
-    """The log files that are still there, oldest first, with their sizes."""
+    """Returns the existing log files, oldest first, with their sizes."""
     return [(str(row["log_name"]), int(row["file_size"])) for row in named(connection, "SHOW BINARY LOGS")]
 
 
@@ -83,12 +86,12 @@ def settled(connection: Session, server: ServerInfo) -> Position:
 
 
 def needs_row_locks(server: ServerInfo) -> bool:
-    """Whether only a locking read is sure to see what the log holds."""
+    """Returns whether only a locking read is sure to see everything that is in the log."""
     return not server.gtid_mode
 
 
 def row_lock(server: ServerInfo) -> str:
-    """What a SELECT ends with so that it waits for transactions that are between the log and the tables."""
+    """Returns the end of a SELECT that waits for transactions which are in the log but not yet in the tables."""
     if not needs_row_locks(server):
         return ""
     # Before, the newer words ask for the right to write.
@@ -120,7 +123,7 @@ def _status(connection: Session) -> tuple[Position, str]:
 
 
 def _snapshot(connection: Session) -> tuple[int, int]:
-    """Open a read transaction; where in the log it stands."""
+    """Opens a read transaction and returns its place in the log."""
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     found = {str(name).lower(): str(value) for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     place = Position(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
@@ -159,5 +162,5 @@ def _wait(deadline: float) -> bool:
 
 
 def _unsettled(connection: Session) -> Transient:
-    what = f"a transaction has been between the log and the tables for {_SETTLE_SECONDS:.0f} seconds"
+    what = f"a transaction in the log has not become visible in the tables for {_SETTLE_SECONDS:.0f} seconds"
     return Transient("source-not-settled", what, where=where_of(connection))

@@ -1,4 +1,4 @@
-"""Whether a source is fit for a task: every requirement with the statement or the line that fulfils it."""
+"""Checks whether a source is suitable for a task: each requirement with the statement or setting that fulfils it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""A log that is purged earlier does not survive the restart of a machine."""
+"""The shortest time before a purge: a log that is purged earlier may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 
@@ -59,7 +59,7 @@ def check_source(
     *,
     copies: bool = True,
 ) -> list[Finding]:
-    """All requirements for carrying `tables` from the log position `start` (or from now on).
+    """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
     `copies` says that rows which exist are going to be copied, not only changes followed.
     """
@@ -77,14 +77,17 @@ def check_source(
         except PidtsError as error:
             finding = Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo)
             (not_permitted if error.code == "missing-privilege" else findings).append(finding)
-    # What the log's privileges are for is told once: there it says how they are granted.
+    # The purpose of the log's privileges is reported once, where it says how they are granted.
     if all(finding.ok for finding in findings if finding.item == "replication_privilege"):
         findings += not_permitted
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
 
 
 def _tls(asked: _Asked) -> Iterator[Finding]:
-    """What was asked for is there, or we would not be connected; this tells those who asked for too little."""
+    """Reports how the connection is encrypted, for tasks that asked for too little.
+
+    The encryption that a task asked for is there, or the connection would not exist.
+    """
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
         why = "ssl-mode: disabled" if mode is Mode.DISABLED else "the source offers no TLS"
@@ -95,7 +98,10 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
 
 
 def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
-    """How the account proves its password. The statement shows its hash, too, which nobody gets to see."""
+    """Checks how the account proves its password.
+
+    The statement shows the password's hash, too, which nobody gets to see.
+    """
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
     except Transient:
@@ -109,7 +115,7 @@ def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
 
 
 def _binlog_expiry(asked: _Asked) -> Iterator[Finding]:
-    """How long we may be away before the source throws away what we have not read."""
+    """Checks how long the replicator may be stopped before the source purges log that it has not read."""
     settings = asked.settings
     seconds = int(settings.get("binlog_expire_logs_seconds", 0)) or round(
         float(settings.get("expire_logs_days", 0)) * _DAY
@@ -195,7 +201,7 @@ def _readable(connection: Session, name: TableName) -> bool:
 
 
 def _binlog_db(asked: _Asked) -> Iterator[Finding]:
-    """The server's own filters drop changes before anyone can read them."""
+    """Checks the server's own filters, which drop changes before anyone can read them."""
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
             rows = named(asked.connection, statement)
@@ -221,7 +227,7 @@ def _names(rows: list[dict[str, object]], column: str) -> set[str]:
 
 
 def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
-    """A replica that does not log what it replicates would show us none of it."""
+    """Checks that a replica logs what it replicates: otherwise its log lacks those changes."""
     logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
     if logs == "ON":
         return
@@ -269,7 +275,7 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
 
 
 def _rule(name: TableName) -> str:
-    """Of a block-allow-list."""
+    """Writes a rule of a block-allow-list."""
     return f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
 
 

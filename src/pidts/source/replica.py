@@ -2,8 +2,8 @@
 
 Where the server lists its replicas, the id is stable from run to run. An older MySQL is not asked, and nothing is
 registered there: it keeps the entry of a replica whose connection broke between registering and asking for the log, and
-whoever asks for the list then, we or a monitor, makes it read what has been freed, and it dies of that (bug 29915479;
-seen on 5.6.24). It needs no registration to send its log. Our id is chosen at random there.
+a client that asks for the list then, we or a monitor, makes it read what has been freed, and it dies of that (bug
+29915479; seen on 5.6.24). It needs no registration to send its log. Our id is chosen at random there.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _FIRST = 2**31
 _COUNT = 2**31 - 2
 """The upper half: people number their servers from below."""
 _LISTS = (8, 0, 22)
-"""The first MySQL that knows SHOW REPLICAS; it forgets whoever has gone."""
+"""The first MySQL that knows SHOW REPLICAS; it forgets replicas that have gone."""
 _TELLS = (5, 7, 0)
 """The first MySQL that tells a replica why its dump was ended."""
 _PROCESS = secrets.token_hex(8)
 
 
 def lists_replicas(server: ServerInfo) -> bool:
-    """Whether one may register there, and ask who has."""
+    """Whether replicas may register there, and the server lists them."""
     return server.is_mariadb or server.number >= _LISTS
 
 
 def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
-    """Derived from the name (the task's or the source's) and this host; the next free one where it is taken."""
+    """Derives the id from the name (the task's or the source's) and this host; the next free one where it is taken."""
     if not lists_replicas(server):
         return free_id(secrets.randbelow(_COUNT), {server.server_id})
     return free_id(zlib.crc32(f"{name}@{socket.gethostname()}".encode()), replica_ids(connection, server))

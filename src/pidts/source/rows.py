@@ -12,8 +12,8 @@ from pidts.model import Halted, Table, Where
 from pidts.source.connection import Session, query, where_of
 from pidts.source.keys import after, all_keys, key_expression, key_table, last_key, same, upto
 from pidts.source.structures import quoted, quoted_table
-from pidts.source.text_result import AT_ONCE, read_result
-from pidts.source.text_values import expression
+from pidts.source.text.result import AT_ONCE, read_result
+from pidts.source.text.values import expression
 
 __all__ = ["boundary", "find_rows", "highest_key", "last_key", "select_range", "stream_rows"]
 
@@ -43,7 +43,7 @@ def select_range(
     *,
     lock: str = "",
 ) -> pa.Table:
-    """All rows behind one key and not behind another."""
+    """Returns all rows after one key, up to and with another."""
     where = _where(table, where_after, highest)
     return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
 
@@ -62,7 +62,7 @@ def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool,
 
 
 def stream_rows(connection: Session, table: Table) -> Iterator[pa.Table]:
-    """All rows in no order, some megabytes at a time; whoever does not want the rest closes the connection."""
+    """Yields all rows in no order, some megabytes at a time; a caller that stops early closes the connection."""
     return _stream(connection, table, "", AT_ONCE)
 
 
@@ -81,7 +81,10 @@ def _where(table: Table, behind: Sequence[Any] | None, highest: Sequence[Any] | 
 
 
 def _by_key(table: Table) -> str:
-    """Another index could only be worse, and a server that knows little of the table may choose one."""
+    """Makes the server use the primary key's index.
+
+    Another index could only be worse, and a server that knows little of the table may choose one.
+    """
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
 

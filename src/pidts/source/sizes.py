@@ -1,4 +1,4 @@
-"""How large tables are, as the server guesses."""
+"""Reads the sizes of tables, as the server guesses them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pidts.source.connection import Session, named
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """From the storage engine's statistics: for InnoDB rows may be off by half."""
+    """A table's size by the storage engine's statistics: for InnoDB rows may be off by half."""
 
     rows: int
     bytes: int
 
 
 def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, Size]:
-    """Of those tables that have statistics; one query for each schema."""
+    """Returns the sizes of those tables that have statistics; one query for each schema."""
     wanted = set(names)
     found = {}
     for schema in sorted({name.schema for name in wanted}):

@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, Where
-from pidts.schema.columns import column_type
+from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, Table, TableName, Where
 from pidts.schema.dialect import Dialect
+from pidts.schema.parse.column_type import column_type
 from pidts.source.connection import Session, named, query, server_info, variables, where_of
 from pidts.source.failures import StructureChanged
 
@@ -24,10 +24,13 @@ _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-def read_structures(connection: Session, select: Callable[[TableName], bool]) -> dict[TableName, Table]:
-    """All tables for which `select` is true; the server's own schemas and views are never asked about.
+def read_structures(
+    connection: Session, select: Callable[[TableName], bool], hidden: dict[TableName, str] | None = None
+) -> dict[TableName, Table]:
+    """Returns all tables for which `select` is true; the server's own schemas and views are never asked about.
 
-    System-versioned tables are among them: whoever carries rows asks `system_versioned`, too.
+    System-versioned tables are among them: a caller that carries rows asks `system_versioned`, too. A server may name a
+    table to an account and hide its columns: that is an error, unless `hidden` takes these tables, each with a reason.
     """
     dialect = Dialect.of(server_info(connection).version)
     structures = {}
@@ -35,15 +38,31 @@ def read_structures(connection: Session, select: Callable[[TableName], bool]) ->
         about = {name: row for row in rows if select(name := TableName(schema, str(row["table_name"])))}
         columns = _columns(connection, schema, [name.name for name in about])
         for name, row in about.items():
+            if name.name not in columns:
+                if _is_there(connection, name):
+                    refusal = _no_columns(connection, name)
+                    if hidden is None:
+                        raise refusal
+                    hidden[name] = str(refusal)
+                continue  # Dropped since the list was read: the log has the DROP.
             try:
                 structures[name] = _table(connection, name, row, columns[name.name], dialect)
             except StructureChanged:
-                continue  # Dropped since the list was read: the log tells.
+                continue
     return structures
 
 
+def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
+    return PrecheckFailed(
+        "missing-privilege",
+        "the server names this table and hides its columns from the account",
+        where=Where(source=where_of(connection).source, table=str(name)),
+        todo=f"GRANT SELECT ON {quoted_table(name)} to the account, or leave the table out by block-allow-list",
+    )
+
+
 def read_structure(connection: Session, name: TableName) -> Table | None:
-    """One table; None where there is none."""
+    """Returns the structure of one table; None where there is none."""
     return read_structures(connection, lambda candidate: candidate == name).get(name)
 
 
@@ -53,8 +72,14 @@ def system_versioned(connection: Session) -> frozenset[TableName]:
     return frozenset(names)
 
 
+def sequences(connection: Session) -> frozenset[TableName]:
+    """MariaDB's SEQUENCE objects: its log has their state as rows, and they are no tables."""
+    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection, {"SEQUENCE"}))
+    return frozenset(names)
+
+
 def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
-    """Default charset and collation of each schema that is not the server's own."""
+    """Returns the default charset and collation of each schema that is not the server's own."""
     rows = query(
         connection,
         "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
@@ -70,12 +95,12 @@ def clock_is_utc(connection: Session) -> bool:
 
 
 def is_utc(zone: str) -> bool:
-    """Of the names that servers give it."""
+    """Whether a zone is UTC under one of the names that servers give it."""
     return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
 
 
 def source_dialect(connection: Session) -> Dialect:
-    """How the server reads the statements in its log, as far as its settings decide."""
+    """Returns how the server reads the statements in its log, as far as its settings decide."""
     found = variables(
         connection,
         "version",
@@ -122,8 +147,18 @@ def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[
 
 
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the columns of each table that has any.
+
+    MariaDB compares the names of a list without case and accents to see whether they are one, and then looks at the
+    first table only: of `a` and `A` it tells nothing of `A`. A name that stands alone it takes as it is.
+    """
+    found = _columns_of(connection, schema, _parts(names))
+    return found | _columns_of(connection, schema, ([name] for name in names if name not in found))
+
+
+def _columns_of(connection: Session, schema: str, parts: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for part in _parts(names):
+    for part in parts:
         marks = ", ".join(["%s"] * len(part))
         sql = (
             f"SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({marks}) "
@@ -133,7 +168,14 @@ def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str
             # The server compares names without case here: `t` and `T` may both come.
             if row["table_schema"] == schema:
                 found[str(row["table_name"])].append(row)
-    return found
+    return dict(found)
+
+
+def _is_there(connection: Session, name: TableName) -> bool:
+    sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    return (name.schema, name.name) in [
+        (str(schema), str(table)) for schema, table in query(connection, sql, [name.schema, name.name])
+    ]
 
 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -164,7 +206,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
     kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
     extra = str(row["extra"]).upper()
-    # "DEFAULT_GENERATED" speaks of the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
+    # "DEFAULT_GENERATED" is about the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
     generated = any(word in extra for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT"))
     default = row["column_default"]
     return Column(
@@ -179,7 +221,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """The default as SQL: MariaDB tells it as such, MySQL tells a literal bare and an expression escaped."""
+    """The default as SQL: MariaDB shows it as SQL, MySQL shows a literal bare and an expression escaped."""
     if kind.kind in {Kind.BINARY, Kind.VARBINARY}:
         return None  # The servers cut it at a zero byte or replace what is not text.
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
@@ -195,20 +237,30 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
 
 
 def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
-    """In the server's own order: the primary key, unique keys without NULLs, the others, each as declared."""
+    """Yields the keys in the server's own order.
+
+    That is the primary key, unique keys without NULLs, the others, each as declared.
+    """
     for name, parts in groupby(rows, key=lambda row: str(row["key_name"])):
         ordered = sorted(parts, key=lambda row: int(row["seq_in_index"]))
         if any(part["column_name"] is None for part in ordered):
             continue  # A key over an expression: no columns that a row could be found by.
-        whole = all(part["sub_part"] is None for part in ordered)
+        kind = str(ordered[0]["index_type"]).upper()
+        # Older servers show the length of a box as if it were the prefix of a spatial key.
+        lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
+        prefixes = tuple(None if length is None else int(length) for length in lengths)
         primary = name == "PRIMARY"
+        declared_unique = int(ordered[0]["non_unique"]) == 0
         yield Key(
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
             # A key on prefixes refuses rows that differ further on: on other servers the whole columns cannot stand in
             # for it. For the primary key they can: it names a row all the better.
-            unique=int(ordered[0]["non_unique"]) == 0 and (whole or primary),
+            unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
+            prefixes=prefixes if any(prefixes) else (),
+            unique_prefixes=declared_unique and any(prefixes) and not primary,
+            fulltext=kind == "FULLTEXT",
         )
 
 

@@ -18,7 +18,7 @@ from pidts.source.keys import last_key
 
 Row = Mapping[str, Any]
 Change = tuple[Op, Row | None, Row | None]
-"""What happened to a row: op, before, after."""
+"""A change of a row: op, before, after."""
 
 Step = tuple[TableName, Sequence[Change]]
 
@@ -54,7 +54,7 @@ class ValuesSource:
 
     @property
     def start(self) -> Lsn:
-        """Before the first transaction."""
+        """Returns the place before the first transaction."""
         return self._start
 
     @property
@@ -69,7 +69,7 @@ class ValuesSource:
 
     @property
     def structures(self) -> dict[TableName, Table]:
-        """As they are now."""
+        """Returns the structures as they are now."""
         return dict(self._structures)
 
     def commit(self, *steps: Step) -> LogEntry:
@@ -142,17 +142,17 @@ class ValuesSource:
         return [_batch(table, rows) for table, rows in grouped.values()]
 
     def select_rows(self, table: Table, where_after: Sequence[Any] | None, limit: int) -> pa.Table:
-        """Up to `limit` rows behind a key, in the order of the identity, as they are now."""
+        """Returns up to `limit` rows after a key, in the order of the identity, as they are now."""
         ordered = sorted(self._rows[table.name].items())
         found = [row for key, row in ordered if where_after is None or key > tuple(where_after)]
         return pa.Table.from_pylist([dict(row) for row in found[:limit]], schema=table.arrow)
 
     def last_key(self, rows: pa.Table, table: Table) -> list[Any] | None:
-        """As for a server."""
+        """Returns the last key as a server's source does."""
         return last_key(rows, table)
 
     def rows(self, name: TableName) -> list[dict[str, Any]]:
-        """Everything in a table now, by identity."""
+        """Returns everything in a table now, by identity."""
         return [dict(row) for _, row in sorted(self._rows[name].items())]
 
     def _lsn(self) -> Lsn:

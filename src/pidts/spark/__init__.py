@@ -12,8 +12,10 @@ def register(spark: SparkSession) -> None:
     """Make `format("binlog")` known to a session."""
     # `pidts run` imports this package too, and must start whatever is wrong with the data source.
     from pidts.spark.binlog_source import BinlogSource
+    from pidts.spark.session import quick_to_answer
 
-    spark.dataSource.register(BinlogSource)
+    with quick_to_answer(spark):
+        spark.dataSource.register(BinlogSource)
 
 
 __all__ = ["register"]

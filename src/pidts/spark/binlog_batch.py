@@ -30,7 +30,7 @@ from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.history import History, refined
+from pidts.schema.evolve.catalog_history import History, refined
 from pidts.source import SourceConfig, connect, log_end
 from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
 from pidts.spark.binlog_place import first_in_relay, last_in_relay
@@ -61,7 +61,7 @@ class BinlogReader(DataSourceReader):
         return dealt(store, view, stretches, options.partition_bytes) or [Work(store, view, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a worker: decode."""
+        """Decodes a partition's rows in a worker."""
         return TaskReader().read(partition)
 
     def _view(self, dialect: Dialect) -> View:
@@ -83,7 +83,7 @@ class BinlogReader(DataSourceReader):
         start = first_in_relay(reader, options.start or EARLIEST, change_no=change_no)
         end = last_in_relay(reader, options.end or LATEST, change_no=change_no)
         view = self._view(dialect_at(reader, start))
-        offset = Offset(start, start, "", history_at(reader, start))
+        offset = Offset(start, "", history_at(reader, start))
         plan = StreamPlan(reader, store, view)
         return store, view, plan.stretches(offset, end, options.partition_bytes)
 
@@ -127,7 +127,7 @@ class BinlogReader(DataSourceReader):
 
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
-    """The typed table, as late as anything tells."""
+    """Returns the typed table as it is now, or at the last place that the relay or the files know."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
         found = Catalogue.read(options.catalogue, only).history.table(name)
@@ -144,13 +144,17 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
 
 
 def _told(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
-    """What the log itself says last: in front of rows, or by statements."""
+    """Returns the last structure that the log itself shows: in front of rows, or by statements."""
     maps = _Maps(name)
     history = History(complete=False)
     for piece, version in pieces(maps.watch(blocks)):
         history = history.after(piece.transaction, Dialect.of(version))
     known, seen = history.tables.get(name), maps.last()
-    return known if seen is None else refined(seen, known)
+    if seen is None:
+        return known
+    told = seen.to_table()
+    completed = known and seen.complete(known)
+    return completed if told is None else refined(told, completed)
 
 
 class _Maps:
@@ -180,12 +184,12 @@ class _Maps:
             if inner.type == EventType.TABLE_MAP and table_name(inner.body) == self._name:
                 self._last = bytes(inner.body)
 
-    def last(self) -> Table | None:
-        """As the last of them tells it, if it tells names."""
+    def last(self) -> TableMap | None:
+        """The last of them, if there was any."""
         if not self._last:
             return None
         is_mariadb = self._walker.format is not None and self._walker.format.is_mariadb
-        return TableMap.parse(self._last, mariadb=is_mariadb).to_table()
+        return TableMap.parse(self._last, mariadb=is_mariadb)
 
 
 def _begin_of(server: SourceConfig, start: Point | str | None) -> Position:

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from pidts.model import Halted, Lsn, PidtsError, Position, Where
+from pidts.owned_folder import process_folder
 from pidts.relay import RelayReader, purge
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.schema import Dialect
@@ -49,7 +50,7 @@ class HostedRelay:
 
     @property
     def reader(self) -> RelayReader:
-        """For the planner's thread."""
+        """Returns the reader of the planner's thread."""
         if self._reader is None:
             self._reader = RelayReader(self.relay, self._source_id)
         return self._reader
@@ -59,7 +60,7 @@ class HostedRelay:
         if self.server is None or self._thread is not None:
             return
         if self._given is None:
-            self._private = Path(tempfile.mkdtemp(prefix="pidts-binlog-"))
+            self._private = Path(tempfile.mkdtemp(prefix="binlog-", dir=process_folder()))
             atexit.register(self.close)
         config = ReplicatorConfig(self.server, self.relay, start, segment_bytes=_SEGMENT_BYTES)
         self._thread = Thread(target=self._receive, args=(config,), name="replicator", daemon=True)
@@ -77,19 +78,19 @@ class HostedRelay:
             raise self._error
 
     def wait(self, lsn: Lsn | None, seconds: float) -> bool:
-        """Until something is there behind an Lsn."""
+        """Waits until the relay has something after an Lsn."""
         self.check()
         return self.reader.wait(lsn, seconds)
 
     def end_of_log(self) -> Position | None:
-        """Where the server's log ends now; None without a server."""
+        """Returns where the server's log ends now; None without a server."""
         if self.server is None:
             return None
         with closing(connect(self.server)) as session:
             return log_end(session)
 
     def identity(self) -> str:
-        """Which server's log it is."""
+        """Returns the identity of the server whose log this is."""
         if self.server is None:
             origin = self.reader.origin
             return origin.server if origin else ""
@@ -97,19 +98,19 @@ class HostedRelay:
             return server_info(session).identity
 
     def dialect(self) -> Dialect | None:
-        """How the server reads its own statements; None without a server."""
+        """Returns how the server reads its own statements; None without a server."""
         if self.server is None:
             return None
         with closing(connect(self.server)) as session:
             return source_dialect(session)
 
     def release(self, lsn: Lsn) -> None:
-        """Room for more: what the query has done with is not needed in a folder of our own."""
+        """Makes room in a folder of our own: it removes what the query has done with."""
         if self._private is not None:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """What a query's progress says: how far it is received, where the source is, and what lies between."""
+        """Returns the lag for a query's progress: the place received, the source's place, and what is between them."""
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pidts.excerpt.files import find_files
 from pidts.excerpt.point import POINT_FORMS, Point, parse_point
 from pidts.excerpt.server import server_of
+from pidts.excerpt.tables import asked_tables
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules import AllowList
 from pidts.source import SourceConfig
@@ -43,14 +44,14 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 
 @dataclass(frozen=True, slots=True)
 class BinlogOptions:
-    """One data frame's."""
+    """The options of one data frame."""
 
     server: SourceConfig | None
     paths: tuple[Path, ...]
     relay: Path | None
     source_id: str
     catalogue: SourceConfig | None
-    """Who knows the tables' structures, besides the log."""
+    """The server that knows the tables' structures, besides the log."""
     allow: AllowList
     start: Point | str | None
     """A text is one of the two words."""
@@ -64,7 +65,7 @@ class BinlogOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
-        """Of what a user gave; a password is put in where it is named."""
+        """Parses the options that a user gave; a password is put in where it is named."""
         options = {key.lower(): value for key, value in given.items()}
         for key in given:
             if key.lower() not in _KNOWN:
@@ -85,7 +86,7 @@ class BinlogOptions:
             relay=Path(options["relay"]).absolute() if options.get("relay") else None,
             source_id=server.source_id if server else options.get("source-id", ""),
             catalogue=catalogue or server,
-            allow=AllowList.parse(tables),
+            allow=asked_tables(tables, "tables"),
             start=_point(options, "startingPosition", "from"),
             end=_point(options, "endingPosition", "to"),
             typed=_one_table(tables) if _truth(options, "typed") else None,

@@ -19,7 +19,7 @@ _FIRST_EVENT = 4
 
 
 def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
-    """Behind which a range begins."""
+    """Returns the Lsn after which a range begins."""
     first, received = _ends(reader)
     if point in {EARLIEST, LATEST}:
         return first if point == EARLIEST else received
@@ -29,7 +29,7 @@ def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -
 
 
 def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
-    """With which a range ends; an Lsn may name a row of its last transaction."""
+    """Returns the Lsn with which a range ends; it may name a row of the range's last transaction."""
     first, received = _ends(reader)
     if point in {EARLIEST, LATEST}:
         return first if point == EARLIEST else received
@@ -48,7 +48,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 
 
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
-    """Behind which a stream begins. Lsns of a relay of our own count no changes of the source."""
+    """Returns the Lsn after which a stream begins. Lsns of a relay of our own count no changes of the source."""
     if isinstance(point, Lsn | Position):
         return point if isinstance(point, Lsn) else Lsn.at(point)
     if isinstance(point, str):

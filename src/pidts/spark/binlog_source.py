@@ -17,7 +17,7 @@ class BinlogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As Spark knows it."""
+        """Returns the name by which Spark knows the source."""
         return "binlog"
 
     def schema(self) -> StructType:
@@ -27,11 +27,11 @@ class BinlogSource(DataSource):
         return change_columns(image)
 
     def reader(self, schema: StructType) -> BinlogReader:
-        """For `spark.read`."""
+        """Returns the reader for `spark.read`."""
         return BinlogReader(BinlogOptions.parse(self.options), _checked(schema))
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+        """Returns the reader for `spark.readStream`."""
         options = BinlogOptions.parse(self.options)
         if options.paths:
             todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that somebody fills"

@@ -26,7 +26,7 @@ from pidts.excerpt.store import RelayStore
 from pidts.model import GtidSet, Lsn, Position, Transient, Where
 from pidts.relay.structures import dialect_at, history_at
 from pidts.schema import Dialect
-from pidts.schema.history import History
+from pidts.schema.evolve.catalog_history import History
 from pidts.source import connect, position
 from pidts.spark.binlog_host import HostedRelay, check_server
 from pidts.spark.binlog_options import LATEST, BinlogOptions
@@ -35,7 +35,7 @@ from pidts.spark.binlog_types import arrow_schema, fits, typed_images
 from pidts.spark.binlog_work import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""How long one call looks for changes before it says that there are none: Spark's own polling is busier than this."""
+"""The time for which one call looks for changes before it reports none: Spark's own polling is busier than this."""
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
 
@@ -57,12 +57,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins. Spark may ask again before a first batch is replayed, see `partitions`."""
+        """Returns where a new query begins.
+
+        Spark may ask again before a first batch is replayed, see `partitions`.
+        """
         lsn = self._first()
-        return {**Offset(lsn, lsn, self._host.identity(), None).to_json(), "initial": True}
+        return {**Offset(lsn, self._host.identity(), None).to_json(), "initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """As the options say."""
+        """Returns the limit that the options set."""
         options = self._options
         return ReadMaxRows(options.max_rows) if options.max_rows else ReadMaxBytes(options.max_bytes)
 
@@ -102,7 +105,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._host.lag(self._at)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Byte ranges of whole transactions.
+        """Returns byte ranges of whole transactions.
 
         Where the first batch is replayed, Spark has no record of its start and asks `initialOffset` again, which may
         tell another place by now. So the end of the first batch says where it began.
@@ -119,11 +122,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a worker: decode."""
+        """Decodes a partition's rows in a worker."""
         return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything up to there."""
+        """Forgets everything up to an offset, since Spark is done with it."""
         if not end.get("initial"):
             self._host.release(Lsn.parse(end["lsn"]))
 
@@ -142,7 +145,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found if isinstance(start, Lsn) else replace(found, change_no=self._change_no())
 
     def _change_no(self) -> int:
-        """How often the source of a given relay was replaced; a relay of our own begins at 0."""
+        """Returns how often the source of a given relay was replaced; a relay of our own begins at 0."""
         if self._options.relay is None:
             return 0
         origin = self._host.reader.origin
@@ -159,7 +162,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset.history is not None:
             return offset
         history = self._await_history(offset.lsn)
-        return Offset(offset.lsn, offset.prev, offset.server, only(history, self._options.allow))
+        return Offset(offset.lsn, offset.server, only(history, self._options.allow))
 
     def _begin_at(self, lsn: Lsn) -> Position | None:
         server = self._options.server

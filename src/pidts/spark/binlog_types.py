@@ -108,7 +108,7 @@ def spark_type(kind: ColumnType) -> DataType:
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """As Spark demands it of what a data source returns, to the letter."""
+    """Returns exactly the Arrow schema that Spark demands of a data source's rows."""
     return to_arrow_schema(columns, timezone="UTC")
 
 

@@ -1,4 +1,4 @@
-"""What one task of a query reads: neighbouring stretches of the log, and all that is needed to decode them."""
+"""The share of one task of a query: neighbouring stretches of the log, and all that is needed to decode them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.excerpt.store import Store
 
 
 class Work(InputPartition):
-    """What one task reads; its text holds no more than its size."""
+    """The stretches that one task reads; its text holds no more than its size."""
 
     def __init__(self, store: Store, view: View, stretches: tuple[Stretch, ...]) -> None:
         self.store, self.view, self.stretches = store, view, stretches
@@ -22,23 +22,23 @@ class Work(InputPartition):
         return f"Work({len(self.stretches)} stretches, {sum(stretch.span.size for stretch in self.stretches)} bytes)"
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """In log order."""
+        """Yields the rows in log order."""
         for stretch in self.stretches:
             yield from record_batches(self.store, stretch, self.view)
 
 
 class TaskReader:
-    """What is left of a reader in a worker."""
+    """The part of a reader that a worker needs."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
+        """Yields one task's rows."""
         if not isinstance(partition, Work):
             raise TypeError(f"not a partition of ours: {partition!r}")
         return partition.read()
 
 
 def dealt(store: Store, view: View, stretches: Iterable[Stretch], size: int) -> list[InputPartition]:
-    """Neighbouring stretches together, about `size` bytes a task."""
+    """Deals neighbouring stretches out together, about `size` bytes a task."""
     tasks: list[InputPartition] = []
     mine: list[Stretch] = []
     for stretch in stretches:

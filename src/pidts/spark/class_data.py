@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -17,16 +16,18 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkContext
 
+from pidts.owned_folder import owned_folder
+
 _SECONDS = 120
 
 
 def archive() -> Path:
-    """Where it lies, if it was made."""
+    """Returns the path of the archive of class data, whether or not it was made."""
     return Path(sys.prefix) / "share" / "pidts" / f"spark-{pyspark.__version__}.jsa"
 
 
 def java_options() -> str:
-    """What the JVM has to be told; it says nothing where it cannot use the file."""
+    """Returns the JVM's options for the archive; with them it stays silent where it cannot use the file."""
     path = archive()
     if not path.exists() or set(str(path)) & set(" '\""):  # the options are split at spaces
         return ""
@@ -42,8 +43,7 @@ def make_archive() -> None:
     part = path.with_suffix(f".{os.getpid()}.part")
     options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={part} -Xlog:disable"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{options}' pyspark-shell"
-    with tempfile.TemporaryDirectory(prefix="pidts-class-data-") as folder:
-        scratch = Path(folder)
+    with owned_folder("class-data") as scratch:
         spark = build_session("class data", "local[2]", scratch, scratch / "spark.log", {})
         called = threading.Event()
         stream = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{scratch}/query")

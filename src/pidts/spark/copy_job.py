@@ -1,8 +1,8 @@
 """The full copy's part of a batch: one Spark job whose tasks read and load some chunks each.
 
 It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
-broken off has left chunks on the target that nobody knows of, and whoever reads them again finds them there, see
-`pidts.batch.loading`. What it did is told to the planner when all of it is done.
+broken off has left chunks on the target that nobody knows of, and the next reading finds them there, see
+`pidts.batch.copy.load_task`. The planner gets its results when all of it is done.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 
 from pidts.apply import Target
 from pidts.batch.context import JobContext
-from pidts.batch.finishing import Finishing
-from pidts.batch.loading import Fetched, Piece, carry_out, warm
-from pidts.batch.requests import Cut, Cutter, Pace
-from pidts.batch.staging import stage
-from pidts.batch.statistics import Statistics
+from pidts.batch.copy.finish import Finishing
+from pidts.batch.copy.load_task import Fetched, Piece, carry_out, warm
+from pidts.batch.copy.pieces import Cut, Cutter, Pace
+from pidts.batch.copy.staging import stage
+from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError, Transient
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text
@@ -38,9 +38,12 @@ _log = structlog.get_logger(__name__)
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
 _SHARE = 0.75
-"""Of what is left, the slots' next tasks together."""
+"""The share of the rest that the slots' next tasks take together."""
 _MOST_PAUSE = 2.5
-"""So long the log waits for a copy that is to go slowly, and no longer than it would for one that is not."""
+"""The longest time that the log waits for a copy that is to go slowly.
+
+It waits no longer than it would for a copy that is not.
+"""
 
 
 class _StoppedError(Exception):
@@ -57,8 +60,9 @@ class CopyLane:
         self._statistics = Statistics()
 
     def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> None:
-        """All that a batch asks for; of what is broken off, or shall not go on yet, nothing is told: it is asked again.
+        """Does everything that a batch asks for.
 
+        Requests that are broken off, or must not go on yet, report nothing: they are asked again.
         `batch` is the batch's number, which the target has by now.
         """
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
@@ -66,27 +70,30 @@ class CopyLane:
         # A table that the source has no more is passed over until the log drops it.
         known = [context.structures[request.table] for request in ending if request.table in context.structures]
         finishing = Finishing(context, known)
-        if reading:
-            self._read(spark, context, reading, batch)
-        while not finishing.wait(_LOOK_SECONDS):
-            if self._stop():
-                return
+        try:
+            if reading:
+                self._read(spark, context, reading, batch)
+            while not finishing.wait(_LOOK_SECONDS):
+                if self._stop():
+                    return
+        finally:
+            finishing.begin_no_more()
         self._statistics.gather(context.target, finishing.later)
         for request in ending:
             stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
 
     def prepare(self, spark: SparkSession, target: Target) -> None:
-        """In a thread, while the first batch is planned: Spark's processes begin, and load what they will need."""
+        """Starts Spark's processes in a thread, while the first batch is planned; they load what they will need."""
 
         def work() -> None:
             slots = spark.sparkContext.defaultParallelism
-            with suppress(Exception):  # whoever needs them will meet it again, and tell
+            with suppress(Exception):  # the code that needs them will meet it again, and report it
                 spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
         threading.Thread(target=work, name="prepare", daemon=True).start()
 
     def cancel(self) -> None:
-        """From another thread: end the job that is running now."""
+        """Ends the job that is running now; called from another thread."""
         running = self._running
         if running is not None:
             with suppress(Exception):  # a JVM that is gone runs no job
@@ -130,7 +137,7 @@ class CopyLane:
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
         counts = Counter(piece.request.table for piece in pieces)  # in their order: a table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # Where Spark has no more slots than may be used, whoever is done takes the next task.
+        # Where Spark has no more slots than may be used, a slot that is done takes the next task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
@@ -147,7 +154,7 @@ class CopyLane:
             spark.sparkContext.removeJobTag(tag)
         failed = [from_text(row.error) for row in rows if row.error]
         if failed:
-            # What a person has to see comes before what may pass.
+            # Errors that an operator has to see come before those that may pass.
             raise min(failed, key=lambda error: isinstance(error, Transient))
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
@@ -172,7 +179,7 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """What each task does, one piece after the other; `counts` are the pieces of each table.
+    """Divides the pieces between tasks, which take them one after the other; `counts` are the pieces of each table.
 
     A task of its own costs a piece as much as some ten thousand rows, and nothing is read while it begins. So there are
     few, and where they are taken one after the other, the last ones are short: the slots are done at the same time.
@@ -207,7 +214,7 @@ def _carrying(
 
 
 def _results(context: JobContext, pieces: Sequence[Piece], numbers: range) -> Iterator[pa.RecordBatch]:
-    """Up to the first piece that fails: the whole job has then."""
+    """Yields the results up to the first piece that fails: the whole job has failed then."""
     number = numbers.start
     try:
         for fetched in carry_out(context, [pieces[each] for each in numbers]):

@@ -1,4 +1,4 @@
-"""Errors across Spark: ours keep their code, place and advice; Spark's own are told apart by whether a retry may help.
+"""Errors across Spark: ours keep their code, place and advice; Spark's own are divided by whether a retry may help.
 
 An exception inside a Spark task reaches the driver as text in a traceback. Ours carry themselves in that text.
 """
@@ -50,7 +50,7 @@ def structured(items: Iterator[Item]) -> Iterator[Item]:
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """For whatever runs in a process of Spark: an error of ours becomes one that survives the journey."""
+    """Wraps code that runs in a process of Spark: an error of ours becomes one that survives the journey."""
     try:
         yield
     except PidtsError as error:

@@ -4,7 +4,7 @@
 - A *long* one, which would not fit into memory: each worker's task decodes the log for itself and applies it part by
   part. Nothing is shuffled, so the JVM and its disk hold none of it.
 
-What goes wrong while a worker applies is told as its result: it has tried again for as long as that made sense, and
+An error while a worker applies is its result: the worker has tried again for as long as that made sense, and
 Spark would only repeat all of it. Only a task that dies is Spark's to run again.
 """
 
@@ -22,8 +22,8 @@ from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE, decode
+from pidts.batch.long_batch import told
 from pidts.batch.pointers import Pointer
-from pidts.batch.telling import told
 from pidts.batch.workers import Commit
 from pidts.model import PidtsError
 from pidts.plan import BatchPlan
@@ -32,7 +32,7 @@ from pidts.spark.failures import as_text, from_text, structured
 from pidts.spark.worker_memory import keep_what_is_loaded
 
 _DRIVER_BYTES = 64 << 20
-"""As much as the planner puts into a batch, but for its last transaction."""
+"""The bytes that the planner puts into a batch at most, but for its last transaction."""
 _LONG_BYTES = 32 << 20
 _BLOBS = "worker int, place bigint, changes binary"
 _RESULTS = "worker int, counts string, error string"
@@ -96,7 +96,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
-    """Of as many tasks as there are workers."""
+    """Returns the work of a job that has as many tasks as there are workers."""
     log, tables = plan.log, plan.tables
     split_rows = None if plan.moves_held else context.split_rows
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +22,9 @@ from pyspark.sql import SparkSession
 
 from pidts.binlog.choice import compiled
 from pidts.model import PidtsError, Transient
+from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
+from pidts.spark.worker_start import launcher
 
 Session: TypeAlias = SparkSession
 
@@ -39,6 +44,8 @@ _MEASURED = {
     "spark.sql.session.timeZone": "UTC",
 }
 _JAVA = 17
+_END_SECONDS = 5.0
+"""The time that the JVM may take to end with this process."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
 
 
@@ -49,17 +56,20 @@ def local_master(master: str) -> str:
     return "local[1,4]" if master == "local" else master
 
 
+def is_local(master: str) -> bool:
+    """Whether all processes of Spark run on this machine and as children of this process."""
+    return master.startswith("local")
+
+
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
     """A session of its own for one task; `scratch` takes whatever Spark writes, `log` what it says."""
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Executors of a cluster run on other machines, where only the interpreter's own path is known.
+    os.environ["PYSPARK_PYTHON"] = str(launcher(scratch)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
-    os.environ.setdefault(
-        "PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA_OPTIONS} {java_options()}' pyspark-shell"
-    )
     builder = SparkSession.builder.appName(f"pidts {task}").master(local_master(master))
     fixed = {
         **_MEASURED,
@@ -71,7 +81,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     for name, value in {**fixed, **settings}.items():
         builder = builder.config(name, value)
     try:
-        with _stderr_into(log):
+        with _stderr_into(log), _java_options():
             return builder.getOrCreate()
     except (OSError, Py4JError) as error:
         forget_session()
@@ -84,11 +94,50 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         raise PidtsError("spark-not-started", f"Spark does not start: {error}", todo=todo) from error
 
 
+@contextmanager
+def _java_options() -> Iterator[None]:
+    """A JVM that starts meanwhile gets our options, unless the user has set others.
+
+    What the JVM, its libraries and Spark leave in its temporary folder goes with this process, however that ends. The
+    JVM is used by all later sessions of the process, so the folder must not be that of a run.
+    """
+    name = "PYSPARK_SUBMIT_ARGS"
+    if name in os.environ or SparkContext._gateway is not None:  # noqa: SLF001 - Spark offers no public way
+        yield
+        return
+    folder = process_folder() / "java"
+    if not folder.exists():
+        folder.mkdir()
+        atexit.register(_end_jvm, os.getpid())
+    escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
+    os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _end_jvm(owner: int) -> None:
+    """Ends the JVM at the end of the process, before its folder is removed: else the JVM would write there again."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
+    process = getattr(gateway, "proc", None)
+    if process is None or os.getpid() != owner:
+        return
+    with suppress(OSError):
+        process.stdin.close()  # the JVM's sign to end
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _load_decoder() -> None:
-    """While the JVM starts: the first batch would wait a second for it."""
+    """Loads the decoder while the JVM starts: the first batch would wait a second for it."""
     from pidts.replicate.warm import warm
 
-    with suppress(Exception):  # whoever decodes will meet it again, and tell
+    with suppress(Exception):  # the code that decodes will meet it again, and report it
         warm()
 
 
@@ -116,6 +165,24 @@ def _stderr_into(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextmanager
+def quick_to_answer(session: Session) -> Iterator[None]:
+    """Lets data sources that are registered within it run in Python processes that answer Spark early.
+
+    These processes answer before they load their modules. A session that somebody else made keeps its interpreter for
+    everything else.
+    """
+    context = session.sparkContext
+    usual = context.pythonExec
+    if usual == sys.executable and is_local(context.master or ""):
+        folder = Path(tempfile.mkdtemp(prefix="python-", dir=process_folder()))
+        context.pythonExec = str(launcher(folder))
+    try:
+        yield
+    finally:
+        context.pythonExec = usual
 
 
 def is_alive(session: Session) -> bool:

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pidts.batch.ddl_marks import done_of, halted_of, kept_of
-from pidts.batch.meaning import Meaning
+from pidts.batch.copy.staging import staged_chunk
 from pidts.batch.pointers import pointers
-from pidts.batch.staging import staged_chunk
+from pidts.batch.relevance import Meaning
+from pidts.ddl.planner_signals import done_of, halted_of, kept_of
 from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between
 from pidts.plan.continuity import UpToBreak
@@ -30,14 +30,20 @@ from pidts.spark.failures import carried
 
 _POLL_SECONDS, _IDLE_POLL_SECONDS = 0.004, 0.025
 _BUSY_SECONDS = 1.0
-"""So long after the last work it is looked for often; where nothing happens, that would cost 4 % of a core."""
+"""The time after the last work in which new work is looked for often.
+
+Where nothing happens, that would cost 4 % of a core.
+"""
 _WAIT_SECONDS = 0.4
-"""How long one call looks for work before it says that there is none: Spark's own polling is busier than this."""
+"""The time for which one call looks for work before it reports none: Spark's own polling is busier than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOptions:
-    """What the planner must know; pickled into a file that only this user can read, named by the source's option."""
+    """The planner's options.
+
+    They are pickled into a file that only this user can read; the source's option names the file.
+    """
 
     relay: Path
     source_id: str
@@ -62,11 +68,11 @@ class SliceOptions:
 
 
 class SliceSource(DataSource):
-    """`format("pidts-slices")`."""
+    """The data source `format("pidts-slices")`."""
 
     @classmethod
     def name(cls) -> str:
-        """As Spark knows it."""
+        """Returns the name by which Spark knows the source."""
         return "pidts-slices"
 
     def schema(self) -> str:
@@ -138,11 +144,11 @@ class SliceReader(DataSourceStreamReader):
         return after
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """What the relay holds: the lag shows in the query's progress."""
+        """Returns the end of the relay, so that the lag shows in the query's progress."""
         return {"received": str(self._open().received)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One pointer a partition."""
+        """Returns one pointer a partition."""
         first, last = PlanState.from_json(start["state"]), PlanState.from_json(end["state"])
         with carried():
             plan = plan_between(first, last, partial(self._open().entries, joined=True), self._options.meaning)

@@ -7,7 +7,7 @@ What a batch reads of a full copy comes last, when its log is in the target and 
 it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, and nothing is lost by it.
 
 A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
-wait for it: so that with one worker whoever reads the target sees what the source was between two transactions, also
+wait for it: so that with one worker a reader of the target sees what the source was between two transactions, also
 where tables change. Only one that takes longer holds its tables back from the others; so does one that fails for good,
 until an operator has decided about it.
 
@@ -35,18 +35,19 @@ from structlog.contextvars import bound_contextvars
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.ddl_lane import DdlLane
-from pidts.batch.ddl_marks import kept_of, mark_kept
+from pidts.batch.copy.staging import forget, staged_chunk
 from pidts.batch.decoding import AT_ONCE, decode
-from pidts.batch.meaning import Meaning
+from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
-from pidts.batch.shard_groups import ShardGroups
-from pidts.batch.shard_turn import join
-from pidts.batch.staging import forget, staged_chunk
-from pidts.batch.uneven import KeptMoves
+from pidts.batch.relevance import Meaning
+from pidts.batch.sequences import SequencesOfRelay
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Halt, Halted, Lsn, TableName, Transient, Where, parse_gtid_set
-from pidts.plan import BatchPlan, Limits, Phase, PlanState, next_state, plan_between
+from pidts.ddl.lane import DdlLane
+from pidts.ddl.planner_signals import kept_of, mark_kept
+from pidts.ddl.shards.admission import join
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Transient, Where, parse_gtid_set
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.spark.copy_job import CopyLane
@@ -61,16 +62,19 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _GRACE_SECONDS = 3.0
-"""So long everything waits for a DDL."""
+"""The time for which everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
-"""So long a run that is to end waits for what does not end: a DDL, or a batch that waits for a lock on the target."""
+"""The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _LOOK_SECONDS = 0.1
-"""So often a run that is to end looks for a copy to break off, and a batch that has not begun looks for that end."""
+"""The interval at which a run that is to end looks for a copy to break off.
+
+A batch that has not begun looks for that end as often.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """What the driver tells after each batch."""
+    """The driver's report after each batch."""
 
     plan: BatchPlan
     checkpoint: Checkpoint
@@ -102,6 +106,7 @@ class TaskStream:
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
         self._workers, self._state, self._gtids = Workers.claimed(checkpoints, context.dealing)
+        self._unapplied = Unapplied(meaning)
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
@@ -112,6 +117,9 @@ class TaskStream:
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
         self._relay = RelayReader(context.relay, context.source.source_id)
+        self._sequences = SequencesOfRelay(self._relay)
+        self._left_out: set[TableName] = set()
+        """Sequences that a log line has named."""
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
@@ -126,7 +134,7 @@ class TaskStream:
 
     @property
     def halts(self) -> tuple[Halt, ...]:
-        """What waits for an operator; everything else goes on."""
+        """Returns the halts that wait for an operator; everything else goes on."""
         return (*self._halted, *self._ddl.halts.values())
 
     @property
@@ -142,6 +150,10 @@ class TaskStream:
         log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
         return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
 
+    def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
+        """The first entry up to what the relay has received that tables which are not held lack, if there is one."""
+        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
+
     @property
     def awaits_shards(self) -> bool:
         """Whether some of what waits goes on by itself, when shards of this or another part come to a change."""
@@ -149,7 +161,7 @@ class TaskStream:
 
     @property
     def tables(self) -> Collection[TableName]:
-        """Those that the task knows by now."""
+        """Returns the tables that the task knows by now."""
         return self._context.structures.keys()
 
     def start(self) -> None:
@@ -177,7 +189,7 @@ class TaskStream:
         )
 
     def failure(self) -> Exception | None:
-        """Why the query has ended; None while it runs."""
+        """Returns why the query has ended; None while it runs."""
         failure = self._failure or self._ddl.failure
         if failure is not None:
             return restored(failure)
@@ -234,7 +246,7 @@ class TaskStream:
     def _begins(self) -> bool:
         """Whether there is a batch to do; then the lock is held.
 
-        Whoever closes has it, and waits for Spark's thread: the one that waits here.
+        The thread that closes has the lock, and waits for Spark's thread: the one that waits here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:
@@ -245,9 +257,9 @@ class TaskStream:
         return True
 
     def _planned_end(self, batch_id: int) -> tuple[PlanState, float]:
-        """From the query's own log, which Spark writes before it calls us: the data frame would cost a job to ask.
+        """Returns the planned end of a batch and when it was written, from the query's own log.
 
-        Also when it was written.
+        Spark writes that log before it calls us: the data frame would cost a job to ask.
         """
         path = self._scratch / "query" / "offsets" / str(batch_id)
         return PlanState.from_json(_json_state(path.read_text())), path.stat().st_mtime
@@ -285,7 +297,7 @@ class TaskStream:
             self._reconnect()
 
     def _take_structures(self) -> None:
-        """Those that a DDL has left."""
+        """Takes over the structures that a DDL has left."""
         context = self._ddl.collect(self._context)
         if context is not self._context:
             self._context = context
@@ -298,15 +310,27 @@ class TaskStream:
             committer.close()
 
     def _check_structures(self, plan: BatchPlan) -> None:
-        """Rows of a table whose structure nobody knows must not be passed over in silence."""
+        """Rows of a table whose structure nobody knows must not be passed over in silence; those of sequences are."""
         for name in sorted(plan.tables):
             if self._meaning.allow(name) and name not in self._context.structures:
+                if self._is_sequence(name, plan):
+                    continue
                 raise Halted(
                     "structure-unknown",
                     "the log has rows of a table that the task does not know",
                     where=Where(source=self._context.source.source_id, position=str(plan.start.lsn), table=str(name)),
                     todo="It was added to the task after its start: exclude it, or start a new task that copies it too",
                 )
+
+    def _is_sequence(self, name: TableName, plan: BatchPlan) -> bool:
+        if not self._context.dialect.mariadb or not self._sequences.is_sequence(
+            name, plan.start.at(name), plan.end.at(name)
+        ):
+            return False
+        if name not in self._left_out:
+            self._left_out.add(name)
+            _log.info("a SEQUENCE is not carried: its rows in the log are left out", sequence=str(name))
+        return True
 
     def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int) -> Counts:
         if is_large(plan, self._direct_rows, waiting):
@@ -328,7 +352,10 @@ class TaskStream:
 
 
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
-    """In a thread each, waited for here, and by no process that ends: the target may keep one of them waiting."""
+    """Runs each function in a thread of its own, and waits for all of them here.
+
+    They do not keep the process from ending: the target may keep one of them waiting.
+    """
     found: list[Counts | BaseException] = [Counts()] * len(work)
 
     def do(place: int) -> None:
@@ -352,14 +379,14 @@ def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
 
 
 class _Clock:
-    """Where the time of one batch goes; `bench/` reads what it tells."""
+    """Measures where the time of one batch goes; `bench/` reads its figures."""
 
     def __init__(self, planned: float) -> None:
         self._planned, self._called, self._last = planned, time.time(), time.monotonic()
         self._steps: dict[str, float] = {}
 
     def step(self, name: str) -> None:
-        """What was done since the step before."""
+        """Notes the time since the step before."""
         now = time.monotonic()
         self._steps[name], self._last = round(now - self._last, 4), now
 

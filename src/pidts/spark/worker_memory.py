@@ -20,23 +20,26 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Names of the C library's settings, in its malloc.h."""
 _KEPT = 256 << 20
-"""Of what is free, at the end of an arena."""
+"""The free bytes that stay at the end of an arena."""
 _LARGEST = 32 << 20
 """Larger arrays are given back nevertheless: the most that the C library takes."""
 _DEFAULT = 128 << 10
-"""Of both, where nobody sets them."""
+"""The value of both settings where nobody sets them."""
 
 
 @cache
 def keep_what_is_loaded() -> None:
-    """Once in each process, by its first task, whose coming has loaded all that later ones need."""
+    """Freezes what is loaded, once in each process.
+
+    The process's first task does this: its start has loaded all that later tasks need.
+    """
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Within, memory that is freed is used again, at the end all of it is given back."""
+    """Uses freed memory again within the block, and gives all of it back at the end."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):  # it is glibc's
         yield

@@ -1,8 +1,8 @@
-"""Where changes go: a target is a picklable configuration whose `connect` gives a session that satisfies the port."""
+"""Targets that rows are written to: a picklable configuration whose `connect` returns a session of the port."""
 
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-from pidts.target.values import ValuesTarget
-from pidts.target.values_store import Store
+from pidts.target.values.session import ValuesTarget
+from pidts.target.values.store import Store
 
 __all__ = ["MySqlTarget", "PostgresTarget", "Store", "ValuesTarget"]

@@ -1,14 +1,21 @@
-"""What an ALTER TABLE changes, told column by column, so that each dialect only has to say it in its own words."""
+"""Compares a table before and after an ALTER TABLE column by column; each dialect only writes the difference down."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from pidts.model import Column, Halted, Key, Kind, Table, Where
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, Where
 from pidts.schema import AddColumn, AlterTable, ChangeColumn, DropColumn, ModifyColumn, PartitionRows, RenameColumn
 from pidts.target.literals import fills_alike
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_GROWING = (
+    (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT),
+    (Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT),
+    (Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB),
+)
+"""Kinds of columns, each of which holds the values of those before it as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,7 @@ class Difference:
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
     kept: tuple[tuple[Column, Column], ...]
-    """Each column that stays, as it was and as it becomes (name included)."""
+    """The columns that stay, each as it was and as it becomes (name included)."""
     keys_added: tuple[Key, ...]
     keys_dropped: tuple[Key, ...]
     comment: str | None
@@ -26,12 +33,15 @@ class Difference:
 
     @property
     def renamed(self) -> tuple[tuple[str, str], ...]:
-        """Old and new name where they differ."""
+        """Returns the old and the new name where they differ."""
         return tuple((old.name, new.name) for old, new in self.kept if old.name != new.name)
 
 
 def difference(statement: AlterTable, before: Table, after: Table) -> Difference:
-    """All names in one ALTER speak of the columns as they were before it: `RENAME a TO b, RENAME b TO a` is a swap."""
+    """Returns what an ALTER TABLE changes.
+
+    All names in one ALTER name the columns as they were before it: `RENAME a TO b, RENAME b TO a` is a swap.
+    """
     origin = kept_names(statement, before, after)
     kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
     stayed = set(origin.values())
@@ -49,7 +59,7 @@ def difference(statement: AlterTable, before: Table, after: Table) -> Difference
 
 
 def kept_names(statement: AlterTable, before: Table, after: Table) -> dict[str, str]:
-    """New name → old name of each column that stays."""
+    """Maps the new name to the old name of each column that stays."""
     old_names = {column.name.lower(): column.name for column in before.columns}
     moved: dict[str, str] = {}
     gone: set[str] = set()
@@ -94,8 +104,10 @@ def _meaning(key: Key) -> tuple[bool, bool, tuple[str, ...]]:
     return key.primary, key.unique, key.columns
 
 
-def unfillable(statement: AlterTable, before: Table, after: Table, executed_at: int) -> list[str]:
-    """Columns whose values in existing rows only the source knows, since it computed them."""
+def unfillable(
+    statement: AlterTable, before: Table, after: Table, executed_at: int, computed: Collection[str] = ()
+) -> list[str]:
+    """Columns whose values in existing rows only the source knows; `computed` are new ones that the target computes."""
     change = difference(statement, before, after)
     said = {
         action.column.name.lower() for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn)
@@ -103,9 +115,37 @@ def unfillable(statement: AlterTable, before: Table, after: Table, executed_at: 
     added = [
         column.name
         for column in change.added
-        if column.auto_increment or column.generated or not fills_alike(column.default, executed_at=executed_at)
+        if column.name.lower() not in computed
+        and (column.auto_increment or column.generated or not fills_alike(column.default, executed_at=executed_at))
     ]
     return added + [new.name for _, new in change.kept if new.generated and new.name.lower() in said]
+
+
+def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
+    """Returns the generated columns that stay and whose values the source may have computed anew.
+
+    The source writes no such value to the log. A structure does not hold the expressions, so any column that gets other
+    values by the change may be one that they read: `MODIFY a DECIMAL(9,1)` where `g` is `a * 2`.
+    """
+    kept = difference(statement, before, after).kept
+    if not any(_changes_values(old.type, new.type) for old, new in kept if not new.generated):
+        return []
+    return [new.name for old, new in kept if old.generated and new.generated]
+
+
+def _changes_values(old: ColumnType, new: ColumnType) -> bool:
+    """Whether a column's values may be others under its new type, or count as such in an expression."""
+    for family in _GROWING:
+        if old.kind in family and new.kind in family and old.kind is not new.kind:
+            return old.unsigned != new.unsigned or family.index(new.kind) < family.index(old.kind)
+    if old.kind is not new.kind or old.unsigned != new.unsigned or new.fsp < old.fsp:
+        return True
+    if (old.scale or 0) != (new.scale or 0) or (new.precision or 10) < (old.precision or 10):
+        return True
+    if old.labels != new.labels[: len(old.labels)]:
+        return True
+    has_size = not old.is_integer and old.length is not None and new.length is not None
+    return has_size and (new.length != old.length if old.kind is Kind.BINARY else (new.length or 0) < (old.length or 0))
 
 
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
@@ -119,7 +159,7 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 
 
 def refuse_shortened(column: str, table: Table) -> Halted:
-    """For a table with such rows."""
+    """The halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
     return Halted(
         "ddl-not-translatable",
         f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
@@ -129,10 +169,12 @@ def refuse_shortened(column: str, table: Table) -> Halted:
 
 
 def refuse_unfillable(columns: list[str], table: Table) -> Halted:
-    """For a table that has rows."""
+    """The halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     return Halted(
         "ddl-not-translatable",
-        f"column {', '.join(columns)} has values in existing rows that only the source can compute",
+        f"column {', '.join(columns)} has values in existing rows that the source computed, and the target may compute "
+        "others",
         where=Where(table=str(table.name)),
-        todo="Copy the table again",
+        todo="Have the target make the column and give the existing rows their values, pidts ddl replace. Where only "
+        "the source knows the values, make the column there and read the rows again (--resync)",
     )

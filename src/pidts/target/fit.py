@@ -1,4 +1,4 @@
-"""Whether values of one type survive in a column of another; what is said of a table that does not fit."""
+"""Whether values of one type survive in a column of another; what is said of a table that is gone or does not fit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from pidts.model import ColumnType, Halted, Kind, TableName, Where
 
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
+GONE_TODO = (
+    "If the table was renamed on the target, give it its name back and say pidts ddl retry. Else stop the task and "
+    "start it with --resync TABLE (the table's name on the source): the task makes the table again and copies its rows"
+)
+"""The next step for a table that is not on the target any more."""
+CHANGED_TODO = "Give the target's table the columns that the source has, then say pidts ddl retry"
+"""The next step for a table of which the target refuses a column by its name."""
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """What the server would cut off without an error; what it refuses by itself is not asked here."""
+    """Names what the server would cut off without an error. What it refuses by itself is not looked for here."""
     rounded = source.kind in _MOMENTS | {Kind.TIME} and found.kind in _MOMENTS | {Kind.TIME} and found.fsp < source.fsp
     if rounded or (source.kind in _MOMENTS and found.kind is Kind.DATE):
         return "fractions of seconds" if found.kind is not Kind.DATE else "the time of day"
@@ -27,6 +34,11 @@ def loss(source: ColumnType, found: ColumnType) -> str | None:
     if source.kind in _FLOATS and (found.is_integer or found.kind is Kind.DECIMAL):
         return "digits"
     return None
+
+
+def gone(name: TableName) -> Halted:
+    """Returns the error of a table that the target does not have."""
+    return Halted("target-shape", "there is no such table on the target", where=Where(table=str(name)), todo=GONE_TODO)
 
 
 def unfit(name: TableName, problems: Sequence[str]) -> Halted:

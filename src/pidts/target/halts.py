@@ -8,54 +8,60 @@ so a restart knows whether what the journal holds is what was ordered.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from pidts.model import DdlOrder, Halt, Lsn, OrderKind
-
-Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
+from pidts.target.meta_schema import Run
 
 _OURS = "task = %s AND source = %s"
 
 
 class HaltRecord:
-    """Of one session; statements only, who calls decides about transactions."""
+    """The halts of one session; statements only, the caller decides about transactions."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def halts(self, task: str, source: str) -> list[Halt]:
-        """What stands still, as far as it was told."""
+    def read(self, task: str, source: str) -> list[Halt]:
+        """Returns the halts in the order of their places."""
         rows, _ = self._run(f"SELECT about FROM pidts_meta.halt WHERE {_OURS} ORDER BY place", (task, source))
         return [Halt.loads(about) for (about,) in rows]
 
-    def tell(self, task: str, source: str, halt: Halt) -> None:
-        """Insert or overwrite."""
+    def save(self, task: str, source: str, halt: Halt) -> None:
+        """Inserts or overwrites the halt."""
         self.resolve(task, source, [halt.place])
         sql = "INSERT INTO pidts_meta.halt (task, source, place, about) VALUES (%s, %s, %s, %s)"
         self._run(sql, (task, source, halt.place, halt.dumps()))
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
-        """These are over; without names, all."""
+        """Removes the halts at these places; without places, all of them."""
         if places is None:
             self._run(f"DELETE FROM pidts_meta.halt WHERE {_OURS}", (task, source))
         for place in places or ():
             self._run(f"DELETE FROM pidts_meta.halt WHERE {_OURS} AND place = %s", (task, source, place))
 
-    def orders(self, task: str, source: str) -> list[DdlOrder]:
-        """All that were ever given, in the order of the log."""
+
+class OrderRecord:
+    """The operator's orders of one session; statements only, the caller decides about transactions."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def read(self, task: str, source: str) -> list[DdlOrder]:
+        """Returns the orders in the order of the log."""
         sql = f"SELECT lsn, kind, statements, number, taken FROM pidts_meta.ddl_order WHERE {_OURS}"
         rows, _ = self._run(sql, (task, source))
         return sorted(map(_order, rows), key=lambda order: order.lsn)
 
-    def order(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """The one about the change at this place."""
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+        """Returns the order for the change at this place of the log."""
         sql = f"SELECT lsn, kind, statements, number, taken FROM pidts_meta.ddl_order WHERE {_OURS} AND lsn = %s"
         rows, _ = self._run(sql, (task, source, str(lsn)))
         return _order(rows[0]) if rows else None
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
-        """In the place of an earlier one."""
+        """An earlier order about the same change is replaced."""
         place = (task, source, str(order.lsn))
         rows, _ = self._run(f"SELECT number FROM pidts_meta.ddl_order WHERE {_OURS} AND lsn = %s FOR UPDATE", place)
         self._run(f"DELETE FROM pidts_meta.ddl_order WHERE {_OURS} AND lsn = %s", place)
@@ -67,7 +73,10 @@ class HaltRecord:
         self._run(sql, (*place, order.kind.value, json.dumps(order.statements), number))
 
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Whether it still stood; in the transaction that begins what was ordered."""
+        """Marks an order as taken, in the transaction that begins the ordered change.
+
+        False where another order has replaced this one.
+        """
         sql = f"UPDATE pidts_meta.ddl_order SET taken = 1 WHERE {_OURS} AND lsn = %s AND number = %s AND taken = 0"
         return self._run(sql, (task, source, str(order.lsn), order.number))[1] == 1
 

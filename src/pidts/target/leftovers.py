@@ -1,4 +1,4 @@
-"""What of a statement no target is given, told to whoever reads the log or the plan."""
+"""Describes the parts of a statement that no target gets, for readers of the log or of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pidts_meta` holds of keys that may have moved between tables that become one, for all servers."""
+"""Records, in `pidts_meta`, keys that may have moved between tables that become one; the SQL is for all servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from pidts.model import Lsn, Moved, TableName
-from pidts.target.meta import Run
+from pidts.target.meta_schema import Run
 
 _AT_ONCE = 1000
 _LANDED = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
@@ -18,18 +18,18 @@ _Row = tuple[str, ...]
 
 
 class MoveRecord:
-    """Of one session; who calls decides about transactions."""
+    """The moved keys, as one session reads and writes them; the caller decides about transactions."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def any(self, task: str, source: str, landed: TableName) -> bool:
-        """One look."""
+        """Whether a target table has any moved keys; one look tells."""
         one = f"SELECT 1 FROM pidts_meta.moved WHERE {_LANDED} LIMIT 1"
         return bool(self._run(one, (task, source, landed.schema, landed.name))[0])
 
     def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
-        """Mostly there are none, which costs one look."""
+        """Returns the moved keys among these. Mostly there are none, which costs one look."""
         if not keys or not self.any(task, source, landed):
             return []
         place = (task, source, landed.schema, landed.name)
@@ -37,23 +37,23 @@ class MoveRecord:
         rows = (row for part in parts for row in self._find(place, part))
         return [Moved(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
 
-    def got(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
-        """In the order of the table's own key, as far as one statement has them."""
+    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+        """Adds moved keys, in the order of the table's own key as far as one statement has them."""
         place = (task, source, landed.schema, landed.name)
         ordered = sorted(moved, key=attrgetter("key", "member"))
         for first in range(0, len(ordered), _AT_ONCE):
             part = ordered[first : first + _AT_ONCE]
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
-    def gave(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """By their whole keys, so that nobody waits for others' rows."""
+    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+        """Removes one member's keys. It names them by their whole key, so that nobody waits for others' rows."""
         ordered = sorted(keys)
         place = (task, source, landed.schema, landed.name)
         for first in range(0, len(ordered), _AT_ONCE):
             self._remove(place, member, ordered[first : first + _AT_ONCE])
 
-    def renamed(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """All are read before any is written: names may be swapped."""
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Gives the members other names. All rows are read before any is written, since names may be swapped."""
         ours = "task = %s AND source = %s"
         there: list[tuple[TableName, list[tuple[Any, ...]]]] = []
         for old, new in names.items():
@@ -67,13 +67,13 @@ class MoveRecord:
                 part = rows[first : first + _AT_ONCE]
                 self._put([(*row[:5], new.schema, new.name, row[7]) for row in part])
 
-    def landings(self, task: str, source: str) -> list[TableName]:
-        """In the order of their names."""
+    def target_tables(self, task: str, source: str) -> list[TableName]:
+        """Returns the target tables that have moved keys, in the order of their names."""
         sql = "SELECT DISTINCT table_schema, table_name FROM pidts_meta.moved WHERE task = %s AND source = %s"
         return sorted(TableName(schema, name) for schema, name in self._run(sql, (task, source))[0])
 
     def forget(self, task: str, source: str, landed: TableName) -> None:
-        """In one statement."""
+        """Removes all moved keys of a target table in one statement."""
         self._run(f"DELETE FROM pidts_meta.moved WHERE {_LANDED}", (task, source, landed.schema, landed.name))
 
     def _find(self, place: _Row, keys: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -1,26 +1,24 @@
-"""What `pidts_meta` holds of online schema changes that are under way, in the SQL that all servers share."""
+"""Records, in `pidts_meta`, online schema changes that are under way; the SQL is for all servers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from pidts.model import Shadow, TableName
-
-Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
+from pidts.target.meta_schema import Run
 
 _OURS = "task = %s AND source = %s"
 
 
 class ShadowRecord:
-    """Of one session; statements only, who calls decides about transactions."""
+    """The online schema changes, as one session reads and writes them; the caller decides about transactions."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """All, by the source's names."""
+        """Returns all of a source, by the source's names."""
         sql = f"SELECT table_schema, table_name, about FROM pidts_meta.shadow WHERE {_OURS}"
         rows, _ = self._run(sql, (task, source))
         return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
@@ -37,7 +35,7 @@ class ShadowRecord:
                     (*place, json.dumps(shadow.to_json(), ensure_ascii=True)),
                 )
 
-    def begin(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """These and no others: what an earlier task of this name remembered is of another place of the log."""
+    def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
+        """Saves these and removes all others: those of an earlier task of this name are of another place of the log."""
         self._run(f"DELETE FROM pidts_meta.shadow WHERE {_OURS}", (task, source))
         self.save(task, source, shadows)

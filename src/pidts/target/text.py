@@ -25,7 +25,7 @@ def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def text_of(values: pa.Array) -> memoryview:
-    """All that large strings or binaries hold, one behind the other."""
+    """Returns all bytes of large strings or binaries, one after the other."""
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     return memoryview(data)[int(places[0]) : int(places[-1])] if data is not None else memoryview(b"")
@@ -65,7 +65,7 @@ def decimal_text(column: pa.Array) -> pa.Array:
 
 
 def exact_float_text(column: pa.Array) -> pa.Array:
-    """Enough digits for a double, with an exponent, so that no server takes it for a decimal."""
+    """Writes enough digits for a double, with an exponent, so that no server takes it for a decimal."""
     text = column.cast(pa.float64()).cast(pa.string())
     return pc.if_else(pc.match_substring(text, "e"), text, pc.binary_join_element_wise(text, "e0", ""))
 
@@ -102,7 +102,7 @@ def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
 
 
 def unreal(column: pa.Array) -> pa.Array | None:
-    """Which values of a date or timestamp column no calendar has; None where all are real."""
+    """Marks the values of a date or timestamp column that no calendar has; None where all are real."""
     if pa.types.is_date(column.type):
         mask = pc.less(column.cast(pa.int32()), calendar.FIRST_REAL_DAY)
     else:

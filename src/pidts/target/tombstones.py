@@ -1,9 +1,9 @@
-"""Tombstones and the safe range in `pidts_meta`, for MySQL, MariaDB and TiDB, and what PostgreSQL shares with them.
+"""Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and what PostgreSQL shares with them.
 
-Old tombstones go on the way: whoever buries some looks at as many of the same table, from where the last look ended. So
-a table is looked through while it grows by its own size. An index by age would cost two thirds of all writing. Old ones
-are found without locks and removed by their keys: a DELETE by age would wait for the rows that other workers are
-writing, and they for it.
+Old tombstones are removed on the way. A session that writes some looks at as many others of the same table, from where
+the last look ended. So a table is looked through while it grows by its own size. An index by age would cost two thirds
+of all writing. Old ones are found without locks and removed by their keys: a DELETE by age would wait for the rows that
+other workers are writing, and they for it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from operator import attrgetter
 from typing import Any
 
 from pidts.model import Lsn, TableName, Tombstone
-from pidts.target.meta import Run
+from pidts.target.meta_schema import Run
 
 KEPT_SECONDS = 7 * 86_400
-"""An event that comes later than this after a deletion finds no tombstone."""
+"""The age at which a tombstone is removed: an event that comes later than this after a deletion finds none."""
 
 _AT_ONCE = 1000
 
 
-class Tombstones:
-    """Of one session; who calls decides about transactions."""
+class TombstoneRecord:
+    """The tombstones, as one session reads and writes them; the caller decides about transactions."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._looked_at: dict[TableName, str] = {}
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Most tables have none, which costs one look."""
+        """Returns the tombstones of these keys. Most tables have none, which costs one look."""
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"
         if not keys or not self._run(one, place)[0]:
@@ -47,19 +47,6 @@ class Tombstones:
             self._put((name.schema, name.name), ordered[first : first + _AT_ONCE], now)
         if ordered:
             self._prune(name, len(ordered), now - KEPT_SECONDS)
-
-    def safe_until(self, task: str, source: str) -> Lsn | None:
-        """None where the task began with a copy, or at the source's own position."""
-        rows, _ = self._run("SELECT lsn FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
-        return Lsn.parse(rows[0][0]) if rows else None
-
-    def save_safe_until(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """One row a task."""
-        self._run("DELETE FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
-        if lsn is not None:
-            self._run(
-                "INSERT INTO pidts_meta.safe_range (task, source, lsn) VALUES (%s, %s, %s)", (task, source, str(lsn))
-            )
 
     def _prune(self, name: TableName, count: int, before: int) -> None:
         behind = "FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s AND row_key > %s"

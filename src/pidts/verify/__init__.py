@@ -1,4 +1,4 @@
-"""Is the target equal to the source: both sides summed up, read and compared by key while they are written to."""
+"""Compares target and source by checksums and by key, while both are written to."""
 
 from pidts.verify.compare import Outside, Progress, Stopped, compare
 from pidts.verify.memory import Memory, MemoryFile

@@ -1,7 +1,7 @@
-"""All tables of a task, one after the other, while both sides are written to.
+"""Compares all tables of a task, one after the other, while both sides are written to.
 
-What holds when it breaks off: the memory was saved at a place where nothing was open, see `pidts.verify.memory`. A
-comparison that goes on from there looks at each row behind that place, and at none twice.
+If it is interrupted, its memory was saved at a place where nothing was open, see `pidts.verify.memory`. A comparison
+that continues from there compares each row after that place, and none twice.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from pidts.verify.walk import Hooks, Walk
 
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
-"""Halts of a table whose structure is on its way."""
+"""Codes of halts of a table whose structure is changing."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
 
 class Stopped(Exception):
-    """The user asked to stop; what is done is in the memory."""
+    """The user stopped the comparison; the memory has the results so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a comparison is."""
+    """The progress of a comparison."""
 
     table: TableName
     number: int
     tables: int
     rows: int
     estimate: int
-    """Of the table, as the source guesses."""
+    """The source's estimate of the table's rows."""
     doubtful: int
     differences: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What a comparison does besides comparing."""
+    """The callbacks of a comparison: progress, saving, stopping, and handling of differences."""
 
     tell: Callable[[Progress], None] = lambda _: None
     save: Callable[[Memory], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
-    """Called with each group of rows that are not equal; true where they are to be looked at again."""
+    """Called with each group of unequal rows; returns whether to compare them again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -72,7 +72,7 @@ def compare(
     memory: Memory | None = None,
     outside: Outside | None = None,
 ) -> Report:
-    """Go on from the memory; `examples` caps the differences that are named, all are counted."""
+    """Continues from the memory. `examples` limits the differences that are named; all are counted."""
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(source, target, flight, normals, examples, outside or Outside(), pool, memory or Memory())
         return work.run()
@@ -105,7 +105,7 @@ class _Comparison:
         return Report(self.memory.done, tuple(self._examples))
 
     def _table(self, table: Table, number: int, tables: int) -> TableReport | None:
-        """None where the table has gone meanwhile."""
+        """Compares one table. None if it was dropped meanwhile."""
         for _ in range(_TRIES):
             known = len(self._examples)
             try:
@@ -152,7 +152,7 @@ class _Comparison:
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
-        """What is to be told where no row can be compared; what is on its way to the target is waited for."""
+        """Returns the report of a table that cannot be compared, after waiting for changes on their way."""
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
@@ -202,7 +202,7 @@ class _Comparison:
 
 
 def _shard(owner: int, labels: Sequence[str]) -> str | None:
-    """As a difference has it; where there is one table only, nobody asks whose a row is that may be its own."""
+    """Returns the shard that a difference names; empty if there is only one table, to which the row may belong."""
     if owner == NOBODY:
         return None
     return labels[owner] if owner >= 0 and len(labels) > 1 else ""

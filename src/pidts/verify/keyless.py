@@ -1,4 +1,4 @@
-"""A table without a key: a multiset, of which only whole rows can be told apart.
+"""Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
 Each side is first summed up by its server. Where the sums differ, both sides are read, and for each distinct row the
 copies are counted. What is on its way differs now and is equal later, so rows count as different only if they have the
@@ -33,7 +33,7 @@ def compare_multisets(
     matcher: Matcher,
     pause: Callable[[float], bool],
 ) -> TableReport:
-    """Missing and extra are copies of rows; no row is different from another."""
+    """Compares one table. Counts missing and extra copies of rows; no row counts as different."""
     table = matcher.table
     report = TableReport(table.name, has_key=False)
     there = source.sum(table, _WHOLE)

@@ -1,4 +1,4 @@
-"""Keys as JSON values: what a target takes for them, and which of two comes first."""
+"""Converts keys from JSON values to values for a target, and orders them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pidts.verify.side import Key
 
 _WHOLE = frozenset({Kind.BIT, Kind.YEAR})
 ORDERED = frozenset({Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BINARY, Kind.VARBINARY, *_WHOLE})
-"""Besides integers: what every server orders alike, and `rank` as they do."""
+"""The types, besides integers, that every server orders alike and `rank` orders as they do."""
 
 
 def is_ordered(table: Table) -> bool:
-    """Whether every server orders these keys alike."""
+    """Returns whether every server orders these keys alike."""
     kinds = [table.column(name).type for name in table.identity]
     return all(kind.is_integer or kind.kind in ORDERED for kind in kinds)
 
 
 def rank(table: Table, key: Key) -> tuple[Any, ...]:
-    """What sorts as the keys do, for tables whose keys `is_ordered`. Times are text of one width there, bytes hex."""
+    """Returns a sort key for tables whose keys are `is_ordered`. Times are text of one width, bytes are hex."""
     kinds = [table.column(name).type.kind for name in table.identity]
     return tuple(Decimal(value) if kind is Kind.DECIMAL else value for kind, value in zip(kinds, key, strict=True))
 
 
 def upto(table: Table, keys: pa.Table, end: Key) -> pa.Table:
-    """Those of the keys that are not behind one, for tables whose keys `is_ordered`."""
+    """Returns the keys up to `end`, included, for tables whose keys are `is_ordered`."""
     mask = None
     for name, value in reversed(list(zip(table.identity, native(table, end), strict=True))):
         values, last = keys.column(name), pa.scalar(value, keys.schema.field(name).type)
@@ -40,7 +40,7 @@ def upto(table: Table, keys: pa.Table, end: Key) -> pa.Table:
 
 
 def native(table: Table, key: Key) -> list[Any]:
-    """The values as Python has them, or Arrow."""
+    """Returns the values of a key as Python or Arrow values."""
     kinds = [table.column(name).type for name in table.identity]
     return [_native(kind, value) for kind, value in zip(kinds, key, strict=True)]
 
@@ -59,7 +59,7 @@ def _native(kind: ColumnType, value: Any) -> Any:
 
 
 def _unreal(kind: ColumnType, text: str) -> pa.Scalar:
-    """A date that no calendar has, as Arrow carries it."""
+    """Returns a date that no calendar has, in its Arrow form."""
     day = calendar.days(int(text[0:4]), int(text[5:7]), int(text[8:10]))
     if kind.kind is Kind.DATE:
         return pa.array([day], pa.int32()).view(kind.arrow)[0]

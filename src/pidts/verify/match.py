@@ -1,4 +1,4 @@
-"""Rows of two sides, brought together by key and compared column by column."""
+"""Joins the rows of two sides by key and compares them column by column."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _SIZE = 16
 
 
 class Matcher:
-    """For one table."""
+    """Compares the rows of one table."""
 
     def __init__(self, table: Table, normals: Normals) -> None:
         self.table, self._normals = table, normals
         self._others = [name for name in table.arrow.names if name not in table.identity]
 
     def conform(self, rows: pa.Table) -> pa.Table:
-        """The columns in the source's order and types."""
+        """Returns the columns in the source's order and types."""
         return rows.select(self.table.arrow.names).cast(self.table.arrow)
 
     def keys(self, rows: pa.Table) -> pa.Table:
-        """The identities of these rows."""
+        """Returns the identities of these rows."""
         return rows.select(list(self.table.identity))
 
     def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
-        """Those of the keys that no row has."""
+        """Returns the keys that no row has."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
     def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """The places of the keys that some row has."""
+        """Returns the places of the keys that some row has."""
         return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
-        """Keys of the source's rows that the target has not, has otherwise, or has several times."""
+        """Returns the keys of source rows that are missing, different or repeated on the target."""
         left, right = self.pairs(source, target)
         wrong = [np.setdiff1d(np.arange(len(source)), left), left[1:][left[1:] == left[:-1]]]
         wrong += [left[mask] for _, mask in self.masks(source, left, target, right)]
@@ -54,7 +54,7 @@ class Matcher:
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[Finding, tuple[str, ...], int]]:
-        """What is wrong with which key: how, in which columns, and the place of the target's row, or -1."""
+        """Returns for each unequal key the finding, the columns, and the place of the target's row or -1."""
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[Finding, tuple[str, ...], int]] = {}
@@ -77,7 +77,7 @@ class Matcher:
         return found
 
     def pairs(self, one: pa.Table, other: pa.Table) -> tuple[Numbers, Numbers]:
-        """Row numbers of equal keys, sorted by the first."""
+        """Returns the row numbers of equal keys, sorted by the first."""
         names = [f"key{number}" for number in range(len(self.table.identity))]
         sides = [
             pa.Table.from_arrays([*self._keys(rows), pa.array(np.arange(len(rows)))], names=[*names, side])
@@ -90,18 +90,18 @@ class Matcher:
     def masks(
         self, one: pa.Table, left: Numbers, other: pa.Table, right: Numbers
     ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-        """Columns in which some of the pairs differ, and in which pairs."""
+        """Returns each column in which some pairs differ, with a mask of those pairs."""
         for name in self._others:
             mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))
             if pc.any(mask).as_py():
                 yield name, np.asarray(mask)
 
     def readable(self, keys: pa.Table, number: int) -> dict[str, Any]:
-        """A key for people."""
+        """Returns a key as readable values."""
         return {name: _readable(keys.column(name)[number]) for name in self.table.identity}
 
     def stamps(self, rows: pa.Table, *, normal: bool = False) -> list[bytes]:
-        """A number for each row that no other row has; `normal` gives equal rows of both sides the same."""
+        """Returns a digest for each row; with `normal`, equal rows of both sides have the same."""
         columns = []
         for column in self.table.columns:
             values = rows.column(column.name)
@@ -122,7 +122,7 @@ class Matcher:
             yield _unsigned_zero(values)
 
     def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-        """A mask of unequal values; only those that are unequal as they are get their normal form taken."""
+        """Returns a mask of unequal values. Computes the normal form only of values that are unequal without it."""
         mask = _distinct(left, right)
         normal = self._normals.get(column.type.kind)
         if normal is None or not pc.any(mask).as_py():
@@ -133,7 +133,7 @@ class Matcher:
 
 
 def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
-    """For each of `size` rows the place of its first partner, or -1."""
+    """Returns for each of `size` rows the place of its first partner, or -1."""
     found = np.full(size, -1)
     found[pairs[0][::-1]] = pairs[1][::-1]
     return found
@@ -145,7 +145,7 @@ def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _distinct(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unequal, with NULL equal to NULL."""
+    """Returns a mask of unequal values, with NULL equal to NULL."""
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
     return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
 

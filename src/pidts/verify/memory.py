@@ -1,6 +1,6 @@
-"""How far a comparison has come, so that the next process goes on from there.
+"""Stores how far a comparison is, so that the next process continues from there.
 
-It is told only when nothing is open: every row before the place it names is either equal or among its differences.
+It is saved only when nothing is open: every row before its place is either equal or among its differences.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ _FORM = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """In the table that is being compared."""
+    """The place in the table that is being compared."""
 
     report: TableReport
     structure: str
-    """The table and its members as they were when its comparison began; others are compared anew."""
+    """The table and its members when its comparison began. If they have changed, the table is compared anew."""
     after: Key | None = None
     walking: bool = False
-    """The source's rows are done, the target's keys are gone through."""
+    """Whether the source's rows are done and the target's keys are read."""
     walk_all: bool = False
-    """From the first key on, since the target may order them differently."""
+    """Whether all keys are read from the first on, since the target may order them differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Everything that a comparison has to know of its past."""
+    """The results of a comparison so far."""
 
     asked: str = ""
-    """What was to be compared."""
+    """The tables and rules of the comparison, as text."""
     done: tuple[TableReport, ...] = ()
     examples: tuple[Difference, ...] = ()
     place: Place | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether anything was compared."""
+        """Returns whether anything was compared."""
         return bool(self.done) or self.place is not None
 
     def at(self, place: Place, examples: Sequence[Difference]) -> Memory:
-        """Further on."""
+        """Returns the memory at a later place."""
         return replace(self, place=place, examples=tuple(examples))
 
     def finished(self, report: TableReport, examples: Sequence[Difference]) -> Memory:
-        """A table more."""
+        """Returns the memory with one more finished table."""
         return replace(self, done=(*self.done, report), examples=tuple(examples), place=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """One file, replaced as a whole."""
+    """The file of a memory, which is replaced as a whole."""
 
     path: Path
 
     def load(self, asked: str) -> Memory:
-        """What is there about the same question; nothing where there is none, or none that can be read."""
+        """Reads the memory of the same comparison; an empty one if there is none, or it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = _from_json(json.loads(self.path.read_text("utf-8")))
             if found.asked == asked:
@@ -72,14 +72,16 @@ class MemoryFile:
         return Memory(asked)
 
     def save(self, memory: Memory) -> None:
-        """A crash leaves the file as it was, or as it is to be."""
+        """Saves the memory. A crash leaves the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".new")
+        # The file contains keys of rows, so only this user may read it.
+        fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(_to_json(memory), ensure_ascii=False), "utf-8")
         fresh.replace(self.path)
 
     def forget(self) -> None:
-        """The next comparison begins anew."""
+        """Deletes the file, so that the next comparison begins anew."""
         self.path.unlink(missing_ok=True)
 
 

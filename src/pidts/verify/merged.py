@@ -5,7 +5,7 @@ side: a span holds the rows of all of them between two keys, and the sum of the 
 is equal is summed up by the servers, however many members there are.
 
 Keys of other types are ordered by each server for itself. There one member is gone through after the other, and a key
-is told with the member's number before it; no span of the target is the same rows then, so rows are read.
+is written with the member's number before it; no span of the target is the same rows then, so rows are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pidts.verify.side import Behind, Key, Leg, Mark, Member, Size, Span, Sum
 _FEWEST = 10
 """Rows of a member that are read at a time, however many members there are."""
 _TIMES = 4
-"""So many times the rows of a single table may be held: smaller parts would cost each member more questions."""
+"""The factor by which more rows may be held than of a single table: smaller parts cost each member more questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Group:
     """A table of the target, and where its rows come from."""
 
     table: Table
-    """What is compared: the columns that all members have."""
+    """The table with the columns that are compared: those that all members have."""
     cut: Table
     """The same with the key that the members' rows are ordered by; a key here may be longer."""
     members: tuple[Member, ...]
     problem: str = ""
     """Why its rows cannot be compared."""
     most: Table | None = None
-    """With the columns that only some members have."""
+    """The table with the columns that only some members have, too."""
     note: str = ""
-    """What of it is not compared."""
+    """The columns that are not compared, in words."""
 
     @property
     def is_side_by_side(self) -> bool:
@@ -53,7 +53,7 @@ class Group:
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """Each once."""
+        """Returns the members' legs, each once."""
         return tuple({id(member.leg): member.leg for member in self.members}.values())
 
 
@@ -68,42 +68,42 @@ class MergedSource:
         self.groups: Groups = {}
 
     def tables(self) -> Sequence[Table]:
-        """In the order of their names."""
+        """Returns the tables in the order of their names."""
         self.groups = self._read()
         return [self.groups[name].table for name in sorted(self.groups)]
 
     def structure(self, name: TableName) -> Table | None:
-        """With its members as they are now."""
+        """Returns the table's structure, and reads which members it has now."""
         self.groups = self._read()
         group = self.groups.get(name)
         return None if group is None else group.table
 
     def signature(self, table: Table) -> str:
-        """Of the columns that are compared, and the members in their order."""
+        """Describes the columns that are compared, and the members in their order."""
         return json.dumps([table.to_json(), self.members(table)], sort_keys=True)
 
     def members(self, table: Table) -> Sequence[str]:
-        """Their labels."""
+        """Returns the members' labels."""
         return [member.label for member in self._members(table)]
 
     def owners(self, table: Table) -> Owners:
-        """By what their rows have in the extracted columns."""
+        """Tells the members apart by what their rows have in the extracted columns."""
         return Owners.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
-        """By the names of the sources' tables alone."""
+        """Raises where a member has joined the table; it asks for the names of the sources' tables alone."""
         came = self._members_now(table.name) - set(self.members(table))
         if came:
             what = f"{', '.join(sorted(came))} has come to this table while it was compared"
             raise Halted("structure-changed", what, where=Where(table=str(table.name)))
 
     def size(self, table: Table) -> Size:
-        """Of all."""
+        """Returns the size of all members together."""
         sizes = [member.size() for member in self._members(table)]
         return Size(sum(one.rows for one in sizes), max(one.row_bytes for one in sizes))
 
     def highest(self, table: Table) -> Key | None:
-        """Of all."""
+        """Returns the highest key of all members."""
         group = self._group(table)
         found = [(number, key) for number, member in enumerate(group.members) if (key := member.highest()) is not None]
         if not found:
@@ -114,7 +114,7 @@ class MergedSource:
         return [number, *key]
 
     def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
-        """Between the ends of all members' spans."""
+        """Yields spans that end where some member's span ends."""
         group = self._group(table)
         if len(group.members) == 1:
             yield from group.members[0].spans(span, rows)
@@ -124,7 +124,7 @@ class MergedSource:
             yield from self._in_turn(group, span, rows)
 
     def sum(self, table: Table, span: Span) -> Sum | None:
-        """None where the members are gone through one by one: the target has no such span."""
+        """Returns the sum of a span; None where the members are read one by one: the target has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
             return None
@@ -137,7 +137,7 @@ class MergedSource:
         return total
 
     def rows(self, table: Table, span: Span) -> pa.Table:
-        """Of all members, or of the one that the span is of."""
+        """Returns the rows of all members, or of the one member that the span belongs to."""
         group = self._group(table)
         if group.is_side_by_side:
             return pa.concat_tables([_shaped(table, member.rows(span)) for member in group.members])
@@ -145,15 +145,15 @@ class MergedSource:
         return _shaped(table, group.members[number].rows(inner))
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
-        """As the member finds them."""
+        """Returns the rows with these keys from one member."""
         return _shaped(table, self._members(table)[member].find(keys))
 
     def count(self, table: Table) -> int:
-        """Of all."""
+        """Counts the rows of all members."""
         return sum(member.count() for member in self._members(table))
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """One member after the other."""
+        """Yields the rows of one member after the other."""
         return chain.from_iterable(member.all() for member in self._members(table))
 
     def _group(self, table: Table) -> Group:
@@ -180,7 +180,10 @@ class MergedSource:
         return (one.upto for one in member.spans(span, rows) if one.upto is not None)
 
     def _share(self, group: Group, span: Span, rows: int) -> int:
-        """Of each member, so that those that have rows there have a few times `rows` together, and each few enough."""
+        """Returns how many rows to read of each member.
+
+        The members that have rows there then have a few times `rows` together, and each has few enough.
+        """
         upto = list(span.upto or ())
         busy = 0
         for member in group.members:
@@ -219,21 +222,21 @@ def _shaped(table: Table, rows: pa.Table) -> pa.Table:
 
 
 class MergedFlight:
-    """What is on its way to the tables of all groups."""
+    """The changes on their way to the tables of all groups."""
 
     def __init__(self, groups: Callable[[], Groups]) -> None:
         self._groups = groups
 
     def settled(self, table: TableName) -> Mark:
-        """Of each leg."""
+        """Returns the place of each leg."""
         return tuple(leg.settled() for leg in self._groups()[table].legs)
 
     def place(self, table: TableName) -> Mark:
-        """Of each leg."""
+        """Returns the end of each leg's log."""
         return tuple(leg.place() for leg in self._groups()[table].legs)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """One member after the other: while one is waited for, the others go on."""
+        """Waits for one member after the other: while one is waited for, the others go on."""
         group = self._groups()[table]
         places = dict(zip(map(id, group.legs), mark, strict=True))
         found = {
@@ -243,7 +246,7 @@ class MergedFlight:
         return {number: behind for number, behind in found.items() if behind is not None}
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Of all members."""
+        """Whether it is known that the logs of all members have nothing about their tables between these places."""
         group = self._groups()[table]
         between = dict(zip(map(id, group.legs), zip(after, upto, strict=True), strict=True))
         return all(member.leg.untouched(member.name, *between[id(member.leg)]) for member in group.members)

@@ -23,7 +23,7 @@ Normals: TypeAlias = Mapping[Kind, Normal]
 
 
 def without_padding(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """CHAR(n): MySQL takes trailing spaces off when it reads, PostgreSQL puts them on."""
+    """Removes the padding of CHAR(n): MySQL takes trailing spaces off when it reads, PostgreSQL puts them on."""
     return pc.ascii_rtrim(values, characters=" ")
 
 
@@ -63,7 +63,7 @@ def _canonical(value: Any) -> str:
 
 
 def _number(value: Decimal) -> str:
-    """Exact at any length, where `Decimal.normalize` would round to the context's precision."""
+    """Normalises a number exactly at any length, where `Decimal.normalize` would round to the context's precision."""
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     stripped = text.rstrip("0")
@@ -71,7 +71,7 @@ def _number(value: Decimal) -> str:
 
 
 EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
-"""Both sides keep every value as it is; servers spell JSON in their own ways."""
+"""The forms for targets that keep every value as it is; servers spell JSON in their own ways."""
 
 POSTGRES: Normals = MappingProxyType(
     {
@@ -82,4 +82,4 @@ POSTGRES: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""What `char(n)`, `jsonb` and the NULL policy for unreal dates change on their way to PostgreSQL."""
+"""The forms that `char(n)`, `jsonb` and the NULL policy for unreal dates change on their way to PostgreSQL."""

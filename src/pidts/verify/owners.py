@@ -1,9 +1,9 @@
-"""Whose a row of the target is that none of the merged tables has: the extracted columns in it say so.
+"""Finds the shard of a target row that no shard has, by the extracted columns of the row.
 
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not come here
                                                           part = '2': t_2 was dropped, and has left its rows
 
-Tables that extract the same, or not the same columns, are not told apart by them.
+Tables that extract the same, or not the same columns, are not distinguished by them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import pyarrow as pa
 from pidts.model import Table
 
 ANYBODY = -1
-"""In the place of a member's number: nothing tells."""
+"""Stands for an unknown member."""
 NOBODY = -2
-"""None of the members there are."""
+"""Stands for no existing member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Of one table of the target."""
+    """The owners of the rows of one target table."""
 
     columns: tuple[str, ...]
-    """Empty where nothing tells."""
+    """The extracted columns; empty if they do not tell the owner."""
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
     def of(cls, extracted: Sequence[Mapping[str, str]]) -> Owners:
-        """From what stands in the columns that the route of each member adds."""
+        """Builds the owners from the values that each member's route extracts."""
         columns = tuple(sorted(extracted[0])) if extracted else ()
         if any(tuple(sorted(one)) != columns for one in extracted):
             return cls((), {})
@@ -42,11 +42,11 @@ class Owners:
         return cls(columns, members)
 
     def tells_by_key(self, table: Table) -> bool:
-        """Whether a row under this key can be no other member's."""
+        """Returns whether the key alone tells the member."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:
-        """The number of each row's member, or one of the two above."""
+        """Returns the number of each row's member, or ANYBODY or NOBODY."""
         if not self.columns or not set(self.columns) <= set(rows.column_names):
             return [ANYBODY] * len(rows)
         told = zip(*(rows.column(name).to_pylist() for name in self.columns), strict=True)

@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The result of a comparison."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pidts.model import TableName
 
 
 class Finding(StrEnum):
-    """How the target's row fails to be the source's."""
+    """The kinds of differences between a target row and its source row."""
 
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERENT = "different"
     UNSETTLED = "unsettled"
-    """Not equal when it was looked at last, and nobody can say whether that was still on its way."""
+    """A row that was not equal at the last look, but a change may still have been on its way."""
     WAITING = "waiting"
-    """Not equal, and not expected to be: its table waits for a schema change, or for an operator."""
+    """A row that is not equal, as expected: its table waits for a schema change or is halted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One row that is not the same on both sides."""
+    """One row that differs between the two sides."""
 
     table: TableName
     kind: Finding
@@ -33,9 +33,9 @@ class Difference:
     columns: tuple[str, ...] = ()
     """The columns that differ; empty for a missing or extra row."""
     members: tuple[str, ...] = ()
-    """Of a table that several are merged into: those that have the row."""
+    """The members that have the row, of a table that several are merged into."""
     shard: str | None = ""
-    """Of an extra row whose extracted columns tell it: the table that ought to have it; None: no one that there is."""
+    """The table that ought to have an extra row, by its extracted columns; None: no one that there is."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
@@ -58,7 +58,7 @@ class Difference:
 
 
 _SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note", "of_no_shard"})
-"""What is said only where it is true."""
+"""The keys that are written only where they are true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,19 @@ class TableReport:
     waiting: int = 0
     """Rows that are not equal, and are not expected to be before what is in `waits` has come."""
     waits: tuple[str, ...] = ()
-    """What some of the table's rows wait for."""
+    """The causes that some of the table's rows wait for."""
     source: str = ""
-    """Told where the task has several."""
+    """The source's id, where the task has several."""
     members: tuple[str, ...] = ()
     """The tables that are merged into this one, each with its source."""
     note: str = ""
-    """What of the table was not compared."""
+    """The part of the table that was not compared, in words."""
     of_no_shard: int = 0
-    """Of the extra rows, those whose extracted columns are of no table that there is."""
+    """The number of extra rows whose extracted columns are of no table that there is."""
 
     @property
     def differences(self) -> int:
-        """All rows that are not known to be the same on both sides, though they are expected to be."""
+        """Counts all rows that are not known to be the same on both sides, though they should be."""
         return self.missing + self.extra + self.different + self.unsettled
 
     @property
@@ -107,7 +107,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All tables; `examples` holds the first differences, the numbers count every one."""
+    """The reports of all tables; `examples` holds the first differences, the numbers count every one."""
 
     tables: tuple[TableReport, ...]
     examples: tuple[Difference, ...]
@@ -119,7 +119,7 @@ class Report:
 
     @property
     def differences(self) -> int:
-        """Over all tables."""
+        """Counts the differences of all tables."""
         return sum(table.differences for table in self.tables)
 
     @property
@@ -133,7 +133,7 @@ class Report:
         return not self.equal and not any(table.differences or table.problem for table in self.tables)
 
     def to_json(self, task: str) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Returns the report in the form that `--json` prints."""
         return {
             "task": task,
             "equal": self.equal,

@@ -1,6 +1,6 @@
-"""Which doubtful rows are really different, while both sides are written to.
+"""Finds out which doubtful rows are really different, while both sides are written to.
 
-A difference counts if it outlives the flight of what is on its way.
+A difference counts if it is still there when all changes on their way have arrived.
 
 One round, for many keys at once:
 
@@ -49,18 +49,18 @@ class Settled:
     keys: pa.Table
     found: tuple[Found, ...]
     members: tuple[tuple[int, ...], ...]
-    """Of each key, the numbers of the members that have it."""
+    """The numbers of the members that have each key."""
     owners: tuple[int, ...]
-    """Of each key that no member has, the number of the one whose row it is, as `Owners` says; else `ANYBODY`."""
+    """The number of the member that owns each key which no member has, as `Owners` says; else `ANYBODY`."""
     waits: tuple[str, ...] = ()
-    """What rows wait for."""
+    """The causes that rows wait for."""
 
     def extras(self) -> list[int]:
-        """Of each extra row, whose it is."""
+        """Returns the owner of each extra row."""
         return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is Finding.EXTRA]
 
     def only(self, places: Sequence[int]) -> Settled:
-        """Some of the keys."""
+        """Returns the result for some of the keys."""
         return Settled(
             self.keys.take(pa.array(places, pa.int64())),
             tuple(self.found[place] for place in places),
@@ -72,7 +72,7 @@ class Settled:
 
 @dataclass(slots=True)
 class _Watch:
-    """What the last round saw of a key, and in how many rounds it was the same."""
+    """The last round's rows of a key, and the number of rounds in which they were the same."""
 
     seen: tuple[_Stamp, _Stamp] | None = None
     rounds: int = 0
@@ -151,9 +151,9 @@ def settle(
 
 
 def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> Finding | None:
-    """What is to be said of a row that may be on its way still, and for which nobody waits any more.
+    """Returns the finding on a row that may still be on its way, and that nobody waits for any more.
 
-    One that no member has may have been any member's, unless its key says whose it is.
+    A row that no member has may have been any member's, unless its key names the member.
     """
     concerned = there.members[place] or ([owner] if owner >= 0 else range(there.count))
     held = [behind[member] for member in concerned if member in behind]
@@ -164,13 +164,13 @@ def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """What the source has of some keys."""
+    """The source's rows of some keys."""
 
     rows: pa.Table
     stamps: list[_Stamp]
-    """Of each key, what its row is; None where there is none."""
+    """The state of each key's row; None where there is none."""
     members: list[tuple[int, ...]]
-    """Of each key, who has it."""
+    """The numbers of the members that have each key."""
     count: int
     """Number of members."""
 

@@ -1,6 +1,7 @@
-"""What a comparison asks of the source, of the target, and of the task between them; the callers bring the connections.
+"""The interfaces of a comparison to the source, the target, and the task between them.
 
-A key is a list of JSON values, one for each column of the identity, as a copy keeps its progress.
+The callers bring the connections. A key is a list of JSON values, one for each column of the identity, as a copy keeps
+its progress.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Two sets of rows with the same sum are the same."""
+    """A checksum of rows: two sets of rows with the same sum are the same."""
 
     rows: int
     digest: int
@@ -45,31 +46,31 @@ class Size:
 
 
 class Order(Enum):
-    """How the target orders the table's keys."""
+    """The relation of the target's order of keys to the source's."""
 
     SAME = "same"
-    """As the source does, and as their JSON values are ordered."""
+    """The same order as the source's, and that of their JSON values."""
     LIKELY = "likely"
-    """By a collation that should be the source's."""
+    """The order of a collation that should be the source's."""
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Of something the target does not have all, and nobody knows when it will."""
+    """A member whose log the target does not have whole, and nobody knows when it will."""
 
     waits: str = ""
-    """What it waits for, where that is known: until then it is not expected to be equal."""
+    """The cause that it waits for, where that is known: until then it is not expected to be equal."""
 
 
 class Leg(Protocol):
-    """How one source's changes come to the target."""
+    """The way of one source's changes to the target."""
 
     def settled(self) -> Lsn:
         """A place in the source's log: all before it shows in what is read from now on."""
 
     def place(self) -> Lsn:
-        """Where the source's log ends now: nothing that was read before lies behind it."""
+        """Returns where the source's log ends now: nothing that was read before lies behind it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
         """Wait until the target has all of a table's log up to there; None where it has."""
@@ -79,7 +80,10 @@ class Leg(Protocol):
 
 
 class Member(Protocol):
-    """One table of a source. All rows come as they land, with the columns and keys of the table that is compared."""
+    """One table of a source.
+
+    Its rows have the values that the target gets, in the columns and keys of the table that is compared.
+    """
 
     @property
     def name(self) -> TableName:
@@ -87,76 +91,76 @@ class Member(Protocol):
 
     @property
     def label(self) -> str:
-        """For people, and like no other."""
+        """Returns a name for people, which no other member has."""
 
     @property
     def leg(self) -> Leg:
-        """One object for all tables of a source."""
+        """Returns the leg, one object for all tables of a source."""
 
     @property
     def extracted(self) -> Mapping[str, str]:
-        """What stands in the columns that tell where its rows come from."""
+        """Returns the values of the columns that tell where the member's rows come from."""
 
     def size(self) -> Size:
-        """About."""
+        """Returns about how large the table is."""
 
     def highest(self) -> Key | None:
         """The key of the row that comes last now."""
 
     def spans(self, span: Span, rows: int) -> Iterator[Span]:
-        """Neighbouring parts of about so many rows that cover a span; its `upto` is given."""
+        """Yields neighbouring parts of about so many rows that cover a span; its `upto` is given."""
 
     def sum(self, span: Span) -> Sum | None:
-        """Of the rows now there; None where the server cannot tell."""
+        """Returns the sum of the rows now there; None where the server cannot tell."""
 
     def rows(self, span: Span) -> pa.Table:
-        """All rows of a span."""
+        """Returns all rows of a span."""
 
     def find(self, keys: pa.Table) -> pa.Table:
         """The rows with these keys, as the server understands equality, in any order."""
 
     def count(self) -> int:
-        """Number of rows."""
+        """Returns the number of rows."""
 
     def all(self) -> Iterator[pa.Table]:
-        """All rows of a table without a key, as they are at one moment."""
+        """Yields all rows of a table without a key, as they are at one moment."""
 
 
 class SourceSide(Protocol):
     """The sources. All rows come with the columns of `table.arrow`; a table is known by its name."""
 
     def tables(self) -> Sequence[Table]:
-        """All that are to be compared."""
+        """Returns all tables that are to be compared."""
 
     def structure(self, name: TableName) -> Table | None:
-        """As it is now."""
+        """Returns the table's structure as it is now."""
 
     def signature(self, table: Table) -> str:
-        """Another one where the table is not what it was, or is made of other members."""
+        """Returns another text where the table is not what it was, or is made of other members."""
 
     def size(self, table: Table) -> Size:
-        """About."""
+        """Returns about how large the table is."""
 
     def highest(self, table: Table) -> Key | None:
         """The key of the row that comes last now."""
 
     def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
-        """Neighbouring parts that cover a span; its `upto` is given.
+        """Yields neighbouring parts that cover a span; its `upto` is given.
 
-        Of a few times so many rows where all of a part is going to be `read`, else of so many of each member.
+        A part has a few times so many rows where all of it is going to be `read`, else so many of each member.
         """
 
     def sum(self, table: Table, span: Span) -> Sum | None:
-        """Of the rows now there; None where the server cannot tell."""
+        """Returns the sum of the rows now there; None where the server cannot tell."""
 
     def rows(self, table: Table, span: Span) -> pa.Table:
-        """All rows of a span."""
+        """Returns all rows of a span."""
 
     def members(self, table: Table) -> Sequence[str]:
         """The name of each member, for people."""
 
     def owners(self, table: Table) -> Owners:
-        """Whose rows are that the target has."""
+        """Returns how to find the owners of the target's rows."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
         """The rows of a member with these keys, as its server understands equality, in any order."""
@@ -165,23 +169,26 @@ class SourceSide(Protocol):
         """Raise `Halted` with "structure-changed" where it has got members that it did not have."""
 
     def count(self, table: Table) -> int:
-        """Number of rows."""
+        """Returns the number of rows."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """All rows of a table without a key, as they are at one moment."""
+        """Yields all rows of a table without a key, as they are at one moment."""
 
 
 class TargetSide(Protocol):
     """The target, in the source's types."""
 
     def order(self, table: Table) -> Order:
-        """How keys are ordered here."""
+        """Returns how keys are ordered here."""
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Why rows of this structure cannot be here; None where there is no such table."""
+        """Returns why rows of this structure cannot be here; None where there is no such table."""
 
     def sum(self, table: Table, span: Span) -> Sum | None:
-        """As the source's; equal rows may have different sums here, different rows never have equal ones."""
+        """Returns the same sum as the source's.
+
+        Equal rows may have different sums here, different rows never have equal ones.
+        """
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """The rows with these keys, in any order."""
@@ -190,17 +197,17 @@ class TargetSide(Protocol):
         """The next identities in this server's order, and the last of them."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """All rows of a table without a key."""
+        """Yields all rows of a table without a key."""
 
 
 class Flight(Protocol):
-    """What is on its way from the sources of a table to the target."""
+    """The changes on their way from the sources of a table to the target."""
 
     def settled(self, table: TableName) -> Mark:
         """Places in the sources' logs: all before them shows in what is read from now on."""
 
     def place(self, table: TableName) -> Mark:
-        """Where the sources' logs end now: nothing that was read before lies behind them."""
+        """Returns where the sources' logs end now: nothing that was read before lies behind them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
         """Wait until the target has all of a table's log up to there: the members of which it has not."""

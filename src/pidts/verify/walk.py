@@ -30,12 +30,12 @@ _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
 _MANY_DOUBTFUL = 5_000
 _VAIN = 4
-"""So many spans with different sums and equal rows, and the sums of this table are not asked for again."""
+"""The number of spans with different sums and equal rows after which this table's sums are not asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the walk tells, and asks."""
+    """The functions by which the walk reports, and asks."""
 
     settle: Callable[[pa.Table, int], TableReport]
     """Settle doubtful keys, so many at a time: the numbers to add."""
@@ -63,7 +63,7 @@ class Walk:
     _vain: int = 0
 
     def run(self) -> TableReport:
-        """To the end."""
+        """Compares the table to its end."""
         table = self.matcher.table
         self._order = self.target.order(table)
         self._sums = self._order is not Order.OTHER
@@ -141,7 +141,7 @@ class Walk:
             if not len(keys):
                 return
             is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Those behind the span are looked up with theirs; what is found twice might be counted twice.
+            # Keys after the span are looked up with their own span; a key found twice might be counted twice.
             keys = keys.cast(self._key_types)
             self._doubt_lacking(upto(table, keys, span.upto) if is_last and span.upto is not None else keys)
             if is_last:
@@ -193,7 +193,7 @@ class Walk:
             self.hooks.save(self.place)
 
     def _flush(self) -> None:
-        """Each key once: the rows of a span and the target's keys may both have raised it."""
+        """Settles the doubtful keys, each once: the rows of a span and the target's keys may both have raised it."""
         if self._doubtful:
             names = list(self.matcher.table.identity)
             keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)

@@ -138,11 +138,21 @@ def test_columns_of_other_tables_are_refused():
 
 
 @pytest.mark.parametrize(
-    "text", ["NOW() > '2024-01-01'", "RAND() < 0.5", "id REGEXP '1'", "JSON_EXTRACT(doc, '$') = 1"]
+    "text", ["SYSDATE() > '2024-01-01'", "RAND() < 0.5", "id REGEXP '1'", "JSON_VALUE(doc, '$') = 1"]
 )
 def test_functions_that_we_do_not_have_are_refused_at_once(text):
     with pytest.raises(ConfigError, match="expression-not-supported"):
         rule(insert=text)
+
+
+def test_all_expressions_that_are_refused_are_named_at_once():
+    with pytest.raises(ConfigError) as refused:
+        rule(update_old="RAND() < 0.5 AND UUID() = 'a'", update_new="SYSDATE() > at")
+    assert all(name in refused.value.what for name in ("RAND()", "UUID()", "SYSDATE() is not known"))
+    found = ExpressionFilter((rule(insert="doc = 1"), rule(delete="name"), rule(insert="id = 1")))
+    with pytest.raises(ConfigError) as refused:
+        found.check(TABLE)
+    assert all(text in refused.value.what for text in ("'doc = 1'", "'name'"))
 
 
 def test_a_time_zone_must_be_one():

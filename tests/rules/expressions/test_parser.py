@@ -2,7 +2,7 @@ import pytest
 
 from pidts.rules.expressions.parser import parse
 from pidts.rules.expressions.tree import Call, ColumnRef, Literal, NotSupportedError
-from pidts.schema.lexer import NotUnderstoodError
+from pidts.schema.parse.lexer import NotUnderstoodError
 
 
 def shown(node):
@@ -53,6 +53,10 @@ def shown(node):
         ("left(a, 1) = if((b), 1, (2))", "=(LEFT(a, 1), IF(b, 1, 2))"),
         ("trim((a))", "TRIM(a)"),
         ("now()", "NOW()"),
+        ("Now(6) > current_timestamp", ">(NOW(6), CURRENT_TIMESTAMP())"),
+        ("CURRENT_DATE = day or a < `current_date`", "OR(=(CURRENT_DATE(), day), <(a, current_date))"),
+        ("utc_timestamp() = now", "=(UTC_TIMESTAMP(), now)"),
+        ("t.a->'$.x' - b->>\"$\" = 1", "=(-(JSON_EXTRACT(t.a, '$.x'), JSON_UNQUOTE(JSON_EXTRACT(b, '$'))), 1)"),
         ("true", "1"),
         ("1000000000000000000000", "1000000000000000000000"),
     ],
@@ -72,7 +76,7 @@ def test_what_is_no_expression_is_not_understood(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["a IN (SELECT 1)", "EXISTS (SELECT 1)", "a = ANY (1)", "a REGEXP 'x'", "a -> '$.x'", "(a, b) = (1, 2)", "a + INTERVAL 1 DAY", "_utf8mb4'x'", "CAST(a AS CHAR)", "TRIM(BOTH 'x' FROM a)", "SUBSTRING(a FROM 2)"],
+    ["a IN (SELECT 1)", "EXISTS (SELECT 1)", "a = ANY (1)", "a REGEXP 'x'", "(a, b) = (1, 2)", "a + INTERVAL 1 DAY", "_utf8mb4'x'", "CAST(a AS CHAR)", "TRIM(BOTH 'x' FROM a)", "SUBSTRING(a FROM 2)"],
 )  # fmt: skip
 def test_what_the_servers_know_besides_is_told_apart(text):
     with pytest.raises(NotSupportedError):

@@ -52,6 +52,52 @@ def test_refused_before_the_first_row(text):
         ExpressionFilter((rule(insert=text),)).check(TABLE)
 
 
+DOC = '{"id": 2, "n": null, "t": true, "a": {"b c": [1, 2.5, "x"]}, "s": "2", "big": 1e300}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'doc->"$.id" = 2', "doc->'$.id' = 2.0", "JSON_EXTRACT(doc, '$.id') < 2.5e0", "doc->'$.s' = '2'", "doc->'$.s' > 100",
+        "orders.doc->'$.a.\"b c\"[1]' = 2.5", "doc->>'$.a.\"b c\"[2]' = 'x '", "doc->>'$.id' = 2", "doc->>'$.id' = '2'",
+        "doc->>'$.a' = '{\"b c\": [1, 2.5, \"x\"]}'", "doc->'$.id[0]' = 2", "doc->'$.none' IS NULL", "doc->'$.none' <=> NULL",
+        "doc->'$.n' IS NOT NULL", "doc->'$.n' < -1", "doc->>'$.n' = 'null'", "doc->'$.t' > 7", "doc->>'$.t' = 'true'",
+        "JSON_UNQUOTE(doc->'$.s') LIKE '_'", "2 < doc->'$.big'", "doc->>'$.id' IN ('1', '2')",
+    ],
+)  # fmt: skip
+def test_values_in_a_json_document(text):
+    assert dropped(text, {**ROW, "doc": DOC})
+
+
+@pytest.mark.parametrize(
+    "text", ["doc->'$.s' = 2", "doc->'$.id' = '2'", "doc->'$.n' = 0", "doc->'$.none' = 1", "doc->'$.id[1]' = 2", "doc->'$.id' = NULL"]
+)  # fmt: skip
+def test_a_json_value_has_a_type_of_its_own(text):
+    assert not dropped(text, {**ROW, "doc": DOC})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "doc->'$.a' = TRUE", "doc->'$.a' = id", "doc->'$.a' = doc->'$.b'", "doc->'$.a' > 'a'", "doc->'$.a' = '2024-01-01'",
+        "doc->'$.a'", "doc->'$.a' IN (1, 2)", "doc->'$.a' BETWEEN 1 AND 2", "doc->'$.a' LIKE 'a'", "doc->'$.a' + 1 = 2",
+        "doc->'$.*' = 1", "doc->'$**.a' = 1", "doc->'$[last]' = 1", "doc->'a' = 1", "doc->'$.a' = 1e300", "name->'$.a' = 1",
+        "JSON_EXTRACT(doc, code) = 1", "JSON_UNQUOTE(name) = 'a'", "IFNULL(doc->'$.a', 1) = 1", "NULLIF(doc->'$.a', 1) IS NULL",
+        "doc->'$.a' = DATE'2024-01-01'", "doc->'$.a' = x'61'", "CONCAT(doc->'$.a', 'b') = 'b'", "-(doc->'$.a') = 1",
+    ],
+)  # fmt: skip
+def test_json_values_of_which_servers_differ_are_refused(text):
+    with pytest.raises(ConfigError, match="expression-not-supported"):
+        ExpressionFilter((rule(insert=text),)).check(TABLE)
+
+
+def test_a_case_compares_json_by_another_rule():
+    for text in ("CASE doc->'$.a' WHEN 1 THEN 1 END", "CASE 1 WHEN doc->'$.a' THEN 1 END"):
+        with pytest.raises(ConfigError, match="CASE of a JSON value"):
+            rule(insert=text)
+    assert dropped("CASE WHEN doc->'$.id' = 2 THEN 1 END", {**ROW, "doc": DOC})
+
+
 def test_overflow_halts_as_it_is_an_error_on_the_server():
     for text in ("b + 1 > 0", "u - 18446744073709551615 - 1 = 0", "b * 2 > 0", "g * 1e308 * 10 > 0", "-u < 0"):
         with pytest.raises(Halted, match="expression-failed"):
@@ -81,6 +127,42 @@ def test_unreal_dates_compare_by_year_month_and_day():
 def test_timestamps_are_read_in_the_tasks_time_zone(zone, local):
     assert dropped(f"instant = '{local}'", zone=zone)
     assert not dropped(f"instant <> '{local}'", zone=zone)
+
+
+OFFSETS = (
+    "2024-02-29 20:30:00+08:00", "2024-02-29 12:30:00+00:00", "2024-02-29 07:00:00-05:30", "2024-03-01 02:30:00+14:00",
+    "2024-02-29T12:30:00.5+00:00", "2024-02-29 12:30:00-08:00",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["+00:00", "+08:00"])
+def test_a_date_with_an_offset_is_what_mysql_takes_it_for(zone, mysql97, database, in_one_session, run_sql):
+    """A server from 8.0.19 on, as the TiDB in DM does: the offset is turned into the session's time zone."""
+    in_one_session(
+        mysql97,
+        database,
+        f"SET time_zone = '{zone}'",
+        "CREATE TABLE t (at DATETIME(6), instant TIMESTAMP(6))",
+        "SET @instant = FROM_UNIXTIME(UNIX_TIMESTAMP(CONVERT_TZ('2024-02-29 20:00:00', '+00:00', @@time_zone)))",
+        "INSERT INTO t VALUES ('2024-02-29 12:30:00', @instant)",
+        "CREATE TABLE told AS " + " UNION ALL ".join(
+            f"SELECT {n} AS n, at = TIMESTAMP '{text}' AS same, instant >= TIMESTAMP '{text}' AS later FROM t" for n, text in enumerate(OFFSETS)
+        ),
+    )  # fmt: skip
+    for n, same, later in run_sql(mysql97, "SELECT * FROM told ORDER BY n", database=database):
+        assert dropped(f"at = TIMESTAMP '{OFFSETS[n]}'", zone=zone) == bool(same), OFFSETS[n]
+        assert dropped(f"instant >= TIMESTAMP '{OFFSETS[n]}'", zone=zone) == bool(later), OFFSETS[n]
+
+
+@pytest.mark.parametrize("text", ["2024-02-29 12:00:00-00:00", "2024-02-29 12:00:00+14:01", "2024-02-29 12:00:00+8:00"])
+def test_an_offset_that_no_server_takes_is_refused(text):
+    with pytest.raises(ConfigError, match="expression-not-supported"):
+        dropped(f"at = TIMESTAMP '{text}'")
+
+
+def test_an_offset_that_servers_take_for_different_things_is_refused_with_what_to_write():
+    with pytest.raises(ConfigError, match="write TIMESTAMP '2024-02-29 12:00:00\\+08:00'"):
+        dropped("at = '2024-02-29 12:00:00+08:00'")
 
 
 def test_a_column_that_compares_texts_by_weights_we_lack_may_be_asked_for_null():

@@ -13,12 +13,12 @@ CALLS = frozenset(
         "begin",
         "commit",
         "execute",
-        "lock_checkpoint",
-        "read_journal",
-        "save_checkpoint",
-        "save_structures",
+        "meta.checkpoints.lock",
+        "meta.checkpoints.save",
+        "meta.journal.read",
+        "meta.journal.write",
+        "meta.structures.save",
         "write",
-        "write_journal",
     }
 )
 
@@ -38,7 +38,8 @@ class Breaking:
     watch: Callable[[str], None] = lambda point: None
 
     def connect(self) -> Any:
-        return _Session(self, self.target.connect())
+        session = self.target.connect()
+        return _Watched(self, session, session, "")
 
     def reach(self, point: str, session: Any) -> None:
         self.points.append(point)
@@ -48,19 +49,23 @@ class Breaking:
             raise self.error()
 
 
-class _Session:
-    def __init__(self, owner: Breaking, session: Any) -> None:
-        self._owner, self._session = owner, session
+class _Watched:
+    """The session, or one of the objects in it, such as `meta.checkpoints`; `path` is where it is."""
+
+    def __init__(self, owner: Breaking, session: Any, watched: Any, path: str) -> None:
+        self._owner, self._session, self._watched, self._path = owner, session, watched, path
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._session, name)
-        if name not in CALLS:
+        found, path = getattr(self._watched, name), self._path + name
+        if any(call.startswith(f"{path}.") for call in CALLS):
+            return _Watched(self._owner, self._session, found, f"{path}.")
+        if path not in CALLS:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._owner.reach(f"{name}:before", self._session)
+            self._owner.reach(f"{path}:before", self._session)
             result = found(*args, **kwargs)
-            self._owner.reach(f"{name}:after", self._session)
+            self._owner.reach(f"{path}:after", self._session)
             return result
 
         return call

@@ -12,8 +12,8 @@ from pidts.apply import Target
 from pidts.login import Mode, Tls
 from pidts.model import TableName
 from pidts.target import MySqlTarget, PostgresTarget, ValuesTarget
-from pidts.target.mysql import session as mysql_session
-from pidts.target.postgres import session as postgres_session
+from pidts.target.mysql import connection as mysql_connection
+from pidts.target.postgres import connection as postgres_connection
 
 KINDS = ("values", "values-journaled", "postgres", "mariadb", "mysql97", "mysql56")
 
@@ -38,7 +38,7 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         # Encryption is tested in tests/login; the driver reads the system's certificates for every connection.
         made = PostgresTarget(**settings) if kind == "postgres" else MySqlTarget(**settings, tls=Tls(Mode.DISABLED))
     session = made.connect()
-    session.prepare_meta()
+    session.meta.prepare()
     session.close()
     yield made
     if isinstance(made, ValuesTarget):
@@ -61,11 +61,11 @@ def task(request: pytest.FixtureRequest) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions connected from now on wait a second for a lock."""
     monkeypatch.setattr(
-        "pidts.target.postgres.session._SETTINGS",
-        tuple(sql.replace("lock_timeout = '30s'", "lock_timeout = '1s'") for sql in postgres_session._SETTINGS),
+        "pidts.target.postgres.connection._SETTINGS",
+        tuple(sql.replace("lock_timeout = '30s'", "lock_timeout = '1s'") for sql in postgres_connection._SETTINGS),
     )
     monkeypatch.setattr(
-        "pidts.target.mysql.session._SETTINGS",
-        tuple(sql.replace("lock_wait_timeout = 30", "lock_wait_timeout = 1") for sql in mysql_session._SETTINGS),
+        "pidts.target.mysql.connection._SETTINGS",
+        tuple(sql.replace("lock_wait_timeout = 30", "lock_wait_timeout = 1") for sql in mysql_connection._SETTINGS),
     )
-    monkeypatch.setattr("pidts.target.mysql.session._LOCK_WAIT", 1)
+    monkeypatch.setattr("pidts.target.mysql.meta.LOCK_WAIT", 1)

@@ -245,7 +245,26 @@ CASES: dict[str, Case] = {
         ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u",),
         halts="ddl-moves-rows",
     ),
-    "a generated column is new": on_t("ALTER TABLE t ADD g INT AS (a * 2) STORED", halts="ddl-not-translatable"),
+    "a generated column is new": on_t(
+        "ALTER TABLE t ADD g INT AS (-a * 2 + 1) STORED AFTER a, ADD h DECIMAL(12,1) GENERATED ALWAYS AS ((c - 0.25) * A) "
+        "VIRTUAL COMMENT 'it''s'",
+        "ALTER TABLE t ADD k BIGINT UNSIGNED AS (COALESCE(`a`, 0) * 0) PERSISTENT UNIQUE",
+        "ALTER TABLE t RENAME COLUMN g TO gg, RENAME COLUMN h TO hh",
+        rows="INSERT INTO t (id, a, b, c) VALUES (1, 10, 'x', 2.35)",
+        later="",
+    ),
+    "a generated column of a text is new": on_t(
+        "ALTER TABLE t ADD g VARCHAR(30) AS (CONCAT(b, ' it''s \\\\', \"q\")) VIRTUAL, ADD i INT NOT NULL DEFAULT 7"
+    ),
+    "a generated column that servers compute in their own ways": on_t(
+        "ALTER TABLE t ADD g DOUBLE AS (a / 3) STORED", halts="ddl-not-translatable"
+    ),
+    "a generated column that cuts values": Case(
+        T,
+        "SET sql_mode = ''; INSERT INTO t (id, a) VALUES (1, 100)",
+        ("ALTER TABLE t ADD g TINYINT AS (a * 2) STORED",),
+        halts="ddl-not-translatable target-refused",
+    ),
     "a generated column is computed in another way": Case(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a * 2) STORED)",
         "INSERT INTO t (id, a) VALUES (1, 1)",

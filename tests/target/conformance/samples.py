@@ -180,11 +180,11 @@ EXTREMES: dict[str, tuple[Any, Any]] = {
 
 def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:
     """The table on the target."""
-    for sql in session.create_statements(structure, before_copy=before_copy).statements:
+    for sql in session.schema.create_statements(structure, before_copy=before_copy).statements:
         session.execute(sql)
     if before_copy:
         session.begin()
-        session.leave_unfinished(structure.name)
+        session.meta.leave_unfinished(structure.name)
         session.commit()
 
 

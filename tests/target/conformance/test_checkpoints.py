@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pidts.apply import Target
 from pidts.model import Checkpoint, Fenced, Halted, TableName, Transient
+from pidts.target import ValuesTarget
 
 from .samples import INT, checkpoint, lsn, table
 
@@ -13,7 +16,7 @@ from .samples import INT, checkpoint, lsn, table
 def claim(target: Target, task: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
     session = target.connect()
     try:
-        return session.claim(task, "s", workers, start)
+        return session.meta.checkpoints.claim(task, "s", workers, start)
     finally:
         session.close()
 
@@ -25,8 +28,8 @@ def test_a_first_claim_begins_at_the_start_given(target: Target, task: str) -> N
         (worker, lsn(100), "0-1-2,1-1-5", "bin.000001:100", '{"done": ["ä"]}', 7, 1) for worker in (0, 1)
     ]
     session = target.connect()
-    assert session.checkpoints(task, "s") == rows
-    assert session.checkpoints(task, "other source") == []
+    assert session.meta.checkpoints.read(task, "s") == rows
+    assert session.meta.checkpoints.read(task, "other source") == []
     session.close()
 
 
@@ -47,7 +50,7 @@ def test_the_number_of_workers_may_change_where_all_stand_together(target: Targe
     session = target.connect()
     session.begin()
     with pytest.raises(Fenced):
-        session.lock_checkpoint(task, "s", 2)
+        session.meta.checkpoints.lock(task, "s", 2)
     session.rollback()
     session.close()
 
@@ -56,11 +59,11 @@ def test_the_number_of_workers_may_not_change_in_the_middle_of_a_batch(target: T
     (first, _) = claim(target, task, 2, checkpoint(100))
     session = target.connect()
     session.begin()
-    session.lock_checkpoint(task, "s", 0)
-    session.save_checkpoint(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=first.epoch))
+    session.meta.checkpoints.lock(task, "s", 0)
+    session.meta.checkpoints.save(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=first.epoch))
     session.commit()
     with pytest.raises(Halted, match="worker-count-changed"):
-        session.claim(task, "s", 3, checkpoint(0))
+        session.meta.checkpoints.claim(task, "s", 3, checkpoint(0))
     session.close()
     assert [row.lsn for row in claim(target, task, 2, checkpoint(0))] == [lsn(200), lsn(100)]
 
@@ -80,11 +83,11 @@ def test_what_is_saved_is_read_back(target: Target, task: str) -> None:
     )
     session = target.connect()
     session.begin()
-    session.lock_checkpoint(task, "s", 0)
-    session.save_checkpoint(new)
+    session.meta.checkpoints.lock(task, "s", 0)
+    session.meta.checkpoints.save(new)
     session.commit()
     session.begin()
-    assert session.lock_checkpoint(task, "s", 0) == new
+    assert session.meta.checkpoints.lock(task, "s", 0) == new
     session.rollback()
     session.close()
 
@@ -93,15 +96,15 @@ def test_a_locked_row_keeps_a_second_session_out(target: Target, task: str, impa
     claim(target, task, 1, checkpoint(100))
     first, second = target.connect(), target.connect()
     first.begin()
-    first.lock_checkpoint(task, "s", 0)
+    first.meta.checkpoints.lock(task, "s", 0)
     second.begin()
     with pytest.raises(Transient):
-        second.lock_checkpoint(task, "s", 0)
+        second.meta.checkpoints.lock(task, "s", 0)
     second.close()
     first.rollback()
     third = target.connect()
     third.begin()
-    assert third.lock_checkpoint(task, "s", 0).lsn == lsn(100)
+    assert third.meta.checkpoints.lock(task, "s", 0).lsn == lsn(100)
     third.close()
     first.close()
 
@@ -110,15 +113,15 @@ def test_a_session_that_dies_leaves_neither_rows_nor_locks(target: Target, task:
     claim(target, task, 1, checkpoint(100))
     structure = table(name, {"id": INT})
     first = target.connect()
-    for sql in first.create_statements(structure).statements:
+    for sql in first.schema.create_statements(structure).statements:
         first.execute(sql)
     first.begin()
-    row = first.lock_checkpoint(task, "s", 0)
-    first.save_checkpoint(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=row.epoch))
+    row = first.meta.checkpoints.lock(task, "s", 0)
+    first.meta.checkpoints.save(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=row.epoch))
     first.close()
     second = target.connect()
     second.begin()
-    assert second.lock_checkpoint(task, "s", 0).lsn == lsn(100)
+    assert second.meta.checkpoints.lock(task, "s", 0).lsn == lsn(100)
     second.close()
 
 
@@ -127,12 +130,40 @@ def test_structures_are_remembered_and_forgotten(target: Target, task: str) -> N
     structure = table(one, {"id": INT})
     session = target.connect()
     session.begin()
-    session.save_structures(task, "s", lsn(1), {one: structure, two: structure.renamed(two)})
+    session.meta.structures.save(task, "s", lsn(1), {one: structure, two: structure.renamed(two)})
     session.commit()
-    assert session.load_structures(task, "s") == {one: structure, two: structure.renamed(two)}
+    assert session.meta.structures.load(task, "s") == {one: structure, two: structure.renamed(two)}
     session.begin()
-    session.save_structures(task, "s", lsn(2), {two: None})
+    session.meta.structures.save(task, "s", lsn(2), {two: None})
     session.commit()
-    assert session.load_structures(task, "s") == {one: structure}
-    assert session.load_structures(task, "t") == {}
+    assert session.meta.structures.load(task, "s") == {one: structure}
+    assert session.meta.structures.load(task, "t") == {}
+    session.close()
+
+
+def test_an_altered_row_is_claimed_only_by_who_knows_that_it_is(kind: str, target: Target, task: str, request) -> None:
+    start = checkpoint(100, position="bin.000001:100")
+    claim(target, task, 2, start)
+    if isinstance(target, ValuesTarget):
+        rows = target.store.checkpoints
+        rows.update({key: replace(row, altered="by hand") for key, row in rows.items() if key[0] == task})
+    else:
+        run_sql = request.getfixturevalue("run_sql")
+        back = f"UPDATE pidts_meta.checkpoint SET lsn = '{lsn(4)}' WHERE task = '{task}'"
+        run_sql(request.getfixturevalue(kind), back)
+    session = target.connect()
+    stored = session.meta.checkpoints.read(task, "s")
+    assert all(row.altered for row in stored)
+    with pytest.raises(Transient, match="task-taken"):
+        session.meta.checkpoints.claim(task, "s", 2, start)
+    for workers in (2, 3):  # the claim commits by itself: a run that ends behind it must not have made them believable
+        claimed = session.meta.checkpoints.claim(task, "s", workers, stored[0])
+        assert len(claimed) == workers
+        assert all(row.altered for row in claimed)
+        assert all(row.altered for row in session.meta.checkpoints.read(task, "s"))
+    session.begin()
+    for row in claimed:
+        session.meta.checkpoints.save(replace(row, lsn=lsn(200), position="bin.000001:200", altered=""))
+    session.commit()
+    assert [row.altered for row in session.meta.checkpoints.read(task, "s")] == ["", "", ""]
     session.close()

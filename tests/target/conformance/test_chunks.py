@@ -30,9 +30,9 @@ def session(target: Target) -> Iterator[TargetSession]:
 def structure(session: TargetSession, task: str, name: TableName) -> Table:
     """Of a task with two workers at 100."""
     made = table(name, {"id": INT, "v": INT})
-    for sql in session.create_statements(made).statements:
+    for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
-    session.claim(task, "s", 2, checkpoint(100))
+    session.meta.checkpoints.claim(task, "s", 2, checkpoint(100))
     return made
 
 
@@ -58,8 +58,8 @@ def move(target: Target, task: str, worker: int, offset: int, *, batches: int = 
     session = target.connect()
     try:
         session.begin()
-        row = session.lock_checkpoint(task, "s", worker)
-        session.save_checkpoint(replace(row, lsn=lsn(offset), batch=row.batch + batches))
+        row = session.meta.checkpoints.lock(task, "s", worker)
+        session.meta.checkpoints.save(replace(row, lsn=lsn(offset), batch=row.batch + batches))
         session.commit()
     finally:
         session.close()
@@ -84,7 +84,7 @@ def test_a_chunk_that_comes_late_is_refused(
 
 
 def test_a_run_that_was_taken_over_loads_nothing(session: TargetSession, task: str, structure: Table) -> None:
-    session.claim(task, "s", 2, checkpoint(0))
+    session.meta.checkpoints.claim(task, "s", 2, checkpoint(0))
     for loads in (load, whole):
         with pytest.raises(Fenced, match="epoch 2"):
             loads(session, task, structure, chunk(structure, 0, 50))
@@ -140,7 +140,7 @@ def test_what_the_first_attempt_has_told_outlives_a_lost_answer_and_not_the_run(
     move(target, task, 0, 110)
     other = target.connect()
     assert whole(other, task, structure, chunk(structure, 0, 9), told="second") == "first"
-    other.claim(task, "s", 2, checkpoint(0))
+    other.meta.checkpoints.claim(task, "s", 2, checkpoint(0))
     assert whole(other, task, structure, chunk(structure, 0, 9), told="third", low=110, epoch=2) == "third"
     other.close()
 
@@ -154,7 +154,7 @@ def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
 
     with pytest.raises(Halted, match="the source is gone"):
         load_whole(session, asked(task), structure, batches(), lambda: "first")
-    assert session.noted(task, "s", structure.name) == ""
+    assert session.meta.notes.read(task, "s", structure.name) == ""
     assert whole(session, task, structure, chunk(structure, 0, 9), told="second") == "second"
 
 
@@ -195,11 +195,11 @@ def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
 ) -> None:
     loading = target.connect()
     postgres = isinstance(target, PostgresTarget)
-    ((number,),) = loading._run("SELECT pg_backend_pid()" if postgres else "SELECT CONNECTION_ID()", ())[0]
+    ((number,),) = loading.run("SELECT pg_backend_pid()" if postgres else "SELECT CONNECTION_ID()", ())[0]
 
     def batches() -> Iterator[pa.Table]:
         yield chunk(structure, 0, 50)
-        session._run(f"SELECT pg_terminate_backend({number})" if postgres else f"KILL {number}", ())
+        session.run(f"SELECT pg_terminate_backend({number})" if postgres else f"KILL {number}", ())
         yield chunk(structure, 50, 20_000)
 
     with pytest.raises(Transient):

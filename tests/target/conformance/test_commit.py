@@ -21,7 +21,7 @@ from .samples import INT, change, checkpoint, lsn, table
 def structure(target: Target, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
-    for sql in session.create_statements(made).statements:
+    for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
     session.close()
     return made
@@ -29,7 +29,7 @@ def structure(target: Target, name: TableName) -> Table:
 
 def claimed(target: Target, task: str, workers: int = 1) -> int:
     session = target.connect()
-    rows = session.claim(task, "s", workers, checkpoint(100))
+    rows = session.meta.checkpoints.claim(task, "s", workers, checkpoint(100))
     session.close()
     return rows[0].epoch
 
@@ -40,7 +40,7 @@ def committer(target: Any, task: str, epoch: int, attempts: int = 8) -> Committe
 
 def state(target: Target, task: str, structure: Table) -> tuple[list[Checkpoint], list[dict[str, Any]]]:
     session = target.connect()
-    found = session.checkpoints(task, "s"), session.read_rows(structure).to_pylist()
+    found = session.meta.checkpoints.read(task, "s"), session.read_rows(structure).to_pylist()
     session.close()
     return found
 

@@ -44,17 +44,17 @@ def test_all_rows_go_and_others_come_in_one_transaction(
 def test_many_hold_the_checkpoints_and_nobody_moves_one(target: Target, task: str, impatient: None) -> None:
     first, second, mover, claimer = (target.connect() for _ in range(4))
     first.begin()
-    assert first.hold(task, "s") == []
+    assert first.meta.checkpoints.lock_shared(task, "s") == []
     first.rollback()
-    claimed = first.claim(task, "s", 2, checkpoint(100))
+    claimed = first.meta.checkpoints.claim(task, "s", 2, checkpoint(100))
     for holder in (first, second):
         holder.begin()
-        assert holder.hold(task, "s") == claimed
+        assert holder.meta.checkpoints.lock_shared(task, "s") == claimed
     mover.begin()
     with ThreadPoolExecutor(2) as threads:
         waiting = [
-            threads.submit(mover.lock_checkpoint, task, "s", 1),
-            threads.submit(claimer.claim, task, "s", 2, checkpoint(0)),
+            threads.submit(mover.meta.checkpoints.lock, task, "s", 1),
+            threads.submit(claimer.meta.checkpoints.claim, task, "s", 2, checkpoint(0)),
         ]
     for each in waiting:
         with pytest.raises(Transient):
@@ -65,10 +65,10 @@ def test_many_hold_the_checkpoints_and_nobody_moves_one(target: Target, task: st
     second.close()
     mover, late = target.connect(), target.connect()
     mover.begin()
-    assert mover.lock_checkpoint(task, "s", 1) == claimed[1]
+    assert mover.meta.checkpoints.lock(task, "s", 1) == claimed[1]
     late.begin()
     with pytest.raises(Transient):
-        late.hold(task, "s")
+        late.meta.checkpoints.lock_shared(task, "s")
     for session in (late, mover, first):
         session.close()
 
@@ -93,14 +93,14 @@ def test_keys_left_for_later_are_made_when_the_rows_are_there(
     assert load(session, structure, *((number, f"u{number}", number % 7, None) for number in range(1, 101)))
 
     def found() -> set[tuple[tuple[str, ...], bool]]:
-        made = session.structure(name)
+        made = session.schema.structure(name)
         assert made is not None
         return {(key.columns, key.unique) for key in made.keys}
 
     whole = {(key.columns, key.unique) for key in keys}
     assert found() == (whole if isinstance(target, MySqlTarget) else {(("id",), True)})
     for _ in range(2):
-        rendered = session.finish_statements(structure)
+        rendered = session.schema.finish_statements(structure)
         for sql in (*rendered.statements, *rendered.later):
             session.execute(sql)
         assert found() == whole
@@ -135,11 +135,11 @@ def test_a_table_that_somebody_else_has_made_keeps_its_keys(
     if not isinstance(target, PostgresTarget):
         return  # elsewhere nothing is left for later
     structure = table(name, {"id": INT, "u": text()}, unique=["u"])
-    for sql in session.create_statements(structure, before_copy=True).statements:
+    for sql in session.schema.create_statements(structure, before_copy=True).statements:
         session.execute(sql)
-    for sql in session.finish_statements(structure).statements:
+    for sql in session.schema.finish_statements(structure).statements:
         session.execute(sql)
-    found = session.structure(name)
+    found = session.schema.structure(name)
     assert found is not None
     assert [key.columns for key in found.keys] == [("id",)]
 
@@ -149,13 +149,13 @@ def test_a_session_that_dies_while_it_loads_leaves_nothing(
 ) -> None:
     structure = table(name, {"id": INT})
     create(session, structure)
-    session.claim(task, "s", 1, checkpoint(100))
+    session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
     loading = target.connect()
     loading.begin()
-    loading.hold(task, "s")
+    loading.meta.checkpoints.lock_shared(task, "s")
     assert loading.load(structure, rows(structure, *((number,) for number in range(1000))))
     loading.close()
     session.begin()
-    session.lock_checkpoint(task, "s", 0)
+    session.meta.checkpoints.lock(task, "s", 0)
     session.commit()
     assert session.count(name) == 0

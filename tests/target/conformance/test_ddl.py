@@ -26,7 +26,7 @@ def runner(target: Any, task: str, epoch: int) -> DdlRunner:
 
 def claimed(target: Target, task: str, workers: int = 2) -> int:
     session = target.connect()
-    rows = session.claim(task, "s", workers, checkpoint(100))
+    rows = session.meta.checkpoints.claim(task, "s", workers, checkpoint(100))
     session.close()
     return rows[0].epoch
 
@@ -53,7 +53,7 @@ class World:
         self.epoch = claimed(target, task)
         session = target.connect()
         for structure in tables:
-            for sql in session.create_statements(structure).statements:
+            for sql in session.schema.create_statements(structure).statements:
                 session.execute(sql)
             self.known[structure.name] = structure
         session.close()
@@ -87,13 +87,13 @@ class World:
         """Target and its record say what the source says, and the journal that all is done."""
         session = self.target.connect()
         for structure in self.known.values():
-            assert session.misfits(structure) == [], structure.name
-            found = session.structure(structure.name)
+            assert session.schema.misfits(structure) == [], structure.name
+            found = session.schema.structure(structure.name)
             assert found is not None
             assert {c.name for c in found.columns} == {c.name for c in structure.columns}
-        saved = session.load_structures(self.task, "s")
+        saved = session.meta.structures.load(self.task, "s")
         assert {each: saved.get(each) for each in self.made} == {each: self.known.get(each) for each in self.made}
-        journal = session.read_journal(self.task, "s", lsn(self.place))
+        journal = session.meta.journal.read(self.task, "s", lsn(self.place))
         assert journal is not None
         assert time.time() - 60 < journal.saved_at < time.time() + 5
         session.close()
@@ -157,7 +157,7 @@ def test_tables_are_created_renamed_emptied_and_dropped(world: World) -> None:
     assert world.rows(one) == []
     world.ddl(f"DROP TABLE `{one.name}`, `{t}_3`")
     session = world.target.connect()
-    assert session.structure(one) is None
+    assert session.schema.structure(one) is None
     session.close()
     world.check()
 
@@ -262,7 +262,7 @@ def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
 def test_a_table_that_exists_already_must_be_the_same(world: World, name: TableName) -> None:
     other = TableName(name.schema, name.name + "_e")
     session = world.target.connect()
-    for sql in session.create_statements(table(other, {"id": INT})).statements:
+    for sql in session.schema.create_statements(table(other, {"id": INT})).statements:
         session.execute(sql)
     session.close()
     assert world.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY)") is Outcome.APPLIED
@@ -290,7 +290,7 @@ def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target,
         done.wait(0.5)
         holder.close()
 
-    with_lock = holder.ddl_lock(task, f"s {lsn(world.place + 10)}")
+    with_lock = holder.meta.ddl_lock(task, f"s {lsn(world.place + 10)}")
     with_lock.__enter__()
     thread = threading.Thread(target=release)
     thread.start()
@@ -307,7 +307,7 @@ def test_columns_are_named_in_what_is_left_out(target: Target, name: TableName) 
         Column("e", ColumnType(Kind.VARCHAR, length=5), default="(uuid())"),
     )
     session = target.connect()
-    rendered = session.create_statements(Table(name, columns, structure.keys))
+    rendered = session.schema.create_statements(Table(name, columns, structure.keys))
     session.close()
     assert [note.split(":")[0] for note in rendered.notes] == ["column g", "column e"]
 

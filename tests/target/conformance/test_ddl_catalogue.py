@@ -56,7 +56,7 @@ class Pair:
         statement = classify(sql, self.schema, dialect=DIALECT)
         changed = apply(statement, self.known, {self.schema: ("utf8mb4", "utf8mb4_general_ci")}, dialect=DIALECT)
         before = {name: self.known.get(name) for name in changed}
-        rendered = self.target.ddl_statements(statement, before, changed, 1_700_000_000)
+        rendered = self.target.schema.ddl_statements(statement, before, changed, 1_700_000_000)
         self.notes += rendered.notes
         for each in rendered.statements:
             self.target.execute(each)
@@ -76,7 +76,7 @@ class Pair:
 
     def compare(self) -> None:
         for name, table in self.known.items():
-            assert self.target.misfits(table) == [], name
+            assert self.target.schema.misfits(table) == [], name
             mine, theirs = (
                 sorted(map(repr, session.read_rows(table).to_pylist())) for session in (self.target, self.source)
             )

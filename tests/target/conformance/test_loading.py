@@ -50,7 +50,7 @@ def kind(case: str) -> str:
 def either(session: TargetSession, case: str) -> TargetSession:
     if case.endswith("by statement"):
         session._loader._takes_files = False
-    elif isinstance(session, MySqlSession) and not session._server.takes_files:
+    elif isinstance(session, MySqlSession) and not session.server.takes_files:
         session.execute("SET GLOBAL local_infile = ON")
         session._loader._takes_files = True
     return session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.moved import key_names
+from pidts.apply.merge.moved_rows import key_names
 from pidts.model import ColumnType, Kind, Lsn, Moved, TableName
 
 from .samples import INT, checkpoint, lsn, rows, table, text
@@ -22,25 +22,25 @@ def moved(*entries: tuple[TableName, str, int]) -> list[Moved]:
 def found(
     session: TargetSession, task: str, *keys: str, landed: TableName = LANDED
 ) -> list[tuple[TableName, str, int]]:
-    entries = session.moves.find(task, "s", landed, keys or ("1|", "2|"))
+    entries = session.meta.moves.find(task, "s", landed, keys or ("1|", "2|"))
     return sorted((one.member, one.key, one.lsn.offset) for one in entries)
 
 
 def committed(session: TargetSession, task: str) -> None:
     session.begin()
-    session.moves.got(task, "s", LANDED, moved(*EVERYTHING))
+    session.meta.moves.add(task, "s", LANDED, moved(*EVERYTHING))
     session.commit()
 
 
 def test_a_transaction_sees_what_it_has_noted_and_nobody_else_does(target: Target, task: str) -> None:
     session, other = target.connect(), target.connect()
-    assert not session.moves.any(task, "s", LANDED)
+    assert not session.meta.moves.any(task, "s", LANDED)
     session.begin()
-    session.moves.got(task, "s", LANDED, moved(*EVERYTHING))
+    session.meta.moves.add(task, "s", LANDED, moved(*EVERYTHING))
     assert found(session, task) == sorted(EVERYTHING)
     assert found(other, task) == []
-    session.moves.gave(task, "s", LANDED, B, ["1|", "2|", "3|"])
-    session.moves.got(task, "s", LANDED, moved((A, "1|", 50)))
+    session.meta.moves.remove(task, "s", LANDED, B, ["1|", "2|", "3|"])
+    session.meta.moves.add(task, "s", LANDED, moved((A, "1|", 50)))
     changed = sorted([(A, "1|", 50), (LONG, "1|", 30), (A, "2|", 40)])
     assert found(session, task) == changed
     session.rollback()
@@ -48,7 +48,7 @@ def test_a_transaction_sees_what_it_has_noted_and_nobody_else_does(target: Targe
     committed(session, task)
     assert found(other, task) == sorted(EVERYTHING)
     assert found(other, task, "2|", "3|") == [(A, "2|", 40)]
-    assert other.moves.any(task, "s", LANDED)
+    assert other.meta.moves.any(task, "s", LANDED)
     session.close()
     other.close()
 
@@ -57,17 +57,17 @@ def test_tasks_sources_and_tables_have_each_their_own(target: Target, task: str)
     session = target.connect()
     committed(session, task)
     session.begin()
-    session.moves.got(task, "other", LANDED, moved((A, "1|", 1)))
-    session.moves.got(task, "s", OTHER, moved((A, "1|", 2)))
+    session.meta.moves.add(task, "other", LANDED, moved((A, "1|", 1)))
+    session.meta.moves.add(task, "s", OTHER, moved((A, "1|", 2)))
     session.commit()
-    assert session.moves.landings(task, "s") == sorted([LANDED, OTHER])
+    assert session.meta.moves.target_tables(task, "s") == sorted([LANDED, OTHER])
     session.begin()
-    session.moves.forget(task, "s", LANDED)
-    assert session.moves.landings(task, "s") == [OTHER]
+    session.meta.moves.forget(task, "s", LANDED)
+    assert session.meta.moves.target_tables(task, "s") == [OTHER]
     session.commit()
     assert found(session, task) == []
     assert found(session, task, landed=OTHER) == [(A, "1|", 2)]
-    assert session.moves.landings(task, "other") == [LANDED]
+    assert session.meta.moves.target_tables(task, "other") == [LANDED]
     session.close()
 
 
@@ -76,10 +76,10 @@ def test_members_get_other_names_all_at_once(target: Target, task: str) -> None:
     session = target.connect()
     committed(session, task)
     session.begin()
-    session.moves.renamed(task, "s", {A: B, B: A})
+    session.meta.moves.rename(task, "s", {A: B, B: A})
     assert found(session, task) == sorted([(B, "1|", 10), (A, "1|", 20), (LONG, "1|", 30), (B, "2|", 40)])
-    session.moves.renamed(task, "s", {LONG: A, TableName("x", "y"): B})
-    session.moves.renamed(task, "s", {})
+    session.meta.moves.rename(task, "s", {LONG: A, TableName("x", "y"): B})
+    session.meta.moves.rename(task, "s", {})
     session.commit()
     assert found(session, task) == sorted([(B, "1|", 10), (A, "1|", 30), (B, "2|", 40)])
     session.close()
@@ -89,8 +89,8 @@ def test_thousands_of_keys(target: Target, task: str) -> None:
     session = target.connect()
     keys = [f"{number}|" for number in range(2500)]
     session.begin()
-    session.moves.got(task, "s", LANDED, moved(*((A, key, place) for place, key in enumerate(keys))))
-    session.moves.gave(task, "s", LANDED, A, keys[:2100])
+    session.meta.moves.add(task, "s", LANDED, moved(*((A, key, place) for place, key in enumerate(keys))))
+    session.meta.moves.remove(task, "s", LANDED, A, keys[:2100])
     session.commit()
     assert [key for _, key, _ in found(session, task, *keys)] == sorted(keys[2100:])
     session.close()
@@ -115,7 +115,7 @@ def test_keys_of_every_kind_are_told_apart(target: Target, task: str) -> None:
     assert len(set(names)) == len(texts)
     session = target.connect()
     session.begin()
-    session.moves.got(task, "s", LANDED, moved(*((A, key, place) for place, key in enumerate(names))))
+    session.meta.moves.add(task, "s", LANDED, moved(*((A, key, place) for place, key in enumerate(names))))
     session.commit()
     assert {key: place for _, key, place in found(session, task, *names)} == {k: p for p, k in enumerate(names)}
     session.close()
@@ -148,10 +148,10 @@ def as_of(kind: ColumnType, value: object) -> object:
 def test_a_task_that_begins_knows_nothing_of_an_earlier_one(target: Target, task: str) -> None:
     session = target.connect()
     committed(session, task)
-    session.claim(task, "s", 1, checkpoint(100))
-    assert session.moves.landings(task, "s") == []
+    session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
+    assert session.meta.moves.target_tables(task, "s") == []
     committed(session, task)
-    session.claim(task, "s", 2, checkpoint(100))
+    session.meta.checkpoints.claim(task, "s", 2, checkpoint(100))
     assert found(session, task) == sorted(EVERYTHING), "with another number of workers, too"
     session.close()
 
@@ -160,7 +160,7 @@ def test_places_are_exact(target: Target, task: str) -> None:
     session = target.connect()
     place = Lsn(9999, 2**32 - 1, 10**12 - 1, 2**32 - 1)
     session.begin()
-    session.moves.got(task, "s", LANDED, [Moved(A, "1|", place)])
+    session.meta.moves.add(task, "s", LANDED, [Moved(A, "1|", place)])
     session.commit()
-    assert session.moves.find(task, "s", LANDED, ["1|"]) == [Moved(A, "1|", place)]
+    assert session.meta.moves.find(task, "s", LANDED, ["1|"]) == [Moved(A, "1|", place)]
     session.close()

@@ -52,7 +52,7 @@ def test_a_server_that_takes_no_files_is_given_statements(
     session.execute("SET GLOBAL local_infile = OFF")
     try:
         late = target.connect()
-        assert not late._server.takes_files
+        assert not late.server.takes_files
         session._loader._takes_files = True  # as of a session that was there before
         for each, key in ((late, 1), (session, 2)):
             assert load(each, structure, (key, 1))

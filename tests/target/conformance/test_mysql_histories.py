@@ -108,7 +108,7 @@ def test_any_history_in_any_batches(session: TargetSession, name: TableName, kin
     del kind
     tables = keyed(name), Table(replace(name, name=name.name + "_k"), _COLUMNS, (), "utf8mb4", "utf8mb4_general_ci")
     for table in tables:
-        for sql in session.create_statements(table).statements:
+        for sql in session.schema.create_statements(table).statements:
             session.execute(sql)
     for seed in range(8):
         for table in tables:

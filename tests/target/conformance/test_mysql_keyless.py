@@ -31,7 +31,7 @@ def keyless(name: TableName, columns: Mapping[str, ColumnType]) -> Table:
 
 
 def create(session: TargetSession, structure: Table) -> Table:
-    for sql in session.create_statements(structure).statements:
+    for sql in session.schema.create_statements(structure).statements:
         session.execute(sql)
     return structure
 
@@ -62,7 +62,7 @@ def test_a_row_of_every_type_is_found_by_its_values(session: TargetSession, name
     structure = create(
         session, replace(typed, columns=tuple(replace(c, nullable=True) for c in typed.columns), keys=())
     )
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     low, high = ([7, *(pair[side] for pair in EXTREMES.values())] for side in (0, 1))
     nulls = [None] * len(low)
     write(session, structure, upserts=[low, high, nulls, low, nulls])
@@ -131,7 +131,7 @@ def test_fewer_copies_than_told_halt_and_the_row_is_named(session: TargetSession
 def test_a_key_that_only_the_target_has_refuses_the_second_copy(session: TargetSession, name: TableName) -> None:
     create(session, table(name, {"a": INT, "b": INT}, key=["a"]))
     structure = keyless(name, {"a": INT, "b": INT})
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, structure, upserts=[[1, 1], [2, 2]])
     with pytest.raises(Halted, match="target-refused"):
         write(session, structure, upserts=[[1, 1]])

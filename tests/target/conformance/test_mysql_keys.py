@@ -69,7 +69,7 @@ def test_another_rows_unique_value_is_refused_whatever_the_key_is(
         (Column("k", key, nullable=False, auto_increment=key.is_integer), Column("u", INT), Column("v", INT)),
         (Key("PRIMARY", ("k",), unique=True, primary=True), Key("u", ("u",), unique=True)),
     )
-    for sql in session.create_statements(structure).statements:
+    for sql in session.schema.create_statements(structure).statements:
         session.execute(sql)
     for version in (1, 2):
         write(session, change(structure, upserts=[(first, 1, version)]))
@@ -145,7 +145,7 @@ def test_columns_that_the_target_computes_or_hides_are_no_hindrance(
         " hidden int DEFAULT 7 INVISIBLE, extra varchar(9) DEFAULT 'kept'",
     )
     structure = table(name, {"id": INT, "v": INT, "s": INT, "w": INT})
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, change(structure, upserts=[(1, 10, 0, 0), (2, 20, 0, 0)]))
     write(session, change(structure, deletes=[(2,)], upserts=[(1, 11, 0, 0)]))
     whole = table(name, {"id": INT, "v": INT, "s": INT, "w": INT, "hidden": INT, "extra": text()})
@@ -170,7 +170,7 @@ def test_a_computed_column_may_be_part_of_the_key(
     del kind
     made(session, name, body)
     structure = table(name, {"id": INT, "v": INT, "g": INT, "u": INT}, key=["id", "g"])
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, change(structure, upserts=[(1, 11, 1, 5), (1, 12, 2, 6)]))
     write(session, change(structure, upserts=[(1, 21, 1, 5)]))
     assert content(session, structure) == [(1, 12, 2, 6), (1, 21, 1, 5)]
@@ -186,7 +186,7 @@ def test_a_key_that_is_computed_as_a_whole_is_said_to_be_unfit(
 ) -> None:
     del kind
     made(session, name, "v int, g int GENERATED ALWAYS AS (v + 1) STORED, UNIQUE (g)")
-    problems = session.misfits(table(name, {"v": INT, "g": INT}, key=["g"]))
+    problems = session.schema.misfits(table(name, {"v": INT, "g": INT}, key=["g"]))
     assert problems is not None
     assert any("computed" in problem for problem in problems)
 
@@ -196,7 +196,7 @@ def test_columns_of_a_fixed_width_would_lose_what_is_short(session: TargetSessio
     made(session, name, "id int PRIMARY KEY, v char(40), b binary(4), c binary(4), d binary(4)")
     short, alike = (ColumnType(Kind.BINARY, length=length) for length in (2, 4))
     structure = table(name, {"id": INT, "v": text(), "b": ColumnType(Kind.VARBINARY, length=4), "c": short, "d": alike})
-    assert session.misfits(structure) == [
+    assert session.schema.misfits(structure) == [
         "column v is char there and would lose trailing spaces",
         "column b is binary there and would lose the length of short values",
         "column c is binary there and would lose the length of short values",
@@ -209,7 +209,7 @@ def test_rows_keep_the_key_that_the_target_gave_them(session: TargetSession, nam
         session, name, "own int AUTO_INCREMENT PRIMARY KEY, code varchar(40) COLLATE utf8mb4_bin NOT NULL UNIQUE, v int"
     )
     structure = table(name, {"code": text(), "v": INT}, key=["code"])
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, change(structure, upserts=[("a", 1), ("b", 1)]))
     write(session, change(structure, deletes=[("a",)], upserts=[("b", 2), ("c", 2)]))
     whole = table(name, {"own": INT, "code": text(), "v": INT}, key=["code"])
@@ -225,8 +225,8 @@ def test_a_hidden_key_that_the_target_made_for_itself(
     session.execute("SET SESSION sql_generate_invisible_primary_key = ON")
     made(session, name, "a int, b int")
     structure = Table(name, (Column("a", INT), Column("b", INT)))
-    assert session.misfits(structure) == []
-    assert target.connect().misfits(structure) == []
+    assert session.schema.misfits(structure) == []
+    assert target.connect().schema.misfits(structure) == []
 
 
 @ALL
@@ -271,8 +271,8 @@ def test_tidb_is_told_in_words_of_its_own(session: Any, name: TableName, kind: s
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)
     structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
-    server = replace(session._server, tidb=True)
-    writer = Writer(server, Plans(server, session._shape), session.exchange, list)
+    server = replace(session.server, tidb=True)
+    writer = Writer(server, Plans(server, session.schema.shape), session.exchange, list)
     first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
     for version in (1, 2):
         writer.write(change(structure, upserts=[(first, 1, version)]))

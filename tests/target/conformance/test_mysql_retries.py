@@ -28,7 +28,7 @@ def structure(target: MySqlTarget, name: TableName) -> Table:
     """Holds 60 rows of value 0."""
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
-    for sql in session.create_statements(made).statements:
+    for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
     session.begin()
     session.write(change(made, upserts=[(number, 0) for number in range(60)]))
@@ -79,10 +79,10 @@ def committed(
 ) -> tuple[Outcome, list[Any]]:
     """`pause` is what happens before the second attempt."""
     session = target.connect()
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause() and None) as writer:
         outcome = writer.commit(0, lsn(100), checkpoint(200), attempts)
-    (row,) = session.checkpoints(task, "s")
+    (row,) = session.meta.checkpoints.read(task, "s")
     session.close()
     return outcome, [row.lsn]
 
@@ -144,7 +144,7 @@ def test_a_server_that_is_read_only_for_a_while_is_waited_for(
     rival(f"CREATE USER {user}@localhost IDENTIFIED BY ''")
     rival(f"GRANT SELECT, INSERT, UPDATE, DELETE ON *.* TO {user}@localhost")
     session = target.connect()
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     session.close()
     pauses: list[float] = []
 
@@ -186,18 +186,18 @@ def test_a_commit_that_finds_the_server_read_only_is_not_in(
 @BOTH
 def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: str, structure: Table) -> None:
     session = target.connect()
-    session.claim(task, "s", 1, checkpoint(100))
+    session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
     session.begin()
     session.write(change(structure, upserts=[(1, 1)]))  # the table is looked at once
     session.commit()
     before = session.exchange.trips
     session.begin()
-    stored = session.lock_checkpoint(task, "s", 0)
+    stored = session.meta.checkpoints.lock(task, "s", 0)
     session.write(change(structure, deletes=[(1,)], upserts=[(2, 2)]))
-    session.save_checkpoint(replace(stored, lsn=lsn(200)))
+    session.meta.checkpoints.save(replace(stored, lsn=lsn(200)))
     session.commit()
     assert session.exchange.trips - before == 2
-    assert session.checkpoints(task, "s")[0].lsn == lsn(200)
+    assert session.meta.checkpoints.read(task, "s")[0].lsn == lsn(200)
     session.close()
 
 

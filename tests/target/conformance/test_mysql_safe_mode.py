@@ -115,7 +115,7 @@ def test_composite_identities_and_bytes(session: TargetSession, name: TableName)
         ),
         (Key("PRIMARY", ("a", "b"), unique=True, primary=True), Key("u", ("u",), unique=True)),
     )
-    for sql in session.create_statements(structure).statements:
+    for sql in session.schema.create_statements(structure).statements:
         session.execute(sql)
     write(session, change(structure, upserts=[(1, b"x", b"'"), (1, b"y", b"\\"), (2, b"x", None)]))
     write(session, replace(change(structure, upserts=[(1, b"x", b"\\"), (3, b"z", b"'")]), safe=True))

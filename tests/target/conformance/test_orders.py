@@ -30,20 +30,20 @@ class Desk(World):
         statement = classify(sql, self.name.schema)
         session = self.target.connect()
         after = apply(statement, self.known, {})
-        made = session.ddl_statements(statement, self.known, after).statements
+        made = session.schema.ddl_statements(statement, self.known, after).statements
         session.close()
         return made
 
     def give(self, kind: OrderKind, *statements: str) -> None:
         session = self.target.connect()
         session.begin()
-        session.halts.give(self.task, "s", DdlOrder(lsn=AT, kind=kind, statements=statements))
+        session.meta.orders.give(self.task, "s", DdlOrder(lsn=AT, kind=kind, statements=statements))
         session.commit()
         session.close()
 
     def order(self) -> DdlOrder | None:
         session = self.target.connect()
-        found = session.halts.order(self.task, "s", AT)
+        found = session.meta.orders.find(self.task, "s", AT)
         session.close()
         return found
 
@@ -54,13 +54,13 @@ class Desk(World):
 
     def columns(self) -> list[str]:
         session = self.target.connect()
-        found = session.structure(self.name)
+        found = session.schema.structure(self.name)
         session.close()
         return [column.name for column in found.columns]
 
     def recorded(self) -> list[str]:
         session = self.target.connect()
-        found = session.load_structures(self.task, "s")
+        found = session.meta.structures.load(self.task, "s")
         session.close()
         return [column.name for column in found[self.name].columns]
 
@@ -124,7 +124,7 @@ def _refuse(point: str, error) -> None:
 
 def test_trouble_with_the_journal_names_no_table(desk: Desk) -> None:
     def watch(point: str) -> None:
-        if point == "write_journal:before":
+        if point == "meta.journal.write:before":
             raise Halted("target-refused", "no such table")
 
     with pytest.raises(Halted) as caught:
@@ -172,13 +172,13 @@ def test_halts_are_told_and_resolved(target: Target, task: str, name: TableName)
     rows = Halt(tables=(name,), lsn=AT, code="target-refused", what='too "long": ä', todo="mend it")
     change = Halt(tables=(name, TableName("x", "y.z")), lsn=AT, statement="ALTER ...", code="c", what="w")
     for halt in (rows, change, replace(rows, what="once more")):
-        session.halts.tell(task, "s", halt)
-    found = session.halts.halts(task, "s")
+        session.meta.halts.save(task, "s", halt)
+    found = session.meta.halts.read(task, "s")
     assert sorted(found, key=lambda halt: halt.statement) == [replace(rows, what="once more"), change]
-    session.halts.resolve(task, "s", [change.place])
-    assert session.halts.halts(task, "s") == [replace(rows, what="once more")]
-    session.halts.resolve(task, "s")
-    assert session.halts.halts(task, "s") == []
+    session.meta.halts.resolve(task, "s", [change.place])
+    assert session.meta.halts.read(task, "s") == [replace(rows, what="once more")]
+    session.meta.halts.resolve(task, "s")
+    assert session.meta.halts.read(task, "s") == []
     session.close()
 
 

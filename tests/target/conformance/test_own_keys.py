@@ -52,9 +52,9 @@ def test_values_go_round_under_a_key_that_only_the_target_has(
 ) -> None:
     structure = table(name, {"id": INT, "word": text(), "number": INT})
     made = replace(structure, keys=(*structure.keys, Key("own", ("word",), unique=True)))
-    for sql in session.create_statements(made if kind == "values" else structure).statements:
+    for sql in session.schema.create_statements(made if kind == "values" else structure).statements:
         session.execute(sql)
-    assert kind == "values" or session.watched(structure) == ()
+    assert kind == "values" or session.schema.collision_columns(structure) == ()
     if kind != "values":
         session.execute(OWN[kind][own].format((postgres_name if kind == "postgres" else mysql_name)(name)))
     before = [(1, "apple", 1), (2, "bread", 1), (3, "cheese", 2)]
@@ -80,7 +80,7 @@ def test_values_go_round_under_a_key_that_only_the_target_has(
         session.commit()
     session.rollback()
 
-    (net,) = net_changes([changes], {name: session.watched(structure)})
+    (net,) = net_changes([changes], {name: session.schema.collision_columns(structure)})
     session.begin()
     session.write(net)
     session.commit()

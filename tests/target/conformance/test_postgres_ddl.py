@@ -27,7 +27,7 @@ def session(target: Target) -> Iterator[PostgresSession]:
 @pytest.fixture
 def structure(session: PostgresSession, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT, "w": text()})
-    for sql in session.create_statements(made).statements:
+    for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
     session.begin()
     session.write(change(made, upserts=[(1, 10, "x"), (2, 20, None)]))
@@ -40,7 +40,7 @@ def follow(session: PostgresSession, structure: Table, sql: str) -> Table | None
     changed = apply(statement, {structure.name: structure}, {structure.name.schema: ("utf8mb4", "utf8mb4_bin")})
     session.begin()
     try:
-        for each in session.ddl_statements(
+        for each in session.schema.ddl_statements(
             statement, {structure.name: structure}, changed or {structure.name: structure}
         ).statements:
             session.execute(each)
@@ -82,7 +82,7 @@ def test_a_table_of_partitions_is_emptied(session: PostgresSession, structure: T
     assert session.count(name) == 0
     after = follow(session, structure, "ALTER TABLE {t} ADD z INT NOT NULL DEFAULT 3, DROP v")
     assert after is not None
-    assert session.misfits(after) == []
+    assert session.schema.misfits(after) == []
 
 
 def test_what_is_there_already_is_not_made_again(session: PostgresSession, structure: Table) -> None:
@@ -90,8 +90,8 @@ def test_what_is_there_already_is_not_made_again(session: PostgresSession, struc
     session.execute(f"CREATE INDEX ON {place(structure)} (v)")
     after = follow(session, structure, "ALTER TABLE {t} ADD z INT NOT NULL DEFAULT 3, DROP w, ADD KEY k (v)")
     assert after is not None
-    assert session.misfits(after) == []
-    found = session.structure(structure.name)
+    assert session.schema.misfits(after) == []
+    found = session.schema.structure(structure.name)
     assert found is not None
     assert [key.columns for key in found.keys] == [("id",), ("v",)]
 
@@ -103,7 +103,7 @@ def test_keys_are_made_anew_where_the_old_ones_go(session: PostgresSession, stru
     assert after is not None
     after = follow(session, after, "ALTER TABLE {t} CHANGE v old INT, ADD v INT, ADD UNIQUE (v), ADD KEY (w)")
     assert after is not None
-    found = session.structure(structure.name)
+    found = session.schema.structure(structure.name)
     assert found is not None
     keys = sorted((key.columns, key.unique) for key in found.keys if not key.primary)
     assert keys == [(("old",), False), (("v",), True), (("w",), False)]
@@ -115,7 +115,7 @@ def test_what_depends_on_a_table_keeps_it_and_nothing_else_happens(session: Post
     for sql in ("DROP TABLE {t}", "ALTER TABLE {t} ADD z INT, DROP v", "ALTER TABLE {t} MODIFY v BIGINT"):
         with pytest.raises(Halted, match="target-refused"):
             follow(session, structure, sql)
-        assert session.misfits(structure) == []
+        assert session.schema.misfits(structure) == []
         assert session.count(structure.name) == 2
 
 
@@ -125,4 +125,4 @@ def test_values_that_do_not_fit_stop_it(session: PostgresSession, structure: Tab
         follow(session, structure, "ALTER TABLE {t} MODIFY w VARCHAR(40) NOT NULL")
     with pytest.raises(Halted, match="target-refused"):
         follow(session, structure, "ALTER TABLE {t} MODIFY w ENUM('a', 'b')")
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []

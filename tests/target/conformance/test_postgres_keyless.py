@@ -28,7 +28,7 @@ def test_a_row_of_every_type_is_found_by_its_values(session: TargetSession, name
     structure = create(
         session, replace(typed, columns=tuple(replace(c, nullable=True) for c in typed.columns), keys=())
     )
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     low, high = ([7, *(pair[side] for pair in EXTREMES.values())] for side in (0, 1))
     nulls = [None] * len(low)
     write(session, structure, upserts=[low, high, nulls, low, nulls])
@@ -84,7 +84,7 @@ def test_columns_of_other_types_and_partitions_are_no_obstacle(session: TargetSe
         )
     decimal = ColumnType(Kind.DECIMAL, precision=10, scale=2)
     structure = keyless(name, {"a": INT, "b": text(), "c": ColumnType(Kind.JSON), "d": decimal})
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     one, two = rows(structure, [1, "x", '{"k": [1]}', None], [2, None, None, None]).to_pylist()
     first, second = list(one.values()), list(two.values())
     write(session, structure, upserts=[first, second, first])
@@ -108,7 +108,7 @@ def test_many_rows_are_removed_in_time(session: TargetSession, name: TableName) 
 def test_a_key_that_only_the_target_has_refuses_the_second_copy(session: TargetSession, name: TableName) -> None:
     create(session, table(name, {"a": INT, "b": INT}, key=["a"]))
     structure = keyless(name, {"a": INT, "b": INT})
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, structure, upserts=[[1, 1], [2, 2]])
     with pytest.raises(Halted, match="target-refused"):
         write(session, structure, upserts=[[1, 1]])

@@ -32,7 +32,7 @@ def session(target: Target) -> Iterator[PostgresSession]:
 @pytest.fixture
 def structure(session: PostgresSession, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT})
-    for sql in session.create_statements(made).statements:
+    for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
     return made
 
@@ -51,7 +51,7 @@ def failing(session: PostgresSession, structure: Table, state: str) -> None:
 
 
 def commit(target: Target, session: PostgresSession, structure: Table, task: str) -> list[float]:
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     pauses: list[float] = []
     with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=pauses.append) as committer:
         asked = committer.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 5)])])
@@ -66,7 +66,7 @@ def test_what_may_pass_is_tried_again(
     failing(session, structure, state)
     assert len(commit(target, session, structure, task)) == 1
     assert session.read_rows(structure).to_pylist() == [{"id": 1, "v": 5}]
-    assert [row.lsn for row in session.checkpoints(task, "s")] == [lsn(200)]
+    assert [row.lsn for row in session.meta.checkpoints.read(task, "s")] == [lsn(200)]
 
 
 @pytest.mark.parametrize("state", STAYS)
@@ -78,7 +78,7 @@ def test_what_stays_stops_at_once_and_names_the_table(
         commit(target, session, structure, task)
     assert error.value.where.table == str(structure.name)
     assert session.count(structure.name) == 0
-    assert [row.lsn for row in session.checkpoints(task, "s")] == [lsn(100)]
+    assert [row.lsn for row in session.meta.checkpoints.read(task, "s")] == [lsn(100)]
 
 
 def test_a_deadlock_is_tried_again(
@@ -89,7 +89,7 @@ def test_a_deadlock_is_tried_again(
     session.write(change(structure, upserts=[(1, 1), (2, 2)]))
     session.commit()
     place = f'"{structure.name.schema}"."{structure.name.name}"'
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     pauses: list[float] = []
     with (
         psycopg.connect(host=postgres.host, port=postgres.port, user=postgres.user, dbname="postgres") as other,
@@ -115,7 +115,7 @@ def test_a_deadlock_is_tried_again(
 
 def test_a_standby_is_waited_for(target: Target, session: PostgresSession, structure: Table, task: str) -> None:
     """A role that may only read at the first try is one that may write at the second."""
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     tries: list[int] = []
 
     def changes(taken: object) -> list[object]:

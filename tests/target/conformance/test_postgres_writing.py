@@ -30,7 +30,7 @@ def session(target: Target) -> Iterator[PostgresSession]:
 
 
 def create(session: PostgresSession, structure: Table) -> Table:
-    for sql in session.create_statements(structure).statements:
+    for sql in session.schema.create_statements(structure).statements:
         session.execute(sql)
     return structure
 
@@ -58,15 +58,15 @@ def test_a_small_commit_is_two_round_trips(session: PostgresSession, name: Table
     tables = [
         create(session, table(TableName(name.schema, f"{name.name}_{n}"), {"id": INT, "v": text()})) for n in range(3)
     ]
-    claimed = session.claim(task, "s", 1, checkpoint(0))[0]
+    claimed = session.meta.checkpoints.claim(task, "s", 1, checkpoint(0))[0]
     taken = []
     for number in range(3):
         session.begin()
-        stored = session.lock_checkpoint(task, "s", 0)
+        stored = session.meta.checkpoints.lock(task, "s", 0)
         before = session.exchange.trips - 1
         for structure in tables:
             session.write(change(structure, deletes=[(1,)], upserts=[(2, f"v{number}"), (3, None)]))
-        session.save_checkpoint(replace(stored, lsn=checkpoint(100 + number).lsn, epoch=claimed.epoch))
+        session.meta.checkpoints.save(replace(stored, lsn=checkpoint(100 + number).lsn, epoch=claimed.epoch))
         session.commit()
         taken.append(session.exchange.trips - before)
     assert taken[1:] == [2, 2]  # the first one looks at the tables, too
@@ -92,15 +92,15 @@ def test_a_checkpoint_of_another_run_takes_the_rows_with_it(
     session: PostgresSession, name: TableName, task: str
 ) -> None:
     structure = create(session, table(name, {"id": INT}))
-    claimed = session.claim(task, "s", 1, checkpoint(0))[0]
+    claimed = session.meta.checkpoints.claim(task, "s", 1, checkpoint(0))[0]
     session.begin()
     session.write(change(structure, upserts=[(1,)]))
-    session.save_checkpoint(replace(claimed, epoch=claimed.epoch + 1, lsn=checkpoint(9).lsn))
+    session.meta.checkpoints.save(replace(claimed, epoch=claimed.epoch + 1, lsn=checkpoint(9).lsn))
     with pytest.raises(Fenced):
         session.commit()
     session.rollback()
     assert session.count(name) == 0
-    assert session.checkpoints(task, "s") == [claimed]
+    assert session.meta.checkpoints.read(task, "s") == [claimed]
 
 
 def test_a_table_of_many_columns_and_a_large_row_go_through(session: PostgresSession, name: TableName) -> None:
@@ -208,7 +208,7 @@ def test_a_collision_with_the_targets_own_keys_overwrites_nothing(
 ) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(OWN_KEYS[key].format(t=quoted(name)))
-    assert session.misfits(structure) == []
+    assert session.schema.misfits(structure) == []
     write(session, change(structure, upserts=[(1, 1), (2, 2)]))
     write(session, change(structure, upserts=[(1, 5)]))
     with pytest.raises(Halted, match="target-refused"):
@@ -241,7 +241,7 @@ def family(session: PostgresSession, name: TableName) -> tuple[Table, Table]:
 
 def test_parents_and_children_come_in_any_order(session: PostgresSession, name: TableName) -> None:
     parents, children = family(session, name)
-    assert (session.misfits(parents), session.misfits(children)) == ([], [])
+    assert (session.schema.misfits(parents), session.schema.misfits(children)) == ([], [])
     write(session, change(children, upserts=[(1, 10, 100)]))
     write(session, change(parents, upserts=[(10, 100)]))
     write(session, change(parents, deletes=[(10,)], upserts=[(10, 101), (11, 100)]))
@@ -277,22 +277,22 @@ def test_who_cannot_switch_foreign_keys_off_is_told(
 ) -> None:
     parents, children = family(session, name)
     for structure in (parents, children):
-        found = limited.misfits(structure)
+        found = limited.schema.misfits(structure)
         assert found is not None
         assert "GRANT SET ON PARAMETER session_replication_role" in found[0]
     session.execute(f"GRANT SET ON PARAMETER session_replication_role TO limited_{name.name[-6:]}")
-    assert limited.misfits(parents) == found
+    assert limited.schema.misfits(parents) == found
     again = PostgresTarget(
-        session._connection.info.host, session._connection.info.port, f"limited_{name.name[-6:]}", "x", "postgres"
+        session.driver.info.host, session.driver.info.port, f"limited_{name.name[-6:]}", "x", "postgres"
     ).connect()
-    assert again.misfits(parents) == []
+    assert again.schema.misfits(parents) == []
     again.close()
 
 
 def test_a_unique_key_that_would_not_be_checked_is_told(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(f"ALTER TABLE {quoted(name)} ADD CONSTRAINT later UNIQUE (v) DEFERRABLE")
-    found = session.misfits(structure)
+    found = session.schema.misfits(structure)
     assert found is not None
     assert "later is DEFERRABLE" in found[0]
 
@@ -309,7 +309,7 @@ def test_rows_that_are_read_for_a_decision_stay_until_it_is_written(
     other = target.connect()
     assert isinstance(other, PostgresSession)
     with pytest.raises(psycopg.errors.LockNotAvailable):
-        other._connection.execute(f"SELECT 1 FROM {quoted(name)} WHERE v = 1 FOR UPDATE NOWAIT".encode())
+        other.driver.execute(f"SELECT 1 FROM {quoted(name)} WHERE v = 1 FOR UPDATE NOWAIT".encode())
     other.close()
     session.rollback()
 

@@ -21,7 +21,7 @@ def shadow(*texts: str, structure: Table | None = None) -> Shadow:
 def remembered(target: Target, task: str) -> dict[TableName, Shadow]:
     session = target.connect()
     try:
-        return session.shadows.load(task, "s")
+        return session.meta.shadows.load(task, "s")
     finally:
         session.close()
 
@@ -30,29 +30,29 @@ def test_shadows_are_remembered_and_forgotten(target: Target, task: str) -> None
     first, unknown = shadow("ALTER TABLE \"_ä\" ADD a int COMMENT 'x\\y'"), Shadow(None, complete=False)
     session = target.connect()
     session.begin()
-    session.shadows.save(task, "s", {NAME: first, OTHER: unknown})
+    session.meta.shadows.save(task, "s", {NAME: first, OTHER: unknown})
     session.rollback()
     assert remembered(target, task) == {}
     session.begin()
-    session.shadows.save(task, "s", {NAME: first, OTHER: unknown})
+    session.meta.shadows.save(task, "s", {NAME: first, OTHER: unknown})
     session.commit()
     assert remembered(target, task) == {NAME: first, OTHER: unknown}
     session.begin()
-    session.shadows.save(task, "s", {OTHER: None, NAME: unknown})
+    session.meta.shadows.save(task, "s", {OTHER: None, NAME: unknown})
     session.commit()
     assert remembered(target, task) == {NAME: unknown}
     session.begin()
-    session.shadows.begin(task, "s", {OTHER: first})
+    session.meta.shadows.replace(task, "s", {OTHER: first})
     session.commit()
     assert remembered(target, task) == {OTHER: first}
-    assert session.shadows.load(task, "t") == {}
+    assert session.meta.shadows.load(task, "t") == {}
     session.close()
 
 
 @pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
 def test_it_moves_with_the_journal_wherever_it_is_broken_off(target: Target, task: str) -> None:
     session = target.connect()
-    epoch = session.claim(task, "s", 1, checkpoint(100))[0].epoch
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     session.close()
     change = SchemaChange(statement=None, text="ALTER ...", before={}, after={}, shadows={NAME: shadow("ALTER ...")})
     dry = Breaking(target)

@@ -1,13 +1,13 @@
-"""From the memory of a table to Arrow arrays; what was written in Arrow's layout is not copied."""
+"""Makes Arrow arrays of a table's memory; what was written in Arrow's layout is not copied."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.binlog import labels
 from pidts.binlog.kernel import texts
 from pidts.binlog.kernel.buffers import Memory, Side
+from pidts.binlog.values import labels
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
@@ -16,7 +16,7 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """All rows of a table, without columns that were passed over; the memory belongs to the batch from now on."""
+    """Returns all rows of a table, without columns that were passed over. The batch owns the memory from now on."""
     rows = memory.rows
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
     if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
@@ -66,7 +66,7 @@ def _enum(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
 
 
 def _set(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
-    """Each set that occurs becomes text once."""
+    """Makes text of sets, once for each set that occurs."""
     distinct = numbers.dictionary_encode()
     words = labels.builder(name, column)(distinct.dictionary.to_pylist())
     return words.take(distinct.indices)

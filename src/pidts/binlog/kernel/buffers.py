@@ -74,7 +74,7 @@ class Side:
         self._texts = {}
 
     def used(self, place: int, rows: int) -> int:
-        """How many bytes of text the first rows of a column take."""
+        """Returns how many bytes of text the first rows of a column take."""
         cells = int(self.columns[place, at.CELLS // 8]) - address(self._block) + _END * rows
         return int(self._block[cells : cells + _END].view(np.int32)[0])
 
@@ -91,7 +91,7 @@ class Side:
 
 
 class Memory:
-    """Both sides of a table, and what its rows are and where they stand in the log."""
+    """Both sides of a table, with the ops of its rows and their places in the log."""
 
     __slots__ = (
         "_frames",
@@ -109,14 +109,17 @@ class Memory:
     )
 
     def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
-        """Nothing is written of the columns at some places, but where each row ends in the log."""
+        """Makes the memory without rows.
+
+        Nothing is written of the columns that are passed over, but where each row ends in the log.
+        """
         cells = [cell_size(column.type) for column in table.columns]
         for place in passed_over:
             cells[place] = at.PASSED_OVER
         self.passed_over = frozenset(passed_over)
         self.ends = self.events = _NOTHING
         self.logs: list[Any] = []
-        """What rows that were not read whole stand in: it has to stay."""
+        """The logs with the rows that were not read whole: they have to stay in memory."""
         self.width = len(cells)
         self.before, self.after = Side(cells), Side(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)
@@ -131,11 +134,11 @@ class Memory:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Returns the number of rows."""
         return int(self.state[at.ROWS // 8])
 
     def count(self, op: Op) -> int:
-        """How many of the rows are of an op."""
+        """Counts the rows of an op."""
         return int(np.count_nonzero(self.ops[: self.rows] == op))
 
     def more_rows(self, ahead: float) -> None:
@@ -226,7 +229,7 @@ def _aligned(size: int) -> int:
 
 
 def _bytes(cell: int, rows: int) -> int:
-    """What a column's values take, or the ends of its values."""
+    """Returns the bytes of a column's values, or of their ends."""
     if cell == at.PASSED_OVER:
         return 0
     return cell * rows if cell else _END * (rows + 1)

@@ -1,4 +1,4 @@
-"""One conversation with a compiled loop: what it is told, where it stands, and what it is given when it asks."""
+"""One call of a compiled loop: its input, its state, and the answers to its questions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ctypes
 
 import numpy as np
 
-from pidts.binlog import json
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.identifiers import put_identifier
 from pidts.binlog.kernel.json import put_json
+from pidts.binlog.values import json
 
 
 class Call:
-    """What a compiled loop is told and tells, and the documents that it has asked about."""
+    """The input and output of a compiled loop, and the documents that it has asked about."""
 
     __slots__ = ("_answers", "_entries", "block")
 

@@ -34,7 +34,7 @@ def _more_text(call: int, column: int, place: int, needed: int) -> int:
 
 @inline
 def _helped(call: int, document: int) -> int:
-    """Where plain code has put what it knows of a document; 0 where it has not been asked."""
+    """Returns where plain code has put what it knows of a document; 0 where it has not been asked."""
     for number in range(load64(call + at.HELPS)):
         found: int = load64(call + at.HELP) + 24 * number
         if load64(found) == document:

@@ -168,7 +168,7 @@ def _skim_row(
 def skim_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """As `read_rows`. Of ops of which nothing is asked no column is read: all are NULL here."""
+    """Reads rows as `read_rows` does. For ops that no filter asks about it reads no column: all are NULL here."""
     is_asked = load64(table + at.ASKED) >> op & 1
     steps = load64(load64(program + at.STEPS) + (at.LOOKING if is_asked else at.PASSING))
     capacity = load64(table + at.CAPACITY)

@@ -57,7 +57,7 @@ def _put_hex(out: int, value: int) -> int:
 
 @inline
 def _longest_zeros(address: int, size: int) -> tuple[int, int]:
-    """Where the first of the longest runs of zero groups starts, and how many they are."""
+    """Returns where the first of the longest runs of zero groups starts, and how many groups it has."""
     best, best_count = 0, 0
     for start in range(8):
         count = 0

@@ -17,7 +17,7 @@ _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
 _EVENTS_AHEAD = 6
 _EARLY_BYTES, _LINE = 256, 64
-"""What is fetched early of an event, and in which pieces."""
+"""The number of an event's bytes that are fetched early, and the size of a piece."""
 
 
 @inline
@@ -152,7 +152,7 @@ def _read_row(
 
 @inline
 def take_back(table: int, op: int, row: int) -> None:
-    """What has been read is not wanted: the next row comes to the same place."""
+    """Gives a row's place to the next row, since the one that was read is not wanted."""
     width = load64(table + at.WIDTH)
     if op != _INSERT:
         set_valid(load64(table + at.BEFORE), width, row, row + 1)
@@ -162,7 +162,7 @@ def take_back(table: int, op: int, row: int) -> None:
 
 @inline
 def add_images(table: int, op: int, row: int) -> None:
-    """They are all there."""
+    """Marks the images of a row as written: all of their columns are there."""
     if op != _INSERT:
         store64(table + at.BEFORE_FILLED, row + 1)
     if op != _DELETE:
@@ -171,7 +171,7 @@ def add_images(table: int, op: int, row: int) -> None:
 
 @inline
 def add_row(table: int, op: int, row: int) -> None:
-    """It has its images and its Lsn."""
+    """Adds a row that has its images and its Lsn."""
     store8(load64(table + at.OPS) + row, op)
     store64(table + at.ROWS, row + 1)
 
@@ -227,7 +227,7 @@ def _look_ahead(event: int, mask: int, first_bit: int) -> None:
 
 @entry
 def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """All columns of the rows of a skimmed table whose bits are set; their Lsns and ops move up in its memory."""
+    """Reads all columns of a skimmed table's rows whose bits are set; their Lsns and ops move up in its memory."""
     ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
     events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
     number = load64(call + at.DONE)

@@ -29,7 +29,7 @@ def _uint(address: int, large: int) -> int:
 
 @inline
 def _is_inline(kind: int, large: int) -> bool:
-    """Whether a value lies in the table of entries itself."""
+    """Whether a value is in the table of entries itself."""
     return kind in (4, 5, 6) or (large == 1 and kind in (7, 8))
 
 

@@ -15,7 +15,7 @@ from pidts.binlog.kernel.numbers import group, limit_of
 from pidts.binlog.kernel.writing import LONGEST_NUMBER, hex_digit, put_magnitude, put_number, put_word, utf8_end, word
 
 BAD, FULL, STRANGE = -1, -2, -3
-"""No JSON; no room; a number whose text only plain code can make."""
+"""The outcomes: no JSON; no room; a number whose text only plain code can make."""
 
 _NULL, _TRUE, _FALSE = word("null"), word("true"), word("false")
 _UNICODE, _ZERO, _MINUS_ZERO = word("\\u00"), word("0.0"), word("-0.0")
@@ -27,7 +27,7 @@ for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r"), (34,
 _EXTRA = np.zeros(256, np.int64)
 _EXTRA[:32] = 5
 _EXTRA[_SHORT.nonzero()] = 1
-"""For each byte of a string, the bytes that its escape takes more."""
+"""The bytes that a string's byte takes more when it is escaped."""
 
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _LONGEST_MOMENT = 64
@@ -252,7 +252,7 @@ def _digits_in(number: int, groups: int, first: int, last: int) -> int:
 
 @jit
 def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
-    """All digits of the groups one after the other; then zeros in front go, and the point and the sign come."""
+    """Writes all digits of the groups one after the other; then removes zeros in front, and adds point and sign."""
     if size < 2:
         return BAD
     precision, scale = load8(data), load8(data + 1)

@@ -1,11 +1,11 @@
-"""Where everything lies in the memory that compiled and plain code share: numbers of eight bytes at fixed offsets."""
+"""The layout of the memory that compiled and plain code share: numbers of eight bytes at fixed offsets."""
 
 from __future__ import annotations
 
 # What stands for one column of one form: a row of eight numbers.
 PROGRAM = 64
 CODE = 0
-"""How its values are read, one of the codes below."""
+"""The code that reads its values, one of those below."""
 WIRE = 8
 """Bytes of a value, or of its length."""
 CELL = 16
@@ -18,9 +18,12 @@ PASSED_OVER = -1
 # A program that passes over columns knows another, which reads all, and its steps: how many there are for an image with
 # NULLs (one a column) and without (neighbours in one), then one after the other.
 FULL = 48
-"""In the program's first row: address of the other program; 0 where this one reads all itself."""
+"""The address of the other program, in the first row; 0 where this one reads all itself."""
 STEPS = 56
-"""In the first row: address of two addresses, of the steps that look at some columns and of those that look at none."""
+"""The address of two addresses, in the first row.
+
+They are of the steps that look at some columns and of those that look at none.
+"""
 LOOKING, PASSING = 0, 8
 LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
 """A step passes over so many bytes, and then does what its kind says."""
@@ -49,7 +52,7 @@ ROWS = 0
 CAPACITY = 8
 WIDTH = 16
 BEFORE_FILLED = 24
-"""Up to which row the before images are written; what is missing behind is NULL."""
+"""The row up to which the before images are written; what is missing after it is NULL."""
 AFTER_FILLED = 32
 BEFORE = 40
 """Address of the columns of the before images."""
@@ -79,7 +82,7 @@ EVENT_COUNT = 152
 TABLE = 160
 
 # A row event whose rows are not read whole: its images, where in them the first row begins, that row's number, what
-# `read_rows` was told of the images, and the program that reads them whole.
+# `read_rows` was given for the images, and the program that reads them whole.
 DATA, BEGIN, FIRST, OP, PRESENT, BITMAPS, READ_BY = range(0, 56, 8)
 EVENT = 56
 
@@ -110,4 +113,4 @@ LSN = 20
 END = 4
 FRAME = 48
 DEPTH = 100
-"""How deep JSON may be nested."""
+"""The depth up to which JSON may be nested."""

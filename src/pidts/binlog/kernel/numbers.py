@@ -11,7 +11,7 @@ _GROUP_LIMIT = 10**9
 
 @inline
 def big(address: int, size: int) -> int:
-    """Up to eight bytes, the highest first."""
+    """Reads up to eight bytes, the highest first."""
     value = 0
     for place in range(size):
         value = value << 8 | load8(address + place)
@@ -20,7 +20,7 @@ def big(address: int, size: int) -> int:
 
 @inline
 def little(address: int, size: int) -> int:
-    """Up to eight bytes, the lowest first."""
+    """Reads up to eight bytes, the lowest first."""
     value = 0
     if size == 1:
         value = load8(address)
@@ -69,7 +69,7 @@ def group(address: int, place: int, digits: int, flip: int) -> int:
 
 @jit
 def _small_decimal(address: int, first: int, groups: int, last: int, cell: int) -> int:
-    """Up to 18 digits, which 64 bits hold."""
+    """Reads a decimal of up to 18 digits, which 64 bits hold."""
     negative = load8(address) & 0x80 == 0
     flip = 0xFF if negative else 0
     place = 0

@@ -1,4 +1,4 @@
-"""Which code of the compiled loop reads a column: the compiled counterpart of `columns`."""
+"""Chooses the code of the compiled loop that reads a column: the compiled counterpart of `columns`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """For a form that `columns.reader` has found fit; None where only plain code can read it."""
+    """Returns the instruction for a form that `columns.reader` accepts; None where only plain code can read it."""
     kind = column.type.kind
     if wire.type in _COMPRESSED:
         return None
@@ -84,7 +84,7 @@ def instruction(column: Column, wire: Wire) -> Instruction | None:
 
 
 def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
-    """All columns as one array for the compiled loop; None where only plain code can read the table."""
+    """Returns all columns as one array for the compiled loop; None where only plain code can read the table."""
     rows = np.zeros((max(len(wires), 1), at.PROGRAM // 8), np.int64)
     for place, (column, wire) in enumerate(zip(columns, wires, strict=True)):
         found = instruction(column, wire)

@@ -1,7 +1,7 @@
 """A `RowDecoder` that lets the compiled walk take whatever is ordinary, and takes the rest itself.
 
 Two know about the open transaction, then: the walk, in numbers, and the decoder, in objects. Before the decoder takes
-an event it is told what the walk has done since, and afterwards the walk is told what the decoder holds.
+an event, it takes over what the walk has done since. Afterwards the walk takes over what the decoder holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pidts.binlog import compressed, decode, ordinary, refusals
+from pidts.binlog import compressed, decode, refusals
+from pidts.binlog.blocks import ordinary
 from pidts.binlog.events import Event, EventType
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import first_look, images
@@ -24,6 +25,7 @@ from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
+from pidts.model.sieve import TimesOf
 
 _FIRST_ENTRIES = 64
 _FIRST_TABLES = 16
@@ -45,7 +47,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[memoryview] = []
-        """Of unpacked transactions, in which rows stand that were not read whole."""
+        """The pieces of unpacked transactions that hold rows which were not read whole."""
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
@@ -68,9 +70,9 @@ class RoutedDecoder(decode.RowDecoder):
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
-    def take(self) -> list[ChangeBatch]:
-        """All rows so far; tables in the order in which they first appeared."""
-        taken = super().take()
+    def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
+        """Returns all rows so far; tables are in the order in which they first appeared."""
+        taken = super().take(times)
         self._pieces.clear()
         return taken
 
@@ -142,7 +144,7 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _ahead(self, size: int, decoded: int) -> float:
-        """How much larger than now the rows may become, as far as one batch goes."""
+        """Returns how much larger than now the rows may become, as far as one batch goes."""
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pidts.binlog.blocks.ordinary import C_BEGIN, C_NONE, LAST_OFFSET, control_of, place, same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
 from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
-from pidts.binlog.ordinary import C_BEGIN, C_NONE, LAST_OFFSET, control_of, place, same
 from pidts.model.event import Op
 
 # Why the walk stopped; the codes of `read_rows` come on top.
@@ -61,7 +61,7 @@ for _first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
 
 @inline
 def slot_of(table_id: int) -> int:
-    """Where the search for a table's entries begins."""
+    """Returns where the search for a table's entries begins."""
     return table_id ^ table_id >> 7
 
 
@@ -119,7 +119,7 @@ def _all_present(bits: int, width: int) -> bool:
 
 @inline
 def _images_at(body: int, end: int, kind: int, width: int) -> int:
-    """Where the images of a row event begin; 0 where it is odd or its images lack columns."""
+    """Returns where the images of a row event begin; 0 where it is odd or its images lack columns."""
     place_ = body + 8
     if kind >= _FIRST_V2:
         if end - place_ < 2 or load16(place_) < 2:
@@ -212,7 +212,7 @@ def _end(state: Any) -> None:
 
 @inline
 def _transaction(state: Any, role: Any, body: int, end: int) -> int:
-    """What begins or ends one."""
+    """Takes an event that begins or ends a transaction."""
     if state[CAREFUL]:
         return HAND_OVER
     if role == _STATEMENT:

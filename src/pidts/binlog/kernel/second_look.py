@@ -1,4 +1,4 @@
-"""All columns of the rows that a filter wants.
+"""Reads all columns of the rows that a filter wants.
 
 The first look at a table with a filter reads what the filter looks at and passes over the rest. Most of a row's bytes
 are in columns that no filter knows of, and of a row that is dropped they are never read.
@@ -31,7 +31,10 @@ _RESERVE = 1.1
 
 
 def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mapping[int, TableMap]) -> ChangeBatch:
-    """What the sieve keeps of rows that were skimmed into this memory. `maps`: by which program a row is to be read."""
+    """Returns the rows that the sieve keeps, of those that were skimmed into this memory.
+
+    `maps`: by which program a row is to be read.
+    """
     kept = None if sieve is None else sieve.kept(skimmed)
     count = len(skimmed) if kept is None else kept.count
     if not count:
@@ -65,7 +68,7 @@ def rows_too_large(name: TableName) -> Halted:
 
 
 def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int, TableMap]) -> PidtsError:
-    """Plain code finds the words for what is wrong with a row."""
+    """Lets plain code find the words for what is wrong with a row."""
     place = int(np.searchsorted(memory.first_rows, row, "right")) - 1
     event: Any = memory.events[at.EVENT * place : at.EVENT * (place + 1)].view(np.int64)
     data, begin, first, _, present, _, program = event.tolist()

@@ -30,7 +30,7 @@ class Skimming:
 
     @classmethod
     def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
-        """Of a program that reads all columns, for all but some."""
+        """Makes a program that passes over some columns, from one that reads all of them."""
         program = full.copy()
         codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
         looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))

@@ -44,7 +44,7 @@ class CompiledRows:
             self.memory.state[at.ASKED // 8] = sum(1 << op for op in sieve.asked)
         self.plain: rows.TableRows | None = None
         self._maps: dict[int, TableMap] = {}
-        """By the address of the program that reads all columns."""
+        """The table maps by the address of the program that reads all columns."""
         self._partial: list[tuple[int, int, bytes]] = []
         """First row, the row behind the last, and which columns they hold."""
 
@@ -57,7 +57,7 @@ class CompiledRows:
         return self.memory.size + (0 if self.plain is None else self.plain.size)
 
     def bind(self, table_map: TableMap) -> CompiledBinding:
-        """What reads the row events behind a TABLE_MAP event."""
+        """Returns the reader of the row events after a TABLE_MAP event."""
         return CompiledBinding(table_map, self)
 
     def mark(self) -> Mark:
@@ -172,7 +172,7 @@ class CompiledBinding:
         into.memory.add_size(len(event.images))
 
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Plain code finds the words for what is wrong with an event."""
+        """Lets plain code find the words for what is wrong with an event."""
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()

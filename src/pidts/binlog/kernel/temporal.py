@@ -5,7 +5,7 @@ from __future__ import annotations
 from pidts.binlog.jit import inline, jit, load8, load32, load64, store32, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.numbers import big, little
-from pidts.binlog.temporal import ZERO_TIMESTAMP
+from pidts.binlog.values.temporal import ZERO_TIMESTAMP
 from pidts.model import calendar
 
 _SECOND = 1_000_000
@@ -32,7 +32,7 @@ def _is_real(year: int, month: int, day: int) -> bool:
 
 @inline
 def days(year: int, month: int, day: int) -> int:
-    """As `calendar.days`."""
+    """Returns the same as `calendar.days`."""
     if not _is_real(year, month, day):
         return _UNREAL + (year * 16 + month) * 32 + day
     # A year that begins in March has its leap day at its end.

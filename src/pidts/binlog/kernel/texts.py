@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog import charsets, strings
 from pidts.binlog.jit import address, jit, load8, load32, load64, store8, store32
+from pidts.binlog.values import charsets, strings
 from pidts.model.table import Column, TableName
+from pidts.model.types import UNKNOWN_CHARSET
 
 _ASCII = bytes(range(128))
 _NO_CHARACTER = 0
@@ -27,6 +28,8 @@ def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) 
     """A column whose buffers hold bytes in its charset."""
     charset = (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4"
     raw = pa.Array.from_buffers(pa.binary(), rows, buffers)
+    if charset == UNKNOWN_CHARSET:
+        return strings.text_builder(table, column, charset)(raw.to_pylist())
     if charset not in charsets.UTF8:
         start, size = buffers[2].address, buffers[2].size
         if has_ascii(charset) and is_ascii(start, start + size):
@@ -50,7 +53,7 @@ def has_ascii(charset: str) -> bool:
 
 @cache
 def _characters(charset: str) -> Any:
-    """For each byte, the character's bytes in UTF-8 and how many they are; 0 where it is none."""
+    """Returns, for each byte, its character's bytes in UTF-8 and their number; 0 where it is no character."""
     decode = charsets.decoder(charset)
     table = np.zeros(256, np.int64)
     for byte in range(256):

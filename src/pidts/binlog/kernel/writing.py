@@ -42,7 +42,7 @@ def put_number(at: int, value: int) -> int:
 
 @inline
 def put_word(at: int, letters: int, size: int) -> int:
-    """Up to eight ASCII letters, packed into a number by `word`."""
+    """Writes up to eight ASCII letters, packed into a number by `word`."""
     for place in range(size):
         store8(at + place, letters >> (8 * place))
     return at + size

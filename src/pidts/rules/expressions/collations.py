@@ -1,4 +1,4 @@
-"""How servers compare text: by the weights of its characters, and with or without the spaces at its end.
+"""Compares text as servers do: by the weights of its characters, and with or without the spaces at its end.
 
 A collation is exact here or it is refused. Those of code points (`_bin`) need no table. The others have the weights
 that the servers themselves tell (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
@@ -30,7 +30,7 @@ class Collation:
     pads: bool
     """Texts that differ by spaces at the end are equal."""
     weights: Weights | None
-    """None: by the characters' code points."""
+    """The weights; None: by the characters' code points."""
     ordered: bool = True
     """False: we know which texts are equal, and not which is less."""
 
@@ -49,7 +49,7 @@ class Collation:
         return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def folded(self, values: Any) -> Any:
-        """Each character replaced by the first one that is equal to it: what LIKE compares."""
+        """Replaces each character by the first one that is equal to it; LIKE compares these."""
         return values if self.weights is None else _each(values, self.weights.folded)
 
     @property
@@ -70,7 +70,7 @@ def _each(values: Any, change: Any) -> Any:
 
 
 def _without_end(keys: Any, space: bytes) -> Any:
-    """Without the weights of spaces at the end."""
+    """Removes the weights of spaces at the end."""
     if len(space) == 1:
         return _each_binary(keys, lambda found: pc.ascii_rtrim(found.cast(pa.string()), characters=" "))
     return _each_binary(keys, lambda found: _units_stripped(found, space))
@@ -81,7 +81,7 @@ def _each_binary(keys: Any, change: Any) -> Any:
 
 
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
-    """By turns, for as long as some key ends in a space: mostly not even once."""
+    """Removes one space from the end, again for as long as some key ends in one: mostly not even once."""
     while True:
         size = pc.binary_length(keys)
         ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))
@@ -105,7 +105,7 @@ def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=256)
 def collation(name: str) -> Collation:
-    """By its server's name."""
+    """Returns the collation that the server calls by this name."""
     name = re.sub(r"^utf8_", "utf8mb3_", name.lower())
     charset, _, rule = name.partition("_")
     pads = not ("nopad" in rule or rule.startswith("0900"))

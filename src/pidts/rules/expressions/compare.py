@@ -5,6 +5,7 @@
     text and a number      as doubles; but `bigint_column = '12'` as integers
     text and text          by their collation
     dates and a constant   as moments
+    JSON and a constant    as JSON values, see `documents`
     anything and NULL      NULL
 
 Where servers are known to differ, or would warn and guess (`date_column = 'abc'`), the expression is refused.
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Kind
-from pidts.rules.expressions import collations, moments
+from pidts.rules.expressions import collations, documents, moments
 from pidts.rules.expressions.tree import NotSupportedError
 from pidts.rules.expressions.values import (
     EXACT,
@@ -49,7 +50,7 @@ OPERATIONS = {
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SAFE = 2**53
-"""Up to here a double has every integer."""
+"""The number up to which a double has every integer."""
 
 
 def comparison(sign: str, left: Expr, right: Expr) -> Expr:
@@ -85,8 +86,10 @@ def _with_null(sign: str, left: Expr, right: Expr) -> Expr:
 
 
 def domain(left: Expr, right: Expr) -> str:
-    """By which rule two values are compared."""
+    """Returns the rule by which two values are compared."""
     families = {left.family, right.family}
+    if Family.JSON in families:
+        return "json"
     if families <= EXACT:
         return "exact"
     if families <= NUMBERS:
@@ -101,6 +104,8 @@ def domain(left: Expr, right: Expr) -> str:
 
 def _compared(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
     operation, way = OPERATIONS[sign], domain(left, right)
+    if way == "json":
+        return documents.comparison(operation, left, right)
     if way == "exact":
         return exact(operation, left, right)
     if way == "double":
@@ -183,7 +188,7 @@ def _number_in_quotes(number: Expr, text: str) -> Expr:
 
 
 def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """By the collation of the two sides."""
+    """Compares texts by the collation of the two sides."""
     order = collations.collation(shared_collation(left, right))
     if operation not in ("equal", "not_equal") and not order.ordered:
         raise NotSupportedError(f"the order of texts in the collation {order.name}")

@@ -1,4 +1,4 @@
-"""Which changes of a table the expression filters drop.
+"""Drops the changes of a table that match an expression filter.
 
 A rule's expression that is TRUE for a row drops the change; FALSE and NULL keep it. Any rule may drop it. A rule for
 updates with two expressions needs both to be TRUE, of the old row and of the new one. An expression that names a column
@@ -14,10 +14,10 @@ from functools import lru_cache, reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, Kept, Op, Table, TableName
+from pidts.model import ChangeBatch, Column, ConfigError, Kept, Op, Table, TableName
 from pidts.rules.expressions.images import columns_of_images
-from pidts.rules.expressions.rule import ExpressionRule, parsed
-from pidts.rules.expressions.tree import ColumnRef, NotSupportedError
+from pidts.rules.expressions.rule import ExpressionRule, parsed, raise_all
+from pidts.rules.expressions.tree import CLOCK, ColumnRef, NotSupportedError, calls_of
 from pidts.rules.expressions.tree import columns_of as names_of
 from pidts.rules.expressions.typed import check_zone, typed
 from pidts.rules.expressions.values import Expr, is_true, truth
@@ -25,11 +25,11 @@ from pidts.rules.expressions.values import Expr, is_true, truth
 
 @dataclass(frozen=True, slots=True)
 class ExpressionFilter:
-    """All rules of a task; without any it does nothing."""
+    """The expression filter rules of a task; without any it does nothing."""
 
     rules: tuple[ExpressionRule, ...] = ()
     time_zone: str = "+00:00"
-    """In which TIMESTAMP columns are read."""
+    """The time zone in which TIMESTAMP columns are read."""
 
     def __post_init__(self) -> None:
         if self.rules:
@@ -41,17 +41,21 @@ class ExpressionFilter:
 
     def check(self, table: Table) -> None:
         """Refuse what has no exact value with the types of this table's columns."""
+        errors = []
         for rule in self.rules:
-            if rule.concerns(table.name):
-                for text in rule.texts:
+            for text in rule.texts if rule.concerns(table.name) else ():
+                try:
                     _condition(rule, text, table, self.time_zone)
+                except ConfigError as error:
+                    errors.append(error)
+        raise_all(errors)
 
     def ops(self, name: TableName) -> frozenset[Op]:
-        """Of which kinds of changes of the table a rule speaks."""
+        """Returns the kinds of changes of the table that a rule names."""
         return frozenset(_said(rule)[0] for rule in self.rules if rule.concerns(name))
 
     def columns(self, table: Table) -> frozenset[str]:
-        """Those of the table that some expression looks at, in lower case."""
+        """Returns the table's columns that some expression looks at, in lower case."""
         return frozenset(
             reference.name.lower()
             for rule in self.rules
@@ -60,32 +64,46 @@ class ExpressionFilter:
             for reference in names_of(parsed(text))
         )
 
-    def dropped(self, batch: ChangeBatch, besides: Collection[Op] = ()) -> pa.BooleanArray | None:
+    def asks_for_time(self, name: TableName) -> bool:
+        """Whether some expression about the table looks at the time of a change."""
+        return any(
+            call.name in CLOCK
+            for rule in self.rules
+            if rule.concerns(name)
+            for text in rule.texts
+            for call in calls_of(parsed(text))
+        )
+
+    def dropped(
+        self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
+    ) -> pa.BooleanArray | None:
         """TRUE for each change that is not to be replicated; None where no rule is about the table.
 
-        Of the kinds `besides` nothing is looked at: they are dropped for another reason.
+        Of the kinds `besides` nothing is looked at: they are dropped for another reason. `times` are those of the
+        changes in the source's log, for expressions that ask for them.
         """
         rules = [rule for rule in self.rules if rule.concerns(batch.table.name) and _said(rule)[0] not in besides]
         if not rules or not len(batch):
             return None
-        found = [self._by_rule(rule, batch) for rule in rules]
+        found = [self._by_rule(rule, batch, times) for rule in rules]
         masks = [mask for mask in found if mask is not None]
         return reduce(pc.or_, masks) if masks else None
 
-    def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch) -> pa.BooleanArray | None:
+    def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch, times: pa.Array | None) -> pa.BooleanArray | None:
         op, texts = _said(rule)
         mine = pc.equal(batch.rows.column("op"), pa.scalar(op, pa.int8()))
         chosen = Kept(mine)
         if not chosen.count:
             return None
         of = None if chosen.count == len(batch) else chosen
-        truths = [_true(_condition(rule, text, batch.table, self.time_zone), side, batch, of) for side, text in texts]
+        conditions = [(_condition(rule, text, batch.table, self.time_zone), side) for side, text in texts]
+        truths = [_true(condition, side, batch, of, times) for condition, side in conditions]
         both = reduce(pc.and_, truths)
         return both if of is None else pc.replace_with_mask(mine, mine, both)
 
 
 def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
-    """Of which op a rule speaks, and of which images what."""
+    """Returns the op that a rule is about, and its expression for each image."""
     if rule.insert:
         return Op.INSERT, [("after", rule.insert)]
     if rule.delete:
@@ -123,9 +141,11 @@ def _condition(rule: ExpressionRule, text: str, table: Table, zone: str) -> _Con
     return _Condition(expr, tuple(by_name[name] for name in dict.fromkeys(names)))
 
 
-def _true(condition: _Condition | None, side: str, batch: ChangeBatch, of: Kept | None) -> pa.BooleanArray:
+def _true(
+    condition: _Condition | None, side: str, batch: ChangeBatch, of: Kept | None, times: pa.Array | None
+) -> pa.BooleanArray:
     count = len(batch) if of is None else of.count
     if condition is None:
         return pa.repeat(pa.scalar(False), count)  # noqa: FBT003 - the value
-    found = is_true(truth(condition.expr)(columns_of_images(batch, side, condition.columns, of)))
+    found = is_true(truth(condition.expr)(columns_of_images(batch, side, condition.columns, of, times)))
     return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found

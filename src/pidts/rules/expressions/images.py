@@ -1,4 +1,4 @@
-"""The columns of row images that an expression asks for, also where the log tells rows in part.
+"""The columns of row images that an expression asks for, also where the log has rows in part.
 
 Under MINIMAL and NOBLOB images an update's new row lacks what it did not change: those values stand in the old row.
 What stands in neither nobody knows here.
@@ -13,16 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Column, Halted, Kept, Lsn, Table, Where
-from pidts.rules.expressions.values import Rows
+from pidts.rules.expressions.values import NOW, Rows
 
 SIZE = ""
 """A column of this name stands among the others for expressions without any column: it has as many values."""
 
 
-def columns_of_images(batch: ChangeBatch, side: str, columns: Sequence[Column], of: Kept | None = None) -> Rows:
-    """By name, of the images `before` or `after` of these changes (None: of all), which all have them."""
+def columns_of_images(
+    batch: ChangeBatch, side: str, columns: Sequence[Column], of: Kept | None = None, times: pa.Array | None = None
+) -> Rows:
+    """Returns the columns of the images `before` or `after` by name.
+
+    The images are those of these changes (None: of all), which all have them.
+    """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
+    if times is not None:
+        rows[NOW] = images.taken(times)
     for column in columns:
         values = images.values(side, column)
         if batch.is_partial:
@@ -33,7 +40,7 @@ def columns_of_images(batch: ChangeBatch, side: str, columns: Sequence[Column], 
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """Of some changes of a batch: no column is copied that nobody asks for."""
+    """The images of some changes of a batch; it copies no column that nobody asks for."""
 
     batch: ChangeBatch
     of: Kept | None
@@ -69,7 +76,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
 
 
 def _held(told: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Whether the image has the column, by the bitmaps of those changes that are told in part."""
+    """Whether the image has the column, by the bitmaps of those changes whose images lack columns."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8

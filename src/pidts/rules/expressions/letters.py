@@ -61,7 +61,7 @@ def in_case(name: str, expr: Expr) -> Expr:
 
 @lru_cache
 def _letters(case: str, rule: str) -> Numbers:
-    """By code point; below zero where the server's result cannot be told."""
+    """Returns the table of letters by code point; below zero where the server's result cannot be told."""
     data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
     told = json.loads(data)[rule][case]
     letters = np.arange(POINTS)

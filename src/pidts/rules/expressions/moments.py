@@ -17,19 +17,26 @@ import pyarrow.compute as pc
 
 from pidts.model import calendar
 from pidts.rules.expressions.tree import NotSupportedError
-from pidts.rules.expressions.values import Expr, Family, Rows, failed
+from pidts.rules.expressions.values import NOW, Expr, Family, Rows, failed
 
 DAY = 86_400_000_000
 _UNREAL = calendar.days(0, 0, 0)
 _MOMENT = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?\Z", re.ASCII
 )
+_WITH_OFFSET = re.compile(r"(\d{4}-.*:.*)([+-])(0\d|1[0-4]):([0-5]\d)\Z", re.ASCII)
+"""A moment with an offset as MySQL from 8.0.19 on and TiDB take it: the offset's hours have two digits."""
 _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
     """A constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one too."""
     found = _MOMENT.match(text)
+    if found is None and _WITH_OFFSET.match(text):
+        # MySQL passes over the offset of a text that it compares with a column, and TiDB heeds it.
+        raise NotSupportedError(
+            f"{text!r} as a date: servers differ in what they make of its offset; write TIMESTAMP {text!r}"
+        )
     if found is None:
         raise NotSupportedError(f"{text!r} as a date: write it as 'YYYY-MM-DD' or 'YYYY-MM-DD hh:mm:ss'")
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
@@ -52,9 +59,32 @@ def time(text: str) -> int:
     return -value if found[1] else value
 
 
+def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
+    """The value of `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's zone; without an offset it is one there."""
+    found = _WITH_OFFSET.match(text)
+    if found is None:
+        return moment(text)
+    written = moment(found[1])
+    minutes = int(found[3]) * 60 + int(found[4])
+    allowed = minutes <= 14 * 60 if found[2] == "+" else 0 < minutes < 14 * 60
+    if written < calendar.FIRST_REAL_MICROSECOND or not allowed:
+        raise NotSupportedError(f"{text!r} as a date: no server takes it")
+    offset = minutes * 60_000_000
+    utc = written - offset if found[2] == "+" else written + offset
+    return int(local(pa.array([utc], pa.int64()))[0].as_py())
+
+
 def constant(family: Family, text: str) -> Expr:
     """A text constant as what it is compared with."""
-    value = moment(text) if family is Family.MOMENT else time(text)
+    return _constant(family, moment(text) if family is Family.MOMENT else time(text))
+
+
+def timestamp_literal(text: Expr) -> Expr:
+    """`TIMESTAMP '…'`, in which an offset counts."""
+    return _constant(Family.MOMENT, timestamp(text.constant, text.local))
+
+
+def _constant(family: Family, value: int) -> Expr:
     scalar = pa.scalar(value, pa.int64())
     return Expr(family, lambda _: scalar, constant=value, nature="a date" if family is Family.MOMENT else "a time")
 
@@ -66,7 +96,7 @@ def all_real(values: Any) -> bool:
 
 
 def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
-    """For what servers do to a zero or partial date by their SQL mode: NULL here, the date itself there."""
+    """Refuses a zero or partial date: servers make NULL of it or take the date itself, by their SQL mode."""
 
     def checked(rows: Rows) -> Any:
         values = run(rows)
@@ -98,7 +128,7 @@ def _time_of_day(values: pa.Array) -> pa.Array:
 
 
 def _again(numbers: np.ndarray[Any, Any], values: pa.Array) -> pa.Array:
-    """As Arrow, NULL where the values are."""
+    """Returns the numbers as an Arrow array, NULL where the values are."""
     return pc.if_else(values.is_valid(), pa.array(numbers.astype(np.int64)), pa.scalar(None, pa.int64()))
 
 
@@ -138,6 +168,23 @@ PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "SECOND": _of_time(1_000_000, 60),
     "MICROSECOND": _of_time(1, 1_000_000),
 }
+
+
+def now(local: Callable[[pa.Array], pa.Array], name: str, fraction: Expr | None = None) -> Expr:
+    """`NOW()` and its like: the time of the change, which the log tells in whole seconds."""
+    if fraction is not None and not (fraction.family is Family.INT and fraction.constant in range(7)):
+        raise NotSupportedError(f"{name}() with anything but a constant number of digits from 0 to 6")
+    return Expr(Family.MOMENT, lambda rows: local(rows[NOW]), nature=f"{name}()")
+
+
+def today(local: Callable[[pa.Array], pa.Array], name: str) -> Expr:
+    """`CURDATE()`: the midnight before the time of the change."""
+
+    def midnight(rows: Rows) -> Any:
+        values = local(rows[NOW])
+        return pc.subtract(values, _time_of_day(values))
+
+    return Expr(Family.MOMENT, midnight, nature=f"{name}()")
 
 
 def part(name: str, expr: Expr) -> Expr:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.tree import BARE_CLOCK, Call, ColumnRef, Literal, Node, NotSupportedError
 from pidts.rules.expressions.words import Token, words
-from pidts.schema.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
 _BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}, {"^"})
@@ -147,8 +147,6 @@ class _Reader:
         node = self._primary()
         while self._take("COLLATE"):
             node = Call("COLLATE", (node, Literal(self._next().text.lower())))
-        if self.now.word in ("->", "->>"):
-            raise NotSupportedError("a path into a JSON value")
         return node
 
     def _primary(self) -> Node:
@@ -178,7 +176,7 @@ class _Reader:
     def _named(self, token: Token) -> Node:
         word = token.word
         if word in ("TRUE", "FALSE"):
-            return Literal(int(word == "TRUE"))
+            return Literal(int(word == "TRUE"), is_truth=True)
         if word == "NULL":
             return Literal(None)
         if word == "CASE":
@@ -191,11 +189,25 @@ class _Reader:
             raise NotSupportedError(f"a text with a charset of its own ({token.text})")
         if self.now.word == "(" and (word not in _NOT_A_NAME or word == "MOD"):
             return self._call(word)
+        if word in BARE_CLOCK and self.now.word != ".":
+            return Call(word, ())
         if word in _NOT_A_NAME:
             raise NotUnderstoodError(f"{token.text!r} at character {token.at + 1}, where a value is expected")
         return self._column(token)
 
-    def _column(self, token: Token) -> ColumnRef:
+    def _column(self, token: Token) -> Node:
+        """A column, or what a path leads to in it: `a -> '$.b'` is kept as `JSON_EXTRACT(a, '$.b')`."""
+        column = self._column_alone(token)
+        arrow = self._take("->", "->>")
+        if not arrow:
+            return column
+        path = self._next()
+        if path.lexeme is not Lexeme.TEXT:
+            raise NotUnderstoodError(f"{path.text!r} at character {path.at + 1}, where a path is expected")
+        found = Call("JSON_EXTRACT", (column, Literal(path.text)))
+        return Call("JSON_UNQUOTE", (found,)) if arrow == "->>" else found
+
+    def _column_alone(self, token: Token) -> ColumnRef:
         parts = [token.text]
         while self._take("."):
             if self.now.lexeme not in (Lexeme.NAME, Lexeme.WORD):
@@ -237,6 +249,10 @@ class _Reader:
         parts: list[Node] = []
         while self._take("WHEN"):
             when = self.expression()
+            if subject is not None and any(
+                isinstance(one, Call) and one.name == "JSON_EXTRACT" for one in (subject, when)
+            ):
+                raise NotSupportedError("CASE of a JSON value: write CASE WHEN and comparisons, or use ->>")
             self._must("THEN")
             parts += [when if subject is None else Call("=", (subject, when)), self.expression()]
         if not parts:

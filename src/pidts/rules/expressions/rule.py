@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -9,12 +10,12 @@ from pidts.model import ConfigError, TableName, Where
 from pidts.rules.expressions.parser import parse
 from pidts.rules.expressions.tree import Node, NotSupportedError, calls_of, columns_of
 from pidts.rules.expressions.typed import is_known
-from pidts.schema.lexer import NotUnderstoodError
+from pidts.schema.parse.lexer import NotUnderstoodError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpressionRule:
-    """For one table and one family of changes: inserts, updates (by their old row, their new one, or both), deletes."""
+    """A rule for one table and one kind of changes: inserts, deletes, or updates by either or both of their rows."""
 
     schema: str
     table: str
@@ -34,8 +35,13 @@ class ExpressionRule:
                 "Give each rule either insert-value-expr, or update-old-value-expr and/or update-new-value-expr, or "
                 "delete-value-expr",
             )
+        errors = []
         for text in self.texts:
-            self._check(text)
+            try:
+                self._check(text)
+            except ConfigError as error:
+                errors.append(error)
+        raise_all(errors)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -53,7 +59,8 @@ class ExpressionRule:
         except RecursionError:
             raise self.refusal("bad-expression", "an expression is nested too deeply") from None
         if unknown:
-            raise self.not_supported(text, NotSupportedError(f"{unknown[0]}()"))
+            names = ", ".join(_said(name) for name in dict.fromkeys(unknown))
+            raise self.not_supported(text, NotSupportedError(names))
         for column in columns_of(node):
             expected = [part.lower() for part in (self.schema, self.table)][2 - len(column.qualifier) :]
             if [part.lower() for part in column.qualifier] != expected:
@@ -65,7 +72,7 @@ class ExpressionRule:
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
     def not_supported(self, text: str, reason: NotSupportedError) -> ConfigError:
-        """For an expression that has no exact value here."""
+        """The error for an expression that has no exact value here."""
         return self.refusal(
             "expression-not-supported",
             f"the expression {text!r} cannot be computed exactly as the server computes it: {reason}",
@@ -78,7 +85,31 @@ class ExpressionRule:
         return ConfigError(code, what, where=where, todo=todo)
 
 
+def raise_all(errors: Sequence[ConfigError]) -> None:
+    """Raise what several expressions are refused for as one error, with the code of the first."""
+    if errors:
+        first = errors[0]
+        if len(errors) == 1:
+            raise first
+        what = "; ".join(dict.fromkeys(error.what for error in errors))
+        todo = "; ".join(dict.fromkeys(error.todo for error in errors))
+        raise ConfigError(first.code, what, where=first.where, todo=todo)
+
+
+_OTHER_CLOCK = frozenset({"SYSDATE", "UTC_DATE", "UTC_TIME", "CURTIME", "CURRENT_TIME", "UNIX_TIMESTAMP"})
+
+
+def _said(function: str) -> str:
+    """A function that is not known here, with what to write instead where that is known."""
+    if function in _OTHER_CLOCK:
+        return (
+            f"{function}() is not known here; write NOW(), UTC_TIMESTAMP() or CURDATE(): the time of the change "
+            "in the source's log"
+        )
+    return f"{function}()"
+
+
 @lru_cache(maxsize=1024)
 def parsed(text: str) -> Node:
-    """Of a text that a rule has checked."""
+    """Parses a text that a rule has checked."""
     return parse(text)

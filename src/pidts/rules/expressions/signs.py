@@ -13,7 +13,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
-    """Of all texts one behind the other, and how many each text has; none for NULL."""
+    """Returns the code points of all texts one after the other, and how many each text has; none for NULL."""
     values = pc.fill_null(values, "")
     sizes = pc.utf8_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     _, offsets, data = values.buffers()
@@ -27,7 +27,7 @@ def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
 
 
 def replaced(values: pa.StringArray, by: Numbers) -> pa.StringArray:
-    """Each character replaced by the one that a table has for its code point."""
+    """Replaces each character by the one that a table has for its code point."""
     points, sizes = code_points(values)
     found = by[points]
     text = found.astype("<u4").tobytes().decode("utf-32-le").encode()

@@ -1,10 +1,17 @@
-"""What an expression says, before anybody knows the columns' types."""
+"""The tree of a parsed expression, before the columns' types are known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+
+BARE_CLOCK = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP", "CURRENT_DATE"})
+"""Functions of the time of a change that need no brackets."""
+CLOCK = BARE_CLOCK | {"NOW", "CURDATE"}
+"""All functions of the time of a change."""
+DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
+"""Those of them that give a date."""
 
 
 class NotSupportedError(Exception):
@@ -19,6 +26,8 @@ class Literal:
     """
 
     value: int | Decimal | float | str | bytes | None
+    is_truth: bool = False
+    """Whether it is written as TRUE or FALSE: JSON tells these from numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ Node = Literal | ColumnRef | Call
 
 
 def columns_of(node: Node) -> Iterator[ColumnRef]:
-    """All columns that are named, in order."""
+    """Yields all columns that are named, in order."""
     if isinstance(node, ColumnRef):
         yield node
     elif isinstance(node, Call):
@@ -50,7 +59,7 @@ def columns_of(node: Node) -> Iterator[ColumnRef]:
 
 
 def calls_of(node: Node) -> Iterator[Call]:
-    """All functions and operators."""
+    """Yields all functions and operators."""
     if isinstance(node, Call):
         yield node
         for part in node.args:

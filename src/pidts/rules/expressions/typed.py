@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta, timezone
 from functools import partial, reduce
 from typing import Any
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, ConfigError, Kind, calendar
-from pidts.rules.expressions import choose, compare, letters, moments, numbers, texts
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions import choose, compare, documents, letters, moments, numbers, texts
+from pidts.rules.expressions.tree import CLOCK, DAYS, Call, ColumnRef, Literal, Node, NotSupportedError
 from pidts.rules.expressions.values import INTEGERS, Expr, Family, Rows, is_true, literal, truth
 
 Columns = Callable[[ColumnRef], Column]
@@ -22,11 +23,11 @@ Columns = Callable[[ColumnRef], Column]
 def typed(node: Node, columns: Columns, zone: str) -> Expr:
     """Ready to be computed. `columns` finds a column by what the expression calls it."""
     if isinstance(node, Literal):
-        return literal(node)
+        return replace(literal(node), local=_local(zone), is_truth=node.is_truth)
     if isinstance(node, ColumnRef):
         return _column(columns(node), zone)
     args = [typed(part, columns, zone) for part in node.args]
-    function = _FUNCTIONS.get(node.name)
+    function = _FUNCTIONS.get(node.name) or _clock(node.name, zone)
     if function is None:
         raise NotSupportedError(f"{node.name}()")
     make, least, most = function
@@ -37,7 +38,16 @@ def typed(node: Node, columns: Columns, zone: str) -> Expr:
 
 def is_known(call: Call) -> bool:
     """Whether there is such a function or operator here."""
-    return call.name in _FUNCTIONS
+    return call.name in _FUNCTIONS or call.name in CLOCK
+
+
+def _clock(name: str, zone: str) -> tuple[Callable[..., Expr], int, int] | None:
+    if name not in CLOCK:
+        return None
+    local = _local("UTC" if name == "UTC_TIMESTAMP" else zone)
+    if name in DAYS:
+        return partial(moments.today, local, name), 0, 0
+    return partial(moments.now, local, name), 0, 1
 
 
 _DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.MEDIUMINT: 8, Kind.INT: 10}
@@ -109,7 +119,7 @@ def check_zone(zone: str) -> None:
 
 
 def _fixed_offset(zone: str) -> int | None:
-    """In microseconds; None for a named zone."""
+    """Returns a zone's offset in microseconds; None for a named zone."""
     if zone.upper() == "UTC":
         return 0
     if zone[:1] in ("+", "-"):
@@ -154,7 +164,8 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 
 
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
-    """All three are compared by one rule, which two comparisons follow only if they follow the same."""
+    """Builds BETWEEN. Its three values are compared by one rule; two comparisons do that only if they share a rule."""
+    _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (
         compare.domain(value, low) != compare.domain(value, high)
     ):
@@ -166,10 +177,16 @@ def _between(value: Expr, low: Expr, high: Expr) -> Expr:
 
 
 def _in(value: Expr, *among: Expr) -> Expr:
+    _must_not_be_json("IN", value, *among)
     _must_have_one_sign("IN", value, *among)
     if value.family is Family.TEXT and all(isinstance(one.constant, str) for one in among):
         return texts.among(value, *among)
     return _logical("OR", *(compare.comparison("=", value, one) for one in among))
+
+
+def _must_not_be_json(name: str, *exprs: Expr) -> None:
+    if any(expr.family is Family.JSON for expr in exprs):
+        raise NotSupportedError(f"{name} with a JSON value: write comparisons, or use ->>")
 
 
 def _must_have_one_sign(name: str, *exprs: Expr) -> None:
@@ -229,9 +246,11 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     "NULLIF": (choose.nullif, 2, 2),
     "DATE": (moments.date_of, 1, 1),
     "DATE LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
-    "TIMESTAMP LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
+    "TIMESTAMP LITERAL": (moments.timestamp_literal, 1, 1),
     "TIME LITERAL": (_temporal_literal(Family.TIME), 1, 1),
     "BINARY": (texts.as_bytes, 1, 1),
+    "JSON_EXTRACT": (documents.extracted, 2, 2),
+    "JSON_UNQUOTE": (documents.unquoted, 1, 1),
     "COLLATE": (lambda expr, name: texts.collated(expr, name.constant), 2, 2),
     "CONCAT": (texts.concat, 1, _MANY),
     "LEFT": (texts.left, 2, 2),

@@ -1,10 +1,11 @@
-"""What an expression is once the columns' types are known: a family of values, and how to compute them for many rows.
+"""An expression whose columns' types are known: a family of values, and how to compute them for many rows.
 
 Each family has one form in Arrow:
 
     TRUTH   bool          INT    int64      UINT   uint64    DECIMAL  decimal128/256 of `scale`    DOUBLE  float64
     TEXT    string        BYTES  binary     MOMENT int64: microseconds since 1970 as `pidts.model.calendar` counts them
     TIME    int64: microseconds             NULL   null      OPAQUE   a column that may only be asked whether it is NULL
+    JSON    string: a value of a document as the server writes it
 
 A constant is computed as a scalar; Arrow's functions take both.
 """
@@ -38,6 +39,7 @@ class Family(Enum):
     MOMENT = auto()
     TIME = auto()
     OPAQUE = auto()
+    JSON = auto()
 
 
 INTEGERS = frozenset({Family.TRUTH, Family.INT, Family.UINT})
@@ -47,6 +49,13 @@ NUMBERS = EXACT | {Family.DOUBLE}
 Rows = Mapping[str, pa.Array]
 """The columns that the expression names, by their names as declared."""
 
+NOW = "\0now"
+"""The name under which the times of the changes stand among them, as microseconds since 1970; no column has it."""
+
+
+def _utc(instants: pa.Array) -> pa.Array:
+    return instants
+
 
 @dataclass(frozen=True, slots=True)
 class Expr:
@@ -55,19 +64,26 @@ class Expr:
     family: Family
     run: Callable[[Rows], Any]
     digits: int = 0
-    """Of an exact number: how many it has before the point at most."""
+    """The most digits that an exact number has before the point."""
     scale: int = 0
     charset: str | None = None
     collation: str | None = None
-    """Of a text that comes from a column or has a COLLATE; a text constant has none."""
+    """The collation of a text that comes from a column or has a COLLATE; a text constant has none."""
     explicit: bool = False
-    """By COLLATE."""
+    """Whether COLLATE gave the collation."""
+    is_truth: bool = False
+    """A constant that is written as TRUE or FALSE."""
     constant: Any = None
     """The value of a constant that is not NULL."""
     column: Column | None = None
-    """Where it is nothing but a column."""
+    """The column, where the expression is nothing else."""
     nature: str = ""
-    """What its server calls it, for errors."""
+    """The name that its server gives it, for errors."""
+    local: Callable[[pa.Array], pa.Array] = _utc
+    """Turns a text constant's moments into instants in the zone in which it is read.
+
+    It is for a TIMESTAMP literal with an offset.
+    """
 
     @property
     def is_constant(self) -> bool:
@@ -76,7 +92,7 @@ class Expr:
 
 
 def failed(what: str) -> Halted:
-    """For a row for which the server itself would refuse the expression."""
+    """The halt at a row for which the server itself would refuse the expression."""
     return Halted("expression-failed", what, todo="Correct the expression in the task file and start the task again")
 
 
@@ -121,7 +137,7 @@ def _always(value: pa.Scalar) -> Callable[[Rows], pa.Scalar]:
 
 
 def decimal_type(digits: int, scale: int) -> pa.DataType:
-    """That holds so many digits before and behind the point."""
+    """Returns the type that holds so many digits before and after the point."""
     precision = max(digits + scale, 1)
     if precision > 76:
         raise NotSupportedError(f"numbers of {precision} digits")
@@ -129,7 +145,7 @@ def decimal_type(digits: int, scale: int) -> pa.DataType:
 
 
 def truth(expr: Expr) -> Callable[[Rows], Any]:
-    """As WHERE takes it: TRUE, FALSE or NULL."""
+    """Returns the expression's truth as WHERE takes it: TRUE, FALSE or NULL."""
     run, family = expr.run, expr.family
     if family in (Family.TRUTH, Family.NULL):
         return run
@@ -150,7 +166,10 @@ def as_integer(expr: Expr) -> Expr:
 
 
 def common_decimal(*exprs: Expr) -> pa.DataType:
-    """That holds each of some exact numbers. Arrow wants room for all integers of a type, however small they are."""
+    """Returns the type that holds each of some exact numbers.
+
+    Arrow wants room for all integers of a type, however small they are.
+    """
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))
 
@@ -162,7 +181,7 @@ def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
 
 
 def as_double(expr: Expr) -> Callable[[Rows], Any]:
-    """As servers convert for a comparison of different families."""
+    """Converts as servers do for a comparison of different families."""
     run = as_integer(expr).run
     if expr.family is Family.DOUBLE:
         return run

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pidts.schema.lexer import Lexeme, NotUnderstoodError, quoted
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """In upper case if it may be a keyword or an operator, else nothing."""
+        """Returns the token in upper case if it may be a keyword or an operator, else nothing."""
         return self.text.upper() if self.lexeme in (Lexeme.WORD, Lexeme.SIGN) else ""
 
 
@@ -35,7 +35,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 
 def words(text: str) -> Iterator[Token]:
-    """All of them, then one END."""
+    """Yields all tokens, then one END."""
     at, name_end = 0, -1
     while at < len(text):
         if found := _SPACE.match(text, at):

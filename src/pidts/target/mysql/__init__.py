@@ -11,14 +11,14 @@ from pidts.login import Tls
 from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
 from pidts.target.meta_schema import USUAL
-from pidts.target.mysql.driver import force_close, watch
+from pidts.target.mysql.driver import force_close, wait_without_end, watch
 from pidts.target.mysql.errors import translate_connect
 from pidts.target.mysql.session import MySqlSession
 
 
 @dataclass(frozen=True, slots=True)
 class MySqlTarget:
-    """Where to connect."""
+    """The configuration of a MySQL, MariaDB or TiDB target: where to connect, and as whom."""
 
     host: str
     port: int = 3306
@@ -27,7 +27,7 @@ class MySqlTarget:
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
     meta_schema: str = USUAL
-    """Where the product's own tables are."""
+    """The schema of the product's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
     """Set in each session, after the product's own."""
     max_packet: int = 0
@@ -45,6 +45,8 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
+                # Something that is no MySQL may say nothing for ever; after the login, statements take their time.
+                read_timeout=self.connect_timeout,
                 # The last lets LOAD DATA LOCAL be answered, by `driver.load` and with text of ours; the driver's own
                 # way of answering, which reads the file that the server asks for, stays off.
                 client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES,
@@ -55,6 +57,7 @@ class MySqlTarget:
         except (pymysql.err.Error, OSError) as error:
             raise translate_connect(error, f"{self.host}:{self.port}") from error
         try:
+            wait_without_end(connection)
             watch(connection)
             return MySqlSession(
                 connection, meta_schema=self.meta_schema, variables=self.variables, max_packet=self.max_packet

@@ -26,7 +26,7 @@ _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
 
 def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
-    """For each unique key of the target besides the identity: a condition per row that finds its rivals."""
+    """Yields a condition per row that finds its rivals, for each unique key besides the identity."""
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}
     for key in found.unique:
@@ -42,7 +42,10 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array
 
 
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
-    """As the key compares: a prefix by its first characters, which an index answers only in the words of LIKE."""
+    """Returns conditions that compare as the key does.
+
+    A prefix is compared by its first characters. An index answers that only for LIKE.
+    """
     name = identifier(column.name).encode()
     values = rows[column.name]
     if prefix is None:

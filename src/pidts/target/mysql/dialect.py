@@ -43,19 +43,19 @@ def identifier(name: str) -> str:
 
 
 def qualified(name: TableName) -> str:
-    """Database and table."""
+    """Writes a table's name with its database."""
     return f"{identifier(name.schema)}.{identifier(name.name)}"
 
 
-def adapted(table: Table, server: Server) -> tuple[Table, list[str]]:
+def adapted(table: Table, server: Server, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
     """The structure as this server can have it."""
     notes: list[str] = []
-    columns = tuple(_adapted_column(column, table, server, notes) for column in table.columns)
+    columns = tuple(_adapted_column(column, table, server, notes, computed) for column in table.columns)
     charset, collation = _charset(table.charset, table.collation, server)
     return replace(table, columns=columns, charset=charset, collation=collation), notes
 
 
-def _adapted_column(column: Column, table: Table, server: Server, notes: list[str]) -> Column:
+def _adapted_column(column: Column, table: Table, server: Server, notes: list[str], computed: frozenset[str]) -> Column:
     kind = _adapted_type(column.type, server)
     if kind.kind is not column.type.kind:
         notes.append(f"column {column.name}: {column.type.kind} is {kind.kind} here")
@@ -69,7 +69,7 @@ def _adapted_column(column: Column, table: Table, server: Server, notes: list[st
         default = None
     if kind.kind is Kind.TIMESTAMP and default is None and not column.nullable and not server.explicit_timestamp:
         default = "'0000-00-00 00:00:00'"  # else the server would make it follow the clock
-    if column.generated:
+    if column.generated and column.name.lower() not in computed:
         notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
     counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)
     return replace(column, type=kind, default=default, auto_increment=counts)
@@ -100,7 +100,10 @@ def _charset(charset: str | None, collation: str | None, server: Server) -> tupl
 
 
 def _strictest(charset: str, server: Server) -> str | None:
-    """What may stand for any collation: it holds nothing equal that the other tells apart, not even `a` and `a `."""
+    """Returns a collation that may replace any other one of the charset.
+
+    It holds nothing equal that another collation tells apart, not even `a` and `a `.
+    """
     wanted = (f"{charset}_nopad_bin", f"{charset}_0900_bin", f"{charset}_bin")
     return next((each for each in wanted if each in server.collations), None)
 
@@ -121,13 +124,24 @@ def create(table: Table, server: Server) -> Rendered:
 
 
 def column_types(table: Table, server: Server) -> tuple[str, ...]:
-    """With the collation that a text gets here."""
+    """Returns the columns' types, each text with the collation that it gets here."""
     made, _ = adapted(table, server)
     return tuple(type_text(column.type, server.collations) for column in made.columns)
 
 
-def render(statement: Statement, before: _Structures, after: _Structures, server: Server, executed_at: int) -> Rendered:
-    """Each statement of the list speaks of one table, so that each is atomic on every server."""
+def render(
+    statement: Statement,
+    before: _Structures,
+    after: _Structures,
+    server: Server,
+    executed_at: int,
+    computed: frozenset[str] = frozenset(),
+) -> Rendered:
+    """Returns the target's statements for one of the source.
+
+    Each statement of the list is about one table, so that each is atomic on every server.
+    `computed` are the columns, in lower case, that this server computes itself.
+    """
     match statement:
         case CreateTable(table=name) | CreateTableLike(table=name):
             table = after.get(name)
@@ -146,7 +160,7 @@ def render(statement: Statement, before: _Structures, after: _Structures, server
             goal = next((action.name for action in actions if isinstance(action, RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             return (
-                _alter(statement, old, new, server, executed_at)
+                _alter(statement, old, new, server, executed_at, computed)
                 if old is not None and new is not None
                 else Rendered(())
             )
@@ -167,14 +181,17 @@ def _rename(old: TableName, new: TableName) -> list[str]:
     return [*make, f"RENAME TABLE {qualified(old)} TO {qualified(new)}"]
 
 
-def _alter(statement: AlterTable, before: Table, after: Table, server: Server, executed_at: int) -> Rendered:
+def _alter(
+    statement: AlterTable, before: Table, after: Table, server: Server, executed_at: int, computed: frozenset[str]
+) -> Rendered:
     """A new column that defaults to the current time is added with the time that the source added it at."""
     old, _ = adapted(before, server)
-    new, notes = adapted(after, server)
+    new, notes = adapted(after, server, computed)
     clocks = {c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), Now)}
     moment = datetime.fromtimestamp(executed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     filled = tuple(replace(c, default=f"'{moment}'") if c.name in clocks else c for c in new.columns)
-    statements = [render_statement(statement, old, replace(new, columns=filled), server.collations)]
+    mariadb, made = server.dialect.mariadb, replace(new, columns=filled)
+    statements = [render_statement(statement, old, made, server.collations, computed, mariadb=mariadb)]
     statements += [
         f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
         for name in sorted(clocks)

@@ -1,4 +1,4 @@
-"""What PyMySQL knows and offers only under names of its own; all uses of those names are here."""
+"""Every use of PyMySQL's private names is in this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymysql.constants import COMMAND
 from pymysql.protocol import OKPacketWrapper
 
 FILE = "pidts"
-"""What stands for our text in LOAD DATA LOCAL INFILE."""
+"""The name that stands for our text in LOAD DATA LOCAL INFILE."""
 _PACKET = 1 << 18
 _OUT_OF_SYNC = 2014
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
@@ -26,7 +26,7 @@ def force_close(connection: Connection[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one statement gave, or did."""
+    """The result of one statement."""
 
     rows: Sequence[tuple[Any, ...]]
     count: int
@@ -36,11 +36,7 @@ class Done:
 
 def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
     """Statements given as bytes, since literals of binary columns are no text; the first that fails ends the list."""
-    try:
-        connection.query(b";".join(statements) if len(statements) > 1 else statements[0])
-    except RuntimeError as error:  # the server has asked for a file
-        force_close(connection)
-        raise pymysql.err.OperationalError(_OUT_OF_SYNC, "the server asked for a file that nobody offered") from error
+    connection.query(b";".join(statements) if len(statements) > 1 else statements[0])
     yield _done(connection)
     while _own(connection)._result.has_next:  # noqa: SLF001 - cursors take text only
         connection.next_result()
@@ -73,6 +69,11 @@ def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryvi
 def _demand_name(asked: bytes) -> None:
     if asked != b"\xfb" + FILE.encode():
         raise pymysql.err.OperationalError(_OUT_OF_SYNC, "the server did not ask for the text that it was offered")
+
+
+def wait_without_end(connection: Connection[Any]) -> None:
+    """Let statements take what they take."""
+    _own(connection)._read_timeout = None  # noqa: SLF001 - the driver has it for a connection's whole life
 
 
 def watch(connection: Connection[Any]) -> None:

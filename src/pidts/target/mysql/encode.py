@@ -20,7 +20,7 @@ _QUOTE_FREE = _DATED | {Kind.YEAR, Kind.TIME}
 
 
 def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Each value as a literal, NULL as a missing one."""
+    """Returns each value as a literal; a NULL stays a missing value."""
     data = plain(column, values)
     if is_number(column):
         return data
@@ -30,7 +30,7 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Each value as the text that the server reads, without quotes and escapes; bytes as they are."""
+    """Returns each value as the text that the server reads, without quotes and escapes; bytes stay as they are."""
     data = combined(values)
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
@@ -66,7 +66,7 @@ def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
 
 
 def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
-    """Each value with something around it."""
+    """Puts bytes before and after each value."""
     return _wrapped(values, before, after)
 
 
@@ -75,7 +75,7 @@ def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 
 
 def _escaped(data: pa.Array) -> pa.Array:
-    """No byte but these can end a literal: in utf8mb4 no part of a character looks like a quote."""
+    """Escapes the only bytes that can end a literal: in utf8mb4 no part of a character looks like a quote."""
     return escaped(data, ((b"\\", b"\\\\"), (b"'", b"\\'")))
 
 
@@ -93,7 +93,7 @@ def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much goes into one statement."""
+    """The largest number of rows and bytes of one statement."""
 
     rows: int
     size: int

@@ -9,11 +9,13 @@ import pymysql
 
 from pidts.login import not_offered, refused
 from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.target.fit import CHANGED_TODO, GONE_TODO
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
 _NOT_GRANTED = frozenset({1044, 1142, 1143, 1227, 1370})
 _NO_TLS = 2026
+_NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
 _LOST = frozenset(
     {
         0,
@@ -36,6 +38,7 @@ _LOST = frozenset(
         2006,
         2013,
         2014,
+        2027,  # an answer that is not of the protocol
         2055,
         3169,
         4031,
@@ -106,7 +109,7 @@ class Refused(Halted):
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
-    """Around every use of the driver, which also lets a socket's errors through."""
+    """Translates errors around every use of the driver, which also lets a socket's errors through."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:
@@ -121,18 +124,31 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    todo = "Compare the target's table with the source's and mend what differs"
-    if number in _TOO_LARGE:
+    code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
+    if _is_gone(number, text, table):
+        code, todo = "target-shape", GONE_TODO
+    elif table and number == _NO_SUCH_COLUMN:
+        code, todo = "target-shape", CHANGED_TODO
+    elif number in _TOO_LARGE:
         todo = _LIMITS
     elif number in _NOT_GRANTED:
         todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
-    refused = Refused("target-refused", f"the target: {text} (error {number})", where=where, todo=todo)
+    refused = Refused(code, f"the target: {text} (error {number})", where=where, todo=todo)
     refused.number = number
     return refused
 
 
+def _is_gone(number: int, text: str, table: str) -> bool:
+    """Whether the server lacks this very table, or its database, and not one that a trigger of the table writes to."""
+    mine, said = table.casefold(), text.casefold()
+    if number == _NO_SUCH_DATABASE:
+        database = said.partition("'")[2].rpartition("'")[0]
+        return mine.startswith(f"{database}.")
+    return number == _NO_SUCH_TABLE and bool(table) and f"'{mine}'" in said
+
+
 def translate_connect(error: Exception, place: str) -> PidtsError:
-    """Wrong credentials do not get better by waiting."""
+    """Translates an error of a login: wrong credentials do not get better by waiting."""
     number, text = _parts(error)
     if (refusal := refused(error, f"the target {place}")) is not None:
         return refusal

@@ -18,7 +18,10 @@ _ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 
 
 def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """For each value the SQL of "the column is this value", NULL included; `found` is the column on the target."""
+    """Returns, for each value, the SQL of "the column is this value", NULL included.
+
+    `found` is the column on the target.
+    """
     name = identifier(column.name).encode()
     value = pc.fill_null(literals(column, values), _NULL)
     kind = found.type.kind

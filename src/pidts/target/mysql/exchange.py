@@ -5,8 +5,8 @@ A statement whose answer nobody needs at once waits (`later`) and travels with t
 behind it is executed, a COMMIT included. So a transaction of a few rows costs two round trips: START TRANSACTION with
 the lock of the checkpoint, then all that is written with COMMIT.
 
-An error is raised by the call that sends, and speaks of the table of the statement that failed. Text that is not small
-goes at once, so that the server works while the next text is made.
+The call that sends raises the errors; an error names the table of the statement that failed. Text that is not small is
+sent at once, so that the server works while the next text is made.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Exchange:
         """Round trips so far."""
 
     def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
-        """With the next statement, unless it is large; `check` looks at what it did."""
+        """Queues a statement; it is sent with the next one, unless it is large. `check` looks at its result."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()
         self._waiting.append(_Statement(sql, table, check, explain))
@@ -57,14 +57,14 @@ class Exchange:
             self.flush()
 
     def now(self, sql: bytes, table: str = "") -> Done:
-        """What waits and this, which is about a table."""
+        """Sends the queued statements and this one, which is about a table."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together they might be more than the server takes at once
         self._waiting.append(_Statement(sql, table))
         return self._sent()[-1]
 
     def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> Done:
-        """What waits, and then LOAD DATA LOCAL with this text."""
+        """Sends the queued statements, and then LOAD DATA LOCAL with this text."""
         self.flush()
         self.trips += 2
         try:

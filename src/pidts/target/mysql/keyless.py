@@ -34,7 +34,7 @@ _WIDTH = 40
 
 
 class CopyRemover:
-    """For one table; `execute` runs a statement about it."""
+    """Removes copies of rows from one table; `execute` runs a statement about it."""
 
     def __init__(
         self, table: Table, found: MyTable, written: Sequence[Column], limits: Limits, execute: Callable[[bytes], Done]
@@ -77,7 +77,10 @@ class CopyRemover:
             self._demand(rows, int(place), some, int(times[place]))
 
     def _near(self, rows: pa.Table) -> bytes:
-        """Most rows of the table are none of ours: a list of numbers tells that faster than alternatives do."""
+        """Returns a condition that excludes most rows of the table by a list of numbers.
+
+        Most rows of the table are none of ours, and a list of numbers finds that faster than alternatives do.
+        """
         for column in self._written:
             found = self._found.column(column.name)
             whole = column.type.is_integer and found is not None and found.type.is_integer
@@ -87,7 +90,7 @@ class CopyRemover:
         return b""
 
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
-        """How many copies of each row the target has."""
+        """Counts the copies of each row on the target."""
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = b"SELECT CASE " + places + b" END, COUNT(*) " + self._from + near + _any_of(texts) + b" GROUP BY 1"
         there = np.zeros(len(texts), np.int64)

@@ -8,13 +8,13 @@ is committed.
 The text is UTF-8, tab-separated, and made while the server works on what it has. Not all values can travel in it as
 they are:
 
-- Bytes are no text, and the server would look for characters in them: they are told in hexadecimal digits.
+- Bytes are no text, and the server would look for characters in them: they are written in hexadecimal digits.
 - A BIT column would take the digits of a number for its bits.
-- A number for a column that is no number on the target means another thing than its digits: such a table, and one of
+- A number for a column that is no number on the target means another thing than its digits: this table, and one of
   values that come near to what a packet may hold, is written by INSERT. So is TiDB's, which commits on the way.
 - An enum's index 0 is no label; rows that hold it go by INSERT, too.
 
-Text of ASCII for columns of other charsets than utf8mb4 is told to be without a charset: its bytes are the same in all
+Text of ASCII for columns of other charsets than utf8mb4 is declared without a charset: its bytes are the same in all
 of them, and the server spares a quarter of its work, which is to convert them one by one.
 """
 
@@ -40,10 +40,10 @@ from pidts.target.text import hex_text, text_of
 _SWITCHED_OFF = (1148, 3948, 4166)
 _BYTES = pa.large_binary()
 _SPECIAL = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
-"""What has a meaning in the text, and how it is written."""
+"""The bytes that have a meaning in the text, and how they are written."""
 _ASCII_BASED = frozenset({"latin1", "ascii", "utf8", "utf8mb3", "utf8mb4"})
 _READ_AS_BYTES = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
-"""What takes text without a charset for its own bytes, or not at all."""
+"""Types that take text without a charset for their own bytes, or not at all."""
 _NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 
 Warnings = Callable[[], list[tuple[int, str]]]
@@ -62,7 +62,7 @@ class Loader:
         self._largest = server.max_packet // 4
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """All of them, or none and False where one is there."""
+        """Loads all rows, or none; False where one of them is there already."""
         if not rows.num_rows:
             return True
         plan = self._plans.of(table)
@@ -111,7 +111,7 @@ class Loader:
         return sum(sizes) <= self._largest
 
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
-        """MySQL 5.6 skips without a word."""
+        """Decides by the server's warnings about rows that it did not take; MySQL 5.6 skips rows without a warning."""
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]
         if added < sent and not others:
@@ -126,7 +126,7 @@ class Loader:
 
 
 def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
-    """None where a value would become another one on this way."""
+    """Returns the LOAD DATA statement; None where it would change a value."""
     fields, sets = [], []
     for number, column in enumerate(plan.written):
         found = plan.found.column(column.name) or column
@@ -161,7 +161,7 @@ def _is_plain(plan: Plan, rows: pa.Table) -> bool:
 
 
 def _way(column: Column, found: Column) -> str | None:
-    """How the field becomes the column's value: as it is (empty), by an expression, or not at all."""
+    """Returns how the field becomes the column's value: as it is (empty), by an expression, or not at all (None)."""
     if column.type.is_bytes:
         return "UNHEX({})"
     if not is_number(column) or found.type.is_integer or found.type.kind in _NUMBERS:

@@ -1,4 +1,4 @@
-"""What writing one table takes that does not depend on its rows, made once for each structure of it."""
+"""Prepares what the writing of a table needs besides its rows, once for each structure of the table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
-from pidts.target.fit import unfit
+from pidts.target.fit import gone, unfit
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.exact import is_collated
 from pidts.target.mysql.server import Server
@@ -17,15 +17,15 @@ from pidts.target.mysql.shape import MyTable
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """For a table whose shape fits."""
+    """The prepared writing of one table, whose shape fits."""
 
     table: Table
     found: MyTable
     written: tuple[Column, ...]
-    """All but those that the target computes."""
+    """All columns but those that the target computes."""
     insert: bytes
     row_end: bytes
-    """What ends the text of each row."""
+    """The end of each row's text."""
     update: bytes
     """Empty for a table without a key: its rows are only added."""
     never_null: tuple[str, ...]
@@ -56,20 +56,21 @@ class Plans:
         self._known: dict[TableName, Plan] = {}
 
     def of(self, table: Table) -> Plan:
-        """From information_schema, once."""
+        """Returns the plan of a table; it reads information_schema once."""
         known = self._known.get(table.name)
         if known is None or (known.table is not table and known.table != table):
             known = self._known[table.name] = self._made(table)
         return known
 
     def forget(self) -> None:
-        """After DDL."""
+        """Forgets all plans; called after DDL."""
         self._known.clear()
 
     def _made(self, table: Table) -> Plan:
         found = self._shape(table.name)
-        problems = ["there is no such table"] if found is None else found.misfits(table)
-        if found is None or problems:
+        if found is None:
+            raise gone(table.name)
+        if problems := found.misfits(table):
             raise unfit(table.name, problems)
         computed = {column.name.lower() for column in found.table.columns if column.generated}
         written = tuple(column for column in table.columns if column.name.lower() not in computed)
@@ -114,5 +115,8 @@ class Plans:
 
 
 def _fills_null(found: Column | None) -> bool:
-    """AUTO_INCREMENT counts on, and a TIMESTAMP takes the current time (MariaDB, and MySQL of old by a setting)."""
+    """Whether the server replaces NULL in this column.
+
+    AUTO_INCREMENT counts on, and a TIMESTAMP takes the current time (MariaDB, and MySQL of old by a setting).
+    """
     return found is not None and (found.auto_increment or (found.type.kind is Kind.TIMESTAMP and not found.nullable))

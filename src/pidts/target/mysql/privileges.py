@@ -1,4 +1,4 @@
-"""What an account of a MySQL, MariaDB or TiDB target needs, and what it has."""
+"""Compares the privileges that an account of a MySQL, MariaDB or TiDB target needs with those that it has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
 
 
 def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
-    """To write to these schemas' tables, and to follow the changes of their structure."""
+    """Yields the privileges to write to these schemas' tables and to change their structure."""
     for name in _ON_META:
         yield Privilege(name, meta_schema)
     for schema in sorted(set(schemas)):
@@ -23,7 +23,10 @@ def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
 
 
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
-    """What the session lacks of that. On a schema's tables one by one is enough for those that there are."""
+    """Returns the needed privileges that the session lacks.
+
+    For tables that exist, privileges on each of a schema's tables are enough.
+    """
     has = _held(session)
     by_schema: dict[str, list[str]] = {}
     for table in tables:
@@ -39,12 +42,12 @@ def own_account(session: MySqlSession) -> str:
 
 
 def account_there(session: MySqlSession, user: str) -> str:
-    """Another user's."""
+    """Returns the account of another user."""
     return account_of(lambda sql: _rows(session, sql), user)
 
 
 def version_of(session: MySqlSession) -> str:
-    """In the server's own words."""
+    """Returns the server's version in the server's own words."""
     return str(_rows(session, "SELECT VERSION()")[0][0])
 
 

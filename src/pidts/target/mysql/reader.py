@@ -40,7 +40,10 @@ class Reader:
         lock: bool = False,
         only: Mapping[str, str] | None,
     ) -> pa.Table:
-        """By identities, or the next ones, `only` some; `lock` keeps others off them until the transaction ends."""
+        """Reads the rows with some identities, or the next rows after one; `only` restricts them to some.
+
+        `lock` keeps other sessions from these rows until the transaction ends.
+        """
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
@@ -88,7 +91,7 @@ def _selected(column: Column) -> str:
     if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
         return f"{name} + 0"
     if kind in (Kind.FLOAT, Kind.DOUBLE):
-        return f"{name} + 0e0"
+        return f"{name} * 1e0"  # `+ 0e0` would lose the sign of a negative zero.
     if column.type.is_bytes:
         return f"CAST({name} AS BINARY)" if kind is Kind.VECTOR else name
     if column.type.is_text:

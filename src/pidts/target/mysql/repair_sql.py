@@ -1,4 +1,4 @@
-"""What a repair would write, as SQL for people: printable, and the same whatever the session's settings."""
+"""The SQL of a repair for people to read: printable, and the same whatever the session's settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
     for values in zip(*(_texts(column, change.deletes[column.name]) for column in keys), strict=True):
         same = " AND ".join(f"{identifier(key.name)} = {value}" for key, value in zip(keys, values, strict=True))
         yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
-    there = session.structure(table.name)
+    there = session.schema.structure(table.name)
     computed = {column.name.lower() for column in there.columns if column.generated} if there else set()
     columns = [column for column in table.columns if column.name.lower() not in computed]
     names = ", ".join(identifier(column.name) for column in columns)

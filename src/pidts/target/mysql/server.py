@@ -1,4 +1,4 @@
-"""What differs between the servers that speak MySQL's protocol."""
+"""Describes the differences between the servers that speak MySQL's protocol."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ class Server:
     def has_vector(self) -> bool:
         """Type VECTOR."""
         return not self.tidb and self.dialect.version >= ((11, 7, 1) if self.dialect.mariadb else (9, 0, 0))
+
+    @property
+    def has_generated(self) -> bool:
+        """Generated columns, with STORED as MySQL says it."""
+        return self.dialect.version >= ((10, 2, 1) if self.dialect.mariadb else (5, 7, 6))
 
     def has_address_type(self, name: str) -> bool:
         """Types UUID, INET4 and INET6."""

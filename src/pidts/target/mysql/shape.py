@@ -1,4 +1,4 @@
-"""What a table looks like on the target, from information_schema."""
+"""The shape of a table on the target, read from information_schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UniqueParts:
 
     @property
     def columns(self) -> frozenset[str]:
-        """In lower case."""
+        """Returns the key's columns in lower case."""
         return frozenset(name.lower() for name, _ in self.parts)
 
 
@@ -42,7 +42,7 @@ class MyTable:
     is_view: bool
     optional: frozenset[str]
     unique: tuple[UniqueParts, ...]
-    """All unique keys but those over expressions."""
+    """The unique keys but those over expressions."""
 
     def column(self, name: str) -> Column | None:
         """Names are compared without case, as the server does."""
@@ -50,7 +50,7 @@ class MyTable:
         return next((column for column in self.table.columns if column.name.lower() == wanted), None)
 
     def misfits(self, table: Table) -> list[str]:
-        """Why rows of `table` cannot be written here."""
+        """Returns the reasons why rows of `table` cannot be written here."""
         if self.is_view:
             return ["it is not a table"]
         found = []
@@ -100,7 +100,7 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
 
 
 def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
-    """None where there is nothing of that name."""
+    """Returns the shape of a table; None where there is nothing of that name."""
     place = (name.schema, name.name)
     found = run(
         "SELECT ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES "

@@ -13,7 +13,7 @@ Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """None where there is no such table."""
+    """Returns the unique keys of a table; none where there is no such table."""
     rows = run(
         "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",

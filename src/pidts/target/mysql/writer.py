@@ -13,7 +13,7 @@ Text is compared byte by byte there. A key whose collation on the target holds m
 (`a` and `a ` under PAD SPACE, accents, case) would take two rows of the source for one and keep the later.
 
 Columns that the target computes itself are not written. One that is part of the key is named with DEFAULT, so that the
-condition can speak of its new value.
+condition can name its new value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.ahead import ahead
 from pidts.model import Halted, Kind, Table, Where
+from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
@@ -212,7 +212,7 @@ def _rivals(plan: Plan, rows: pa.Table) -> list[_Text]:
 
 
 def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
-    """What is made of each part of the rows, ahead of its use where there are several."""
+    """Yields the result of `made` for each part of the rows; with several parts, it is made ahead of its use."""
     found = parts(rows)
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
@@ -228,7 +228,7 @@ def _collision(plan: Plan, error: Refused, *, sure: bool) -> Halted:
 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
-    """Text is larger than data; a part at a time keeps the memory bounded."""
+    """Cuts the rows into parts: text is larger than data, and a part at a time keeps the memory bounded."""
     if rows.num_rows == 0:
         return []
     count = max(-(-rows.num_rows // _PART_ROWS), -(-rows.nbytes // _PART))

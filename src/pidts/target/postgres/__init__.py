@@ -14,7 +14,7 @@ from pidts.target.postgres.session import PostgresSession
 
 @dataclass(frozen=True, slots=True)
 class PostgresTarget:
-    """Where to connect."""
+    """The configuration of a PostgreSQL target: where to connect, and as whom."""
 
     host: str
     port: int = 5432
@@ -24,7 +24,7 @@ class PostgresTarget:
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
     meta_schema: str = USUAL
-    """Where the product's own tables are."""
+    """The schema of the product's own tables."""
 
     def connect(self) -> PostgresSession:
         """A new session; a peer that is silent for half a minute counts as lost."""

@@ -33,6 +33,7 @@ from pidts.target.postgres.dialect import (
     qualified,
     type_name,
 )
+from pidts.target.postgres.generated import fills
 from pidts.target.postgres.shape import PgKey, PgTable
 
 _Structures = Mapping[TableName, Table | None]
@@ -41,7 +42,10 @@ _Structures = Mapping[TableName, Table | None]
 def render(
     statement: Statement, before: _Structures, after: _Structures, found: Mapping[TableName, PgTable], executed_at: int
 ) -> Rendered:
-    """`found` is what the target has of the tables named; a change that is there already is not made again."""
+    """Returns the target's statements for one of the source.
+
+    `found` is what the target has of the tables named; a change that is there already is not made again.
+    """
     match statement:
         case CreateTable(table=name, or_replace=or_replace) | CreateTableLike(table=name, or_replace=or_replace):
             made = _create(after.get(name), replaces=or_replace and name in found)
@@ -73,7 +77,10 @@ def render(
 
 
 def _emptied(name: TableName, found: PgTable | None) -> str:
-    """TRUNCATE refuses a table that a foreign key points to, and ONLY has no sense for one of partitions."""
+    """Returns the statement that empties a table.
+
+    TRUNCATE refuses a table that a foreign key points to, and ONLY has no sense for one of partitions.
+    """
     if found is not None and found.referenced:
         return f"DELETE FROM {qualified(name)}"
     only = "" if found is not None and found.relation == "p" else "ONLY "
@@ -108,18 +115,20 @@ class _Alter:
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()
         self._change = difference(statement, before, after)
         self._name = qualified(after.name)
+        self._rekeys = self._is_rekeyed()
         self._left = {column.name for column in self._change.dropped}
         """Names that columns of the target give up."""
         self._gone: set[str] = set()
         """Indexes that this statement drops."""
         self._sql: list[str] = []
         self._notes: list[str] = []
+        self._fills = {fill.column.name: fill for fill in fills(statement, before, after, found)}
 
     def render(self) -> Rendered:
         change = self._change
         for key in change.keys_dropped:
             self._drop_key(key)
-        if self._before.identity != self._after.identity and not self._same_identity():
+        if self._rekeys:
             self._alter(f"DROP CONSTRAINT {identifier(self._primary_name())}" if self._primary_name() else "")
         for column in change.dropped:
             self._alter(f"DROP COLUMN IF EXISTS {identifier(column.name)}")
@@ -128,7 +137,7 @@ class _Alter:
             self._add(column)
         for old, new in change.kept:
             self._redefine(old, new)
-        if self._before.identity != self._after.identity and not self._same_identity() and self._after.identity:
+        if self._rekeys and self._after.identity:
             self._alter(f"ADD PRIMARY KEY ({', '.join(map(identifier, self._after.identity))})")
         for key in (*change.keys_added, *self._freed()):
             self._add_key(key)
@@ -140,22 +149,44 @@ class _Alter:
         if clause:
             self._sql.append(f"ALTER TABLE {self._name} {clause}")
 
-    def _same_identity(self) -> bool:
-        """Whether the identity only follows renamed columns."""
+    def _is_rekeyed(self) -> bool:
+        """Whether the target's primary key has to go: rows get another identity, or its columns lose their key.
+
+        In a table that somebody else has made, the primary key may stand for another unique key of the source than the
+        one that names the rows.
+        """
+        had = next((key.columns for key in self._found.keys if key.primary), ()) if self._found else ()
+        stands_for = self._renamed(had)
+        if had and stands_for == self._after.identity:
+            return False
+        if self._renamed(self._before.identity) != self._after.identity:
+            return True
+        if not any(key.unique and key.columns == had for key in self._before.keys):
+            return False
+        return not any(
+            key.unique
+            and key.columns == stands_for
+            and not any(self._after.column(name).nullable for name in stands_for)
+            for key in self._after.keys
+        )
+
+    def _renamed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         names = dict(self._change.renamed)
-        return tuple(names.get(name, name) for name in self._before.identity) == self._after.identity
+        return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """A unique key that was the identity, so that the primary key stood for it here, and is not any more."""
-        names = dict(self._change.renamed)
-        was = tuple(names.get(name, name) for name in self._before.identity)
-        return [key for key in self._after.keys if key.unique and key.columns == was != self._after.identity]
+        """A unique key for which the primary key stood here, and does not any more."""
+        if not self._rekeys:
+            return []
+        stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()
+        was = {self._renamed(columns) for columns in stood | {self._before.identity}} - {self._after.identity}
+        return [key for key in self._after.keys if key.unique and key.columns in was]
 
     def _primary_name(self) -> str:
         return next((key.name for key in self._found.keys if key.primary), "") if self._found else ""
 
     def _drop_key(self, key: Key) -> None:
-        if key.columns == self._before.identity or self._found is None:
+        if self._found is None:
             return
         for index in self._found.keys:
             if index.columns == key.columns and index.unique == key.unique and not index.primary:
@@ -176,8 +207,7 @@ class _Alter:
 
     def _goes(self, index: PgKey) -> bool:
         """Whether this very statement drops it, or leaves it to a column of another name: the catalog is of before."""
-        rekeyed = index.primary and self._before.identity != self._after.identity and not self._same_identity()
-        return rekeyed or index.name in self._gone or not self._left.isdisjoint(index.columns)
+        return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:
         """A name that is still taken (a swap) is reached by way of one that is free."""
@@ -197,6 +227,13 @@ class _Alter:
             return
         definition, notes = column_definition(self._after, column)
         self._notes.extend(notes)
+        if (computed := self._fills.get(column.name)) is not None:
+            # An UPDATE would run the table's triggers.
+            self._alter(f"ADD COLUMN {definition} GENERATED ALWAYS AS ({computed.sql}) STORED")
+            self._alter(f"ALTER COLUMN {identifier(column.name)} DROP EXPRESSION")
+            if column.comment:
+                self._comment(column)
+            return
         fill = None if column.auto_increment else implicit_default(column, self._at)
         default, _ = default_clause(column)
         if fill is not None and fill != default:

@@ -21,7 +21,10 @@ _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
 def row_sum(
     session: PostgresSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Number and sum of the rows behind one key and not behind another; None where a column has no common text."""
+    """Returns number and sum of the rows after one key, up to and with another.
+
+    None where a column has no common text.
+    """
     shape = read_shape(lambda sql, values: session.exchange.now(sql, values).rows, table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):
         return None
@@ -73,7 +76,10 @@ def _hash(text: str) -> str:
 
 
 def _moment(text: str, digits: int) -> str:
-    """With as many digits as the source shows; those that the target has besides stay, and so does an era."""
+    """Returns the text of a moment with as many digits as the source shows.
+
+    More digits that the target has stay, and so does an era.
+    """
     if not digits:
         return text
     zeros = "0" * digits

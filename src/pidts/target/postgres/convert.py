@@ -1,7 +1,7 @@
-"""What becomes of the values of a column whose type changes.
+"""Converts the values of a column whose type changes.
 
-The same conversion as the source made, or none: a type of PostgreSQL can stay the same while the values change (BINARY
-grows by zeros, a SET is told in the order of its labels, 5 becomes the year 2005).
+PostgreSQL makes the same conversion as the source made, or none. A type of PostgreSQL can stay the same while the
+values change: BINARY grows by zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CASTS = (
     ({Kind.DATE}, {Kind.DATETIME}),
     ({Kind.YEAR}, _INTEGERS),
 )
-"""Where a cast gives each value that the source's conversion gave."""
+"""The types between which a cast gives each value that the source's conversion gave."""
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How PostgreSQL writes names, literals, types and defaults of a MySQL table."""
+"""Writes names, literals, types and defaults of a MySQL table in PostgreSQL's language."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ def is_nullable(table: Table, column: Column) -> bool:
 
 
 def label_check(column: Column, expression: str) -> str | None:
-    """What an enum admits; '' is its index 0, which MySQL stores for an invalid value."""
+    """Returns the condition that admits an enum's labels and ''.
+
+    '' is an enum's index 0, which MySQL stores for an invalid value.
+    """
     if column.type.kind is not Kind.ENUM:
         return None
     return f"{expression} IN ({', '.join(map(literal, dict.fromkeys(('', *column.type.labels))))})"
@@ -123,7 +126,7 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
-    """What MySQL puts into the existing rows when a column without NULL is added to a table."""
+    """Returns the value that MySQL puts into existing rows when a NOT NULL column is added."""
     parsed = parse_default(column.default)
     if isinstance(parsed, Now):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")

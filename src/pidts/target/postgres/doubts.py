@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from pidts.binlog.charsets import decoder, width
+from pidts.binlog.values.charsets import decoder, width
 from pidts.model import Column, Halted, Table, Where
 from pidts.schema import AlterTable
-from pidts.target.difference import difference, refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.difference import difference, recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.postgres.dialect import identifier
+from pidts.target.postgres.generated import fills
+from pidts.target.postgres.shape import PgTable
 
 _EVERYTHING = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _ASCII = "\\u0001-\\u007f"
 
 
-def doubts(statement: AlterTable, before: Table, after: Table, executed_at: int) -> Iterator[tuple[str, Halted]]:
+def doubts(
+    statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
+) -> Iterator[tuple[str, Halted]]:
     """A condition on rows, and what to say if one meets it; columns by their names before the change."""
     for column, digits in shortened(statement, before, after):
         micros = f"extract(microseconds FROM {identifier(column)})::bigint"
@@ -27,14 +31,20 @@ def doubts(statement: AlterTable, before: Table, after: Table, executed_at: int)
     for old, new in difference(statement, before, after).kept:
         if characters := _kept_characters(old, new):
             yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
-    if unknown := unfillable(statement, before, after, executed_at):
+    computed = {fill.column.name.lower(): fill for fill in fills(statement, before, after, found)}
+    for fill in computed.values():
+        yield fill.misfit, refuse_unfillable([fill.column.name], before)
+    here = {column.name for column in found.columns if column.generated} if found is not None else set()
+    unknown = unfillable(statement, before, after, executed_at, computed)
+    if unknown := unknown + [name for name in recomputed(statement, before, after) if name not in {*here, *unknown}]:
         yield "true", refuse_unfillable(unknown, before)
 
 
 def _kept_characters(old: Column, new: Column) -> str | None:
-    """What the new charset holds, as a regular expression's class; None where that is all that can be there.
+    """Returns the new charset's characters as a regular expression's class.
 
-    Without strict mode the source puts a question mark for any other character, and does not say so.
+    None where the column cannot have any others. Without strict mode the source puts a question mark for any other
+    character, and does not say so.
     """
     had, has = old.type.charset, new.type.charset
     if had is None or has is None or had == has or has in _EVERYTHING or old.type.labels or new.type.labels:
@@ -46,7 +56,7 @@ def _kept_characters(old: Column, new: Column) -> str | None:
 
 @cache
 def _characters(charset: str) -> str:
-    """Of a charset of one byte a character."""
+    """Returns the characters of a charset that has one byte a character."""
     decode = decoder(charset)
     found = set()
     for byte in range(128, 256):

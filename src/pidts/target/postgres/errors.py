@@ -9,10 +9,13 @@ import psycopg
 
 from pidts.login import not_offered, not_trusted, other_host
 from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.target.fit import CHANGED_TODO, GONE_TODO
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _NOT_PERMITTED = "42501"
+_SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
+"""The next step where a table, its schema or a column is missing, for statements on the table's rows."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -23,14 +26,14 @@ _DENIED = (
 
 
 class Refused(Halted):
-    """Carries the server's own code for those who can say more about it."""
+    """Carries the server's own code for callers that can say more about it."""
 
     sqlstate = ""
 
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
-    """Around every use of the driver."""
+    """Translates errors around every use of the driver."""
     try:
         yield
     except psycopg.Error as error:
@@ -46,16 +49,19 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
-    todo = "Compare the target's table with the source's and mend what differs"
-    if state == _NOT_PERMITTED:
+    code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
+    # The server adds a context where a function of a trigger failed: the missing table or column may be another one.
+    if table and state in _SHAPE_TODO and not error.diag.context:
+        code, todo = "target-shape", _SHAPE_TODO[state]
+    elif state == _NOT_PERMITTED:
         todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
-    refused = Refused("target-refused", f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
+    refused = Refused(code, f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
     refused.sqlstate = state
     return refused
 
 
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
-    """Wrong credentials do not get better by waiting."""
+    """Translates an error of a login: wrong credentials do not get better by waiting."""
     what = _message(error)
     who = f"the target {place}"
     if "server does not support SSL" in what:

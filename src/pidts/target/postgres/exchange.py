@@ -5,7 +5,7 @@ A statement whose answer nobody needs at once waits (`later`) and travels with t
 executed, a COMMIT included. So a transaction of any number of small writes costs two round trips: BEGIN with the lock
 of the checkpoint, then all that is written with COMMIT.
 
-An error is raised by the call that sends, and speaks of the table of the statement that failed.
+The call that sends raises the errors; an error names the table of the statement that failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from pidts.model import PidtsError
-from pidts.target.postgres.arrays import Parameter
+from pidts.target.postgres.encode.arrays import Parameter
 from pidts.target.postgres.errors import Refused, translate
 
 Explain = Callable[[Refused], PidtsError | None]
@@ -39,7 +39,7 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a statement gave."""
+    """The result of one statement."""
 
     rows: list[tuple[Any, ...]]
     count: int
@@ -86,7 +86,7 @@ class Exchange:
         return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
 
     def copy(self, sql: str, blocks: Iterable[memoryview], *, table: str = "", explain: Explain | None = None) -> None:
-        """What waits, and then COPY FROM STDIN of these blocks."""
+        """Sends the queued statements, and then COPY FROM STDIN with these blocks."""
         self.flush()
         self.trips += 2
         cursor = psycopg.Cursor(self._connection)
@@ -126,9 +126,9 @@ class Exchange:
         self._waiting, self._bytes = [], 0
 
     def _mend(self) -> None:
-        """Behind an error nothing was prepared, but the driver counts on it.
+        """Removes the prepared statements after an error: the server prepared none, but the driver counts on them.
 
-        It forgets what it has prepared when it sees this statement for the first time, hence the number in it.
+        The driver forgets what it has prepared when it sees this statement for the first time, hence the number in it.
         """
         if self._broken and self._connection.info.transaction_status in _SOUND:
             self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())

@@ -1,8 +1,8 @@
-"""What is better done when a table's rows are there: its indexes, the counters of its columns, its statistics.
+"""Finishes a table whose rows are there: makes its indexes, the counters of its columns, its statistics.
 
-An index that is made of all rows at once is made several times faster than one that each row is put into, and comes
-out smaller. The primary key is not left for later: rows that come by the log are written by it, and it keeps a row
-from being loaded twice.
+An index made of all rows at once is several times faster to make than one that each row is put into, and it is
+smaller. The primary key is not left for later: it keeps a row from being loaded twice, and rows of the log are written
+by it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Sequences = Callable[[str, str], str | None]
 def finish_table(
     table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
 ) -> Rendered:
-    """Only what is missing is made, so that it may be asked for again at any time; `keys` only where they were left."""
+    """Returns the statements that make what is missing, so that they may be asked for again at any time.
+
+    `keys` only where they were left.
+    """
     name = qualified(table.name)
     statements: list[str] = []
     for key in table.keys if keys else ():

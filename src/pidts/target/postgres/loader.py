@@ -11,11 +11,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from pidts.ahead import ahead
 from pidts.model import Table
-from pidts.target.postgres.binary import Wire, wire
-from pidts.target.postgres.block import HEADER, TRAILER, block
-from pidts.target.postgres.encode import UnrealDates
+from pidts.prefetch import ahead
+from pidts.target.postgres.encode.binary import Wire, wire
+from pidts.target.postgres.encode.block import HEADER, TRAILER, block
+from pidts.target.postgres.encode.columns import UnrealDates
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.statements import Statements
@@ -37,7 +37,7 @@ class Loader:
         self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """All of them, or none and False where one is there."""
+        """Loads all rows, or none; False where one of them is there already."""
         if not rows.num_rows:
             return True
         plan = self._writer.plan(table)

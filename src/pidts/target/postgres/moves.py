@@ -14,7 +14,7 @@ from pidts.target.moves import MoveRecord
 
 
 class PostgresMoves(MoveRecord):
-    """Of one session."""
+    """The moved keys, as one session reads and writes them."""
 
     def _find(self, place: tuple[str, ...], keys: Sequence[str]) -> list[tuple[Any, ...]]:
         rows, _ = self._run(

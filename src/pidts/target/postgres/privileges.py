@@ -1,7 +1,7 @@
-"""What a role needs on a PostgreSQL target, and whether it has it.
+"""Compares the privileges that a role needs on a PostgreSQL target with those that it has.
 
-What the role has made itself is its own; so on an empty database the right to make schemas is all. What others have
-made it may write to when they say so, but its structure is changed by its owner alone.
+A role owns what it has made; so on an empty database the right to make schemas is enough. Objects of other owners it
+may write to when they grant that, but only the owner changes their structure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that a role must be given."""
+    """A privilege that a role must be given."""
 
     name: str
     """`CREATE on database shop`."""
@@ -26,13 +26,13 @@ class Need:
     why: str
     held: bool
     only_for_ddl: bool = False
-    """Without it rows arrive, and the first change of the structure stops the task."""
+    """Whether rows arrive without it; the first change of the structure then stops the task."""
 
 
 def needs(
     session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
 ) -> list[Need]:
-    """For these tables of the target, whether or not they are there; `role` may not be there either."""
+    """Returns the needs for these tables of the target, whether or not they exist; `role` may not exist either."""
     asked = _Asked(session, role, meta_schema)
     names = sorted(set(tables))
     found = list(asked.on_database(database))
@@ -43,12 +43,12 @@ def needs(
 
 
 def own_role(session: PostgresSession) -> str:
-    """Who the session is."""
+    """Returns the session's own role."""
     return str(_rows(session, "SELECT current_user::text")[0][0])
 
 
 def version_of(session: PostgresSession) -> str:
-    """In the server's own words."""
+    """Returns the server's version in the server's own words."""
     return str(_rows(session, "SHOW server_version")[0][0])
 
 
@@ -115,7 +115,7 @@ class _Asked:
                 yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
 
     def _no_triggers(self, name: TableName) -> Iterator[Need]:
-        """Before version 15 only a superuser may."""
+        """Yields the need to switch triggers off; before version 15 only a superuser may."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
             why = f"{name} has foreign keys or triggers: rows come in another order, and none must fire"

@@ -14,9 +14,9 @@ import pyarrow.csv as pa_csv
 from psycopg import sql
 
 from pidts.model import Column, Kind, Table
-from pidts.target.postgres.arrays import Element
 from pidts.target.postgres.dialect import array, identifier, literal, qualified
-from pidts.target.postgres.encode import Form, text
+from pidts.target.postgres.encode.arrays import Element
+from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import found_column
@@ -34,7 +34,7 @@ def read_rows(
     lock: bool = False,
     only: Mapping[str, str] | None,
 ) -> pa.Table:
-    """Sorted by identity as PostgreSQL sorts it; `lock` keeps the rows as they are until the transaction ends."""
+    """Reads rows in PostgreSQL's order of identities; `lock` keeps them as they are until the transaction ends."""
     query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
     identity = [f"t.{identifier(name)}" for name in table.identity]
     asked = [f"t.{identifier(name)} = {_constant(value)}" for name, value in (only or {}).items()]
@@ -76,13 +76,16 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
 
 
 def set_text(name: str) -> str:
-    """As MySQL shows it; a list that is no set of labels, with NULL or a comma inside one, as PostgreSQL does."""
+    """Returns SQL that shows a SET as MySQL does.
+
+    A list that is no set of labels, with NULL or a comma inside one, is shown as PostgreSQL shows it.
+    """
     text = f"array_to_string({name}, ',')"
     return f"CASE WHEN string_to_array({text}, ',') = {name} THEN {text} ELSE {name}::text END"
 
 
 def inet_text(name: str) -> str:
-    """With the mask of an address that has one, which no address of the source has."""
+    """Returns SQL that shows an address with its mask, if it has one; no address of the source has."""
     return f"abbrev({name})"
 
 

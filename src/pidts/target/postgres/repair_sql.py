@@ -1,4 +1,4 @@
-"""What a repair would write, as SQL for people."""
+"""The SQL of a repair for people to read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from pidts.model import Kind
 from pidts.reduce import NetChange
-from pidts.target.postgres.arrays import Element
 from pidts.target.postgres.dialect import identifier, literal, qualified
-from pidts.target.postgres.encode import Form, text
+from pidts.target.postgres.encode.arrays import Element
+from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.postgres.session import PostgresSession
 from pidts.target.postgres.shape import read_shape
 from pidts.target.postgres.statements import found_column

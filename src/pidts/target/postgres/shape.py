@@ -1,4 +1,4 @@
-"""What a table looks like on the target, from PostgreSQL's catalog."""
+"""The shape of a table on the target, read from PostgreSQL's catalog."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PgColumn:
 
     name: str
     type: str
-    """As PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
+    """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """Without a length, and for a domain the type behind it: a cast to it never cuts a value."""
+    """The type without a length, and for a domain the type behind it: a cast to it never cuts a value."""
     not_null: bool
     has_default: bool
     """Including identity columns."""
@@ -64,22 +64,22 @@ class PgTable:
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
     foreign_keys: tuple[str, ...] = ()
-    """Those of this table and those that point at it, if this session cannot switch them off."""
+    """The foreign keys of this table and those that point at it, if this session cannot switch them off."""
     referenced: bool = False
     """Whether a foreign key points at it."""
     unwatched: tuple[str, ...] = ()
     """Unique keys that nobody would check: in a session without triggers those that are DEFERRABLE."""
 
     def column(self, name: str) -> PgColumn | None:
-        """By exact name."""
+        """Returns the column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
     def checks_on(self, column: str) -> list[str]:
-        """Names of the checks that speak of this column alone."""
+        """The names of the checks on this column alone."""
         return [check.name for check in self.checks if check.column == column]
 
     def to_table(self) -> Table:
-        """In the words of the model; types are the nearest ones."""
+        """Returns the table as the model describes tables, with the nearest types."""
         return Table(
             name=self.name,
             columns=tuple(
@@ -90,7 +90,7 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Why rows of `table` cannot be written here."""
+        """Returns the reasons why rows of `table` cannot be written here."""
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
@@ -138,7 +138,7 @@ class PgTable:
 
 
 def read_shape(run: Run, name: TableName) -> PgTable | None:
-    """None where there is nothing of that name."""
+    """Returns the shape of a table; None where there is nothing of that name."""
     found = run(
         "SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from pidts.model import Halted, Table
 from pidts.target.postgres.dialect import identifier, qualified
-from pidts.target.postgres.encode import Form, form
+from pidts.target.postgres.encode.columns import Form, form
 from pidts.target.postgres.shape import PgColumn, PgKey, PgTable
 
 _HASHED = frozenset(
@@ -50,23 +50,23 @@ class Statements:
     table: Table
     forms: dict[str, Form]
     delete: str
-    """By key; without one, by all columns, whose arrays are followed by one of how many copies go."""
+    """Deletes by key; without a key by all columns, whose arrays are followed by one of how many copies go."""
     insert: str
     add: str
-    """For rows that are new."""
+    """Adds rows that are new."""
     copy: str
     """The same as COPY of rows in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
-    """For safe mode: the columns that a statement takes, and the statement."""
+    """The columns that a statement takes, and the statement, for safe mode."""
 
     @property
     def delete_columns(self) -> tuple[str, ...]:
-        """In the order of the places of `delete`."""
+        """Returns the columns in the order of the places of `delete`."""
         return self.table.identity or tuple(self.forms)
 
 
 def statements(table: Table, shape: PgTable) -> Statements:
-    """For a table whose shape fits."""
+    """Returns the statements for a table whose shape fits."""
     forms = {column.name: form(column, found_column(shape, column.name)) for column in table.columns}
     return Statements(
         table,

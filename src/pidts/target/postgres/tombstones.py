@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pidts.model import Tombstone
-from pidts.target.tombstones import Tombstones
+from pidts.target.tombstones import TombstoneRecord
 
 
-class PostgresTombstones(Tombstones):
-    """Of one session."""
+class PostgresTombstones(TombstoneRecord):
+    """The tombstones, as one session reads and writes them."""
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:
         rows, _ = self._run(

@@ -12,7 +12,10 @@ Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """None where there is no such table. What an EXCLUDE constraint compares is left open."""
+    """Returns the unique keys of a table; none where there is no such table.
+
+    What an EXCLUDE constraint compares is left open.
+    """
     rows = run(
         "SELECT array_agg(coalesce(a.attname::text, '') ORDER BY k.place), i.indpred IS NOT NULL OR i.indisexclusion "
         "FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indrelid "

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
-from pidts.target.fit import unfit
-from pidts.target.postgres.arrays import Element, parameter
-from pidts.target.postgres.encode import UnrealDates, nul_in_text
+from pidts.target.fit import gone, unfit
+from pidts.target.postgres.encode.arrays import Element, parameter
+from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.shape import PgTable
@@ -57,17 +57,18 @@ class Writer:
         self._each(plan, plan.add, tuple(plan.forms), rows)
 
     def forget(self) -> None:
-        """After DDL."""
+        """Forgets all statements; called after DDL."""
         self._known.clear()
 
     def plan(self, table: Table) -> Statements:
-        """From the catalog, once for each structure."""
+        """Returns the statements of a table; it reads the catalog once for each structure."""
         known = self._known.get(table.name)
         if known is not None and (known.table is table or known.table == table):
             return known
         shape = self._shape(table.name)
-        problems = ["there is no such table"] if shape is None else shape.misfits(table)
-        if shape is None or problems:
+        if shape is None:
+            raise gone(table.name)
+        if problems := shape.misfits(table):
             raise unfit(table.name, problems)
         self._known[table.name] = made = statements(table, shape)
         return made
@@ -120,7 +121,7 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
-    """Which value it was, where the server does not say."""
+    """Names the value that was refused, where the server does not."""
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 
 

@@ -25,10 +25,13 @@ from pidts.rules.expressions.signs import POINTS, Numbers, code_points, replaced
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
-"""By what the first weight begins at: ideographs weigh less than extensions, and these less than the unassigned."""
+"""The marks of implicit weights, by what the first weight begins at.
+
+Ideographs weigh less than extensions, and these less than the unassigned.
+"""
 
 _EXPLICIT = 250
-"""Up to here it is a number of weights."""
+"""The largest value that is a number of weights."""
 
 _FILES = {
     "general_ci": "general_ci",
@@ -67,7 +70,7 @@ def _file(collation: str) -> str | None:
 
 @lru_cache
 def load(collation: str) -> Weights:
-    """Of a collation that `has_weights`."""
+    """Reads the weights of a collation that `has_weights`."""
     return _read(_file(collation) or "")
 
 
@@ -166,7 +169,7 @@ class Weights:
         return not self.counts[ord(sign)]
 
     def folded(self, values: pa.StringArray) -> pa.StringArray:
-        """Each character replaced by the first one of the same weights."""
+        """Replaces each character by the first one of the same weights."""
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
@@ -175,7 +178,10 @@ class Weights:
 
     @cached_property
     def _first(self) -> Numbers:
-        """Of each code point, the least one with its weights. What has none, or implicit ones, is equal to nothing."""
+        """Returns, for each code point, the least one with its weights.
+
+        A code point without weights, or with implicit ones, is equal to no other.
+        """
         first = np.arange(POINTS, dtype=np.int64)
         for count in np.unique(self.counts):
             mine = np.flatnonzero((self.counts == count) & ~np.isin(self.told, list(IMPLICIT.values())))

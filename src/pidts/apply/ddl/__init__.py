@@ -1,0 +1,1 @@
+"""One schema change on the target, exactly once."""

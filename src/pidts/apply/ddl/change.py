@@ -1,0 +1,128 @@
+"""A schema change that is to be made on the target, by one member of a group or for several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pidts.model import DdlJournal, DdlOrder, DdlState, Lsn, OrderKind, Shadow, Table, TableName
+from pidts.schema import Statement
+
+SHARED = "*"
+"""The name that takes a source's place in the target's record of structures: what groups have agreed on."""
+
+
+def dropped_by(source: str) -> str:
+    """Returns the same kind of name for columns that members of a source have dropped, while the target has them."""
+    return f"{SHARED} {source}"
+
+
+def left_by(source: str) -> str:
+    """Returns the same kind of name for tables of a source that were dropped or emptied, and whose rows stay."""
+    return f"{SHARED}- {source}"
+
+
+def owed_by(source: str, place: int) -> str:
+    """Returns the same kind of name for changes that members of a source miss: the first of each, the second, ..."""
+    return f"{SHARED}{place} {source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """The part of another member in a change that is made once for several."""
+
+    source: str
+    epoch: int
+    lsn: Lsn
+    text: str
+    structures: Mapping[TableName, Table | None] = field(default_factory=dict)
+    shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
+    order: DdlOrder | None = None
+    renamed: Mapping[TableName, TableName] = field(default_factory=dict)
+
+    def journal(self, task: str) -> DdlJournal:
+        """Returns the entry of its own source's journal when the change is made."""
+        return DdlJournal(
+            task=task,
+            source=self.source,
+            lsn=self.lsn,
+            statement=self.text,
+            rendered=(),
+            step=0,
+            state=DdlState.DONE,
+            epoch=self.epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A statement of the source's log and its effect; `before` and `after` go by the names on the target."""
+
+    statement: Statement | None
+    """The statement to run; None: nothing is run, the change is only put on record."""
+    text: str
+    """The statement as the source ran it, for the journal and for messages."""
+    before: Mapping[TableName, Table | None]
+    after: Mapping[TableName, Table | None]
+    structures: Mapping[TableName, Table | None] = field(default_factory=dict)
+    """The structures that the change leaves on the source, by the source's names, for the target's record."""
+    shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
+    """The online schema changes under way that it alters; None forgets one."""
+    renamed: Mapping[TableName, TableName] = field(default_factory=dict)
+    """The source's tables that have another name after it."""
+    executed_at: int = 0
+    order: DdlOrder | None = None
+    """An operator's order to run something else instead, or before it."""
+    shared: TableName | None = None
+    """The merged table of the target, where others change it, too."""
+    others: tuple[Party, ...] = ()
+    """The other members for which it is made, of other sources or of the same."""
+    records: Mapping[str, Mapping[TableName, Table | None]] = field(default_factory=dict)
+    """Further entries of the target's record of structures, by the name that takes a source's place."""
+
+    def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
+        """Returns the statements that are run, without those that an order puts before them."""
+        match self.order:
+            case DdlOrder(kind=OrderKind.SKIP):
+                return ()
+            case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
+                return statements
+            case _:
+                return tuple(rendered())
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Returns the statements that an order puts before them."""
+        return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
+
+    def does(self, order: DdlOrder) -> bool:
+        """Whether an order about this member, or about another one, is what is run."""
+        leading = self.order
+        if order is leading or not order.statements:
+            return True
+        return leading is not None and (order.kind, order.statements) == (leading.kind, leading.statements)
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether `after` is the structure that the target has in the end."""
+        return self.order is None or self.order.kind in {OrderKind.REVERT, OrderKind.UNLOCK}
+
+
+class OrderChanged(Exception):
+    """The error that an order was given, or another one, since it was read: it has to be read again."""
+
+
+class PartyLeft(Exception):
+    """The error that another attempt has taken over one of the sources: its member arrives again."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.source = source
+
+
+class JournalOpen(Exception):
+    """The error that another member has begun a change of the table and died: it has to continue first."""
+
+    def __init__(self, source: str, lsn: Lsn) -> None:
+        super().__init__(source, lsn)
+        self.source, self.lsn = source, lsn

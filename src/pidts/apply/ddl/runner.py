@@ -1,0 +1,360 @@
+"""Runs one schema change of the source on the target, exactly once, beside the batches of rows.
+
+The journal's row for the statement's Lsn is the truth: "done" means that the target has the change, and its record of
+structures, too. No checkpoint is written here. A run that finds its position before the statement asks for it again,
+gets ALREADY, and its next batch moves the position over it like over anything else.
+
+The caller guarantees two things. When a change begins, everything before it is in the target, on all workers. And no
+later change of its tables is written until it is done. So the state before it may be read, and it may be run again, for
+as long as the journal does not say "done".
+
+**Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to look at the
+epoch, writes structures and "done", and commits. The row is locked last, since batches of other tables go on meanwhile.
+Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was taken over can still be
+executing statements; it waits for our locks or we wait for its, and it ends with `Fenced` before it can commit.
+
+**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock can keep a late one out. So:
+
+1. Take the lock of this change. It lives and dies with the connection on which the statements run. While we hold it no
+   other run makes this change; when we lose it, we have lost the connection, and with it the means to run anything. A
+   server that still executes the statement of a lost connection still holds its lock, so we wait for that.
+2. Lock a checkpoint row, look at the epoch, write the intent with the fingerprint of the tables before, commit. Crash
+   before the commit: nothing happened. After: step 3 begins from the journal.
+3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
+   lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. The tables
+   look as before: run it, for it did not happen, or it is one that leaves no trace in the structure, such as TRUNCATE,
+   and running it twice is running it once. Or they look different: it happened, and the tables must then fit the
+   structure that the source has, else a person has to look.
+4. More statements: the journal moves to the next step with new fingerprints, in one commit. Crash: step 3 of either
+   statement.
+5. Look at the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and
+   comes here again. After: the journal says so.
+
+**An order of an operator** about the change is given beforehand or while it fails, and is stored in a table of the
+target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still in
+force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
+says how far it is. So an order that was not taken begins a new journal in place of one that was begun otherwise, and
+steps that the old one had made stay made. The structure after ordered statements cannot be foreseen: a step of them
+that was broken off and left a trace counts as made, and one that left none is run again.
+
+**For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and its last
+commit says "done" for all of them. That commit writes their journals and structures, after a look at the epoch of each
+of their sources, whose checkpoint rows are locked in the order of the sources. Elsewhere the lock of step 1 is that of
+the table, and the commit that begins the journal notes beside the table whose journal it is. Crash before the last
+commit: all arrive again. The leader may be another one then, or only some may have arrived. The note leads to the
+journal that was begun (see `group_journal`). It is continued if its member has arrived, and waited for if not. After:
+each member finds its own "done". Where a source of theirs was taken over, its new attempt has its members arrive again:
+nothing is recorded as done for any of them.
+
+A run that was taken over in the middle of this keeps the lock until its statement has ended, and the new run waits for
+it in step 1. The old run is refused in step 5, and the new one finds the change made. Rows never wait for any of this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+
+from pidts.apply.checkpoint import Outcome, fenced
+from pidts.apply.ddl.change import SHARED, OrderChanged, PartyLeft, SchemaChange
+from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
+from pidts.apply.ddl.verify_shape import demand_new_columns, drops_that_are_left, fingerprints, misfit, must_fit
+from pidts.apply.port import Target, TargetSession
+from pidts.apply.retry import Retry
+from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, TableName, Transient
+from pidts.schema import AlterTable, CreateTable, CreateTableLike
+
+_log = structlog.get_logger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+
+class DdlRunner:
+    """Runs schema changes for one run of a task; it belongs to one thread."""
+
+    def __init__(
+        self,
+        target: Target,
+        task: str,
+        source: str,
+        epoch: int,
+        *,
+        retry: Retry | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._target = target
+        self._task, self._source, self._epoch = task, source, epoch
+        self._retry = retry or Retry()
+        self._sleep = sleep
+        self._begun = False
+
+    def is_done(self, lsn: Lsn) -> bool:
+        """Whether the target has the change at this Lsn."""
+        return self._attempts(lambda session: self._journal_says_done(session, lsn))
+
+    def shadows(self) -> dict[TableName, Shadow]:
+        """Returns the online schema changes that are under way."""
+        return self._attempts(lambda session: session.meta.shadows.load(self._task, self._source))
+
+    def run(self, change: SchemaChange, lsn: Lsn) -> Outcome:
+        """Makes the change at this Lsn; an error of the target's refusal names a table of the change.
+
+        ALREADY is never returned for what this very call did, whatever became of the connection.
+        """
+        self._begun = False
+        outcome = self._attempts(lambda session: self._run(session, change, lsn))
+        return Outcome.APPLIED if self._begun else outcome
+
+    def _attempts(self, work: Callable[[TargetSession], _Answer]) -> _Answer:
+        for attempt in range(1, self._retry.attempts + 1):
+            session: TargetSession | None = None
+            try:
+                session = self._target.connect()
+                return work(session)
+            except Transient as error:
+                if attempt == self._retry.attempts:
+                    raise
+                _log.warning("schema change is tried again", source=self._source, error=str(error))
+                self._sleep(self._retry.pause(attempt))
+            finally:
+                if session is not None:
+                    session.close()
+        raise AssertionError  # the loop returns or raises
+
+    def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+        if session.schema.transactional_ddl:
+            outcome = self._in_one_transaction(session, change, lsn)
+        else:
+            place = f"{SHARED} {change.shared}" if change.shared else f"{self._source} {lsn}"
+            with session.meta.ddl_lock(self._task, place):
+                outcome = self._journaled(session, change, lsn)
+        if outcome is Outcome.ALREADY and change.others:
+            # A member that missed the answer to a commit may have arrived again with more members.
+            session.begin()
+            self._check_epochs(session, change)
+            self._tell_others(session, change)
+            session.commit()
+        return outcome
+
+    def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+        session.begin()
+        self._check_epochs(session, change)
+        done = self._journal_says_done(session, lsn)
+        session.rollback()
+        if done:
+            return Outcome.ALREADY
+        session.begin()
+        self._begun = True
+        self._take(session, change)
+        with _about(change):
+            for sql in change.first:
+                _execute(session, change, sql)
+            rendered = change.own(lambda: self._render(session, change))
+            for sql in rendered:
+                _execute(session, change, sql)
+            rendered = (*change.first, *rendered)
+        journal = DdlJournal(
+            task=self._task,
+            source=self._source,
+            lsn=lsn,
+            statement=change.text,
+            rendered=rendered,
+            step=len(rendered),
+            epoch=self._epoch,
+        )
+        self._finish(session, change, journal, lsn)
+        return Outcome.APPLIED
+
+    def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+        tables = sorted({*change.before, *change.after})
+        session.begin()
+        self._check_epochs(session, change)
+        journal = session.meta.journal.read(self._task, self._source, lsn)
+        if journal is None or journal.state is not DdlState.DONE:
+            journal = begun_by(session, self._task, change, (self._source, lsn)) or journal
+            if journal is not None and is_emptied(journal):
+                journal = None
+        session.rollback()
+        if journal is not None and journal.state is DdlState.DONE:
+            return Outcome.ALREADY
+        self._begun = True
+        order = change.order
+        anew = order is not None and not order.taken and order.kind is not OrderKind.UNLOCK
+        resumed = journal is not None and not anew
+        if journal is not None and resumed:
+            session.begin()
+            self._take(session, change)
+            lead(session, change, journal)
+            session.commit()
+        if journal is None or anew:
+            # This does not take the checkpoint's lock, for which batches would wait: it may look through a whole table.
+            with _about(change):
+                rendered = change.first or change.own(lambda: self._render(session, change))
+            journal = DdlJournal(
+                task=self._task,
+                source=self._source,
+                lsn=lsn,
+                statement=change.text,
+                rendered=rendered,
+                step=0,
+                before=fingerprints(session, tables),
+                epoch=self._epoch,
+            )
+            session.begin()
+            self._check_epochs(session, change)
+            self._take(session, change)
+            if not rendered:
+                # An order to run nothing is done by the same commit that takes the order.
+                self._finish(session, change, journal, lsn)
+                return Outcome.APPLIED
+            session.meta.journal.write(journal)
+            lead(session, change, journal)
+            session.commit()
+        guessed = False
+        while True:
+            while journal.step < len(journal.rendered):
+                if resumed and journal.before != fingerprints(session, tables):
+                    guessed = True
+                else:
+                    with self._refusable(session, change, journal), _about(change):
+                        _execute(session, change, journal.rendered[journal.step])
+                resumed = False
+                done, before = journal.step + 1, fingerprints(session, tables)
+                journal = replace(journal, step=done, before=before, epoch=self._epoch)
+                if journal.step < len(journal.rendered):
+                    self._note(session, journal)
+            own: Sequence[str] = ()
+            with _about(change):
+                if change.first and journal.rendered == change.first:
+                    # The statements that an order puts before may decide how the change itself is rendered.
+                    own = change.own(lambda: self._render(session, change))
+                elif guessed and change.is_foreseen:
+                    own = drops_that_are_left(session, change)
+            if not own:
+                break
+            journal = replace(journal, rendered=(*journal.rendered, *own))
+            self._note(session, journal)
+        if guessed and change.is_foreseen:
+            with _about(change):
+                must_fit(session, change)
+        session.begin()
+        self._finish(session, change, journal, lsn)
+        return Outcome.APPLIED
+
+    def _note(self, session: TargetSession, journal: DdlJournal) -> None:
+        session.begin()
+        session.meta.journal.write(journal)
+        session.commit()
+
+    @contextmanager
+    def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
+        """Notes a refusal of the first step that leaves the tables as before, so that other members need not wait."""
+        try:
+            yield
+        except Halted:
+            if change.shared is not None and journal.step == 0:
+                tables = sorted({*change.before, *change.after})
+                if journal.before == fingerprints(session, tables):
+                    session.begin()
+                    self._check_epochs(session, change)
+                    note_refused(session, change.shared, journal)
+                    session.commit()
+            raise
+
+    def _take(self, session: TargetSession, change: SchemaChange) -> None:
+        """Marks the orders as taken, in the open transaction; raises `OrderChanged` where one was replaced."""
+        orders = [(self._source, change.order), *((party.source, party.order) for party in change.others)]
+        for source, order in orders:
+            if order is None or order.taken or not change.does(order):
+                continue
+            if not session.meta.orders.take(self._task, source, order):
+                raise OrderChanged
+
+    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> None:
+        """Ends the open transaction with "done"; the journal may be one that another member has begun."""
+        self._check_epochs(session, change)
+        self._tell_others(session, change)
+        session.meta.structures.save(self._task, self._source, lsn, change.structures)
+        session.meta.shadows.save(self._task, self._source, change.shadows)
+        session.meta.moves.rename(self._task, self._source, change.renamed)
+        for record, structures in change.records.items():
+            session.meta.structures.save(self._task, record, lsn, structures)
+        own = replace(journal, source=self._source, lsn=lsn, statement=change.text)
+        session.meta.journal.write(replace(own, state=DdlState.DONE, before={}))
+        session.commit()
+
+    def _tell_others(self, session: TargetSession, change: SchemaChange) -> None:
+        """Records, in the open transaction, that the change is done for the other members, too."""
+        for party in change.others:
+            session.meta.structures.save(self._task, party.source, party.lsn, party.structures)
+            session.meta.shadows.save(self._task, party.source, party.shadows)
+            if not self._journal_says_done(session, party.lsn, party.source):
+                session.meta.moves.rename(self._task, party.source, party.renamed)
+            session.meta.journal.write(party.journal(self._task))
+
+    def _check_epochs(self, session: TargetSession, change: SchemaChange) -> None:
+        """Checks the epoch of each source, and locks it until the transaction ends.
+
+        All workers' rows have the same epoch, and the first one's lock keeps a take-over waiting until we commit.
+        """
+        epochs = {party.source: party.epoch for party in change.others} | {self._source: self._epoch}
+        for source in sorted(epochs):
+            stored = session.meta.checkpoints.lock(self._task, source, 0)
+            if stored.epoch != epochs[source]:
+                raise fenced(stored, self._epoch) if source == self._source else PartyLeft(source)
+
+    def _journal_says_done(self, session: TargetSession, lsn: Lsn, source: str = "") -> bool:
+        journal = session.meta.journal.read(self._task, source or self._source, lsn)
+        return journal is not None and journal.state is DdlState.DONE
+
+    def _render(self, session: TargetSession, change: SchemaChange) -> Sequence[str]:
+        statement = change.statement
+        if statement is None:
+            return ()
+        if isinstance(statement, CreateTable | CreateTableLike) and not statement.or_replace:
+            table = change.after.get(statement.table)
+            if table is not None and table == change.before.get(statement.table):
+                return ()  # IF NOT EXISTS, and the table existed
+            problems = session.schema.misfits(table) if table is not None else None
+            if table is not None and problems is not None:
+                if problems:
+                    raise misfit(table.name, problems)
+                return ()
+        if isinstance(statement, AlterTable):
+            demand_new_columns(session, statement, change)
+        rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)
+        for note in rendered.notes:
+            _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
+        return rendered.statements
+
+
+def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
+    try:
+        session.execute(sql)
+    except Halted as error:
+        order = change.order
+        if order is None or sql not in order.statements:
+            raise
+        raise Halted(
+            "order-refused",
+            f"the target refuses what was ordered ({order.kind}): {sql}: {error.what}",
+            where=error.where,
+            todo="Give another order",
+        ) from error
+
+
+@contextmanager
+def _about(change: SchemaChange) -> Iterator[None]:
+    """Names the change's own tables in a refusal of the code inside, but not in trouble with the journal."""
+    try:
+        yield
+    except Halted as error:
+        if not error.where.table:
+            named = change.structures or {**change.before, **change.after}
+            error.where = replace(error.where, table=", ".join(map(str, sorted(named))))
+        raise

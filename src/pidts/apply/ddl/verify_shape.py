@@ -1,0 +1,89 @@
+"""Checks that a target table has the structure that a schema change needs, or has made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+
+from pidts.apply.ddl.change import SchemaChange
+from pidts.apply.port import TargetSession
+from pidts.model import Halted, TableName, Where
+from pidts.schema import AddColumn, AlterTable, DropColumn
+from pidts.shards.structures import names_of
+
+_log = structlog.get_logger(__name__)
+
+
+def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:
+    """Returns texts that show whether a statement has left a trace in the tables."""
+    return {str(name): session.schema.fingerprint(name) for name in tables}
+
+
+def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
+    """Accepts a column that the target has already, unless rows then have another value in it."""
+    before, there = change.before.get(statement.table), session.schema.structure(statement.table)
+    if before is None or there is None:
+        return
+    present = {column.name for column in there.columns} - {column.name for column in before.columns}
+    added = [action.column for action in statement.actions if isinstance(action, AddColumn)]
+    taken = [column for column in added if column.name in present]
+    if not taken:
+        return
+    problems = session.schema.misfits(replace(before, columns=(*before.columns, *taken))) or []
+    computed = {column.name for column in there.columns if column.generated}
+    filled = [
+        column.name
+        for column in taken
+        if not column.nullable or column.default is not None or (column.generated and column.name not in computed)
+    ]
+    if filled and session.read_rows(before, limit=1).num_rows:
+        problems.append(f"column {', '.join(filled)} is there already, and nobody knows what its rows have in it")
+    if problems:
+        raise misfit(statement.table, problems)
+    names = ", ".join(column.name for column in taken)
+    _log.warning("a column is there already, and stays as it is", table=str(statement.table), columns=names)
+
+
+def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
+    """Returns statements that drop columns of this change that were kept when it began, since others had them then.
+
+    Members that have arrived since have dropped them, too, but the journal, which is continued, does not contain that.
+    """
+    statement = change.statement
+    if not isinstance(statement, AlterTable):
+        return ()
+    there, after = session.schema.structure(statement.table), change.after.get(statement.table)
+    if there is None or after is None:
+        return ()
+    names = {action.name.lower() for action in statement.actions if isinstance(action, DropColumn)}
+    names -= names_of(after)
+    drops = tuple(DropColumn(column.name) for column in there.columns if column.name.lower() in names)
+    if not drops:
+        return ()
+    table = replace(there, columns=tuple(column for column in there.columns if column.name.lower() not in names))
+    rest = replace(statement, actions=drops)
+    return session.schema.ddl_statements(rest, {there.name: there}, {there.name: table}, change.executed_at).statements
+
+
+def must_fit(session: TargetSession, change: SchemaChange) -> None:
+    """Halt where the tables do not have the structure that the change makes."""
+    for name, table in change.after.items():
+        if table is None:
+            if session.schema.structure(name) is not None:
+                raise misfit(name, ["it is still there"])
+        elif problems := session.schema.misfits(table):
+            raise misfit(name, problems)
+        elif problems is None:
+            raise misfit(name, ["it is not there"])
+
+
+def misfit(name: TableName, problems: Sequence[str]) -> Halted:
+    """Returns the error for a table that a person has to look at."""
+    return Halted(
+        "target-shape",
+        f"the target's table does not fit: {'; '.join(problems)}",
+        where=Where(table=str(name)),
+        todo="Change the target's table to what the source has",
+    )

@@ -1,0 +1,39 @@
+"""Finds out whether the target tells rows of several tables apart by the columns that a route extracts.
+
+The target decides: an operator who has created its table with `PRIMARY KEY (id, from_table)` wants rows with equal ids
+beside each other, and one who has created it with `PRIMARY KEY (id)` does not. A table that does not exist yet is
+created with the longer key where several tables are going to map to it, or may: the second one may join in a year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pidts.apply.port import TargetSession
+from pidts.model import Table, TableName
+from pidts.rules import Rules
+
+
+def keyed_landings(
+    session: TargetSession, rules: Rules, tables: Iterable[Table], shared: Collection[TableName] = ()
+) -> frozenset[TableName]:
+    """Returns the target tables with such a key, and those of `shared` that are going to be created with one."""
+    found = set()
+    for table in tables:
+        landing = rules.routes.landing(table.name)
+        if not landing.extracted or not table.identity or landing.name in found:
+            continue
+        there = session.schema.structure(landing.name)
+        if (
+            landing.name in shared or rules.routes.may_merge(table.name)
+            if there is None
+            else _has_both(there, table, [name for name, _ in landing.extracted])
+        ):
+            found.add(landing.name)
+    return frozenset(found)
+
+
+def _has_both(there: Table, table: Table, extracted: Collection[str]) -> bool:
+    keys = [{name.lower() for name in key.columns} for key in there.keys if key.unique or key.primary]
+    own = {name.lower() for name in table.identity}
+    return own not in keys and own | {name.lower() for name in extracted} in keys

@@ -1,0 +1,71 @@
+"""Handles columns of a merged table that the source table of a row does not have.
+
+One table has a column c, another does not have it yet, or no longer. A row moves from the first to the second:
+
+    the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
+
+On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 for good. So would an UPDATE,
+which a DELETE in t_1 and the INSERT after it become in one part. So such a row is removed before it is written, see
+`pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
+
+The same holds for the rows that a table has left on the target. Such a table was dropped or created again, or lost its
+column in a part of the log that was not read. It holds also where no other table of its source maps there, and under a
+key that tells tables apart.
+
+    the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
+
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It is so for the whole
+part that brings it, whatever else happens to it there. An UPDATE of an existing row finds its own table's row already:
+when the row was new there, these columns were set.
+
+**This applies only where tables share the target table**, which the target's record says. All rows of a table that is
+alone there are its own, and columns that somebody has added to it keep their values when its rows are read again.
+
+Each commit asks again: another source's table may have added a column to the target meanwhile. A column that is added
+between the question and the rows has no values yet.
+
+Crash points: nothing is remembered, and the removal is in the transaction of its row. A part that is written again,
+after a crash or in safe mode, removes the row once more and ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow.compute as pc
+
+from pidts.apply.ddl.change import SHARED
+from pidts.apply.merge.align import OwnColumns
+from pidts.apply.port import TargetSession
+from pidts.model import ChangeBatch, Table, TableName
+from pidts.reduce.identity import brought, identities
+from pidts.shards.structures import names_of
+
+
+def wider_tables(
+    session: TargetSession, batches: Sequence[ChangeBatch], task: str, merged: Collection[TableName], own: OwnColumns
+) -> set[TableName]:
+    """Returns the target tables that get rows without a value for each column.
+
+    For tables that are not `merged` by the tables of this source, the record says whether they are shared.
+    """
+    coming: dict[TableName, set[frozenset[str]]] = {}
+    for batch in batches:
+        if _brings(batch):
+            names = own.get(batch.table.name, {}).get(batch.origin)
+            coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
+    shared = coming.keys() & merged
+    if len(shared) < len(coming):  # The record answers ten times faster than the catalog, whatever it has of them.
+        shared |= coming.keys() & session.meta.structures.load(task, SHARED).keys()
+    return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
+
+
+def _brings(batch: ChangeBatch) -> bool:
+    return bool(len(batch) and batch.table.identity and pc.any(brought(batch, identities(batch))).as_py())
+
+
+def _is_wider(there: Table | None, widths: Collection[frozenset[str]]) -> bool:
+    if there is None:
+        return False
+    names = {column.name.lower() for column in there.columns if not column.generated}
+    return any(not names <= width for width in widths)

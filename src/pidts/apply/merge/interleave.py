@@ -1,0 +1,164 @@
+"""Merges the changes of a merged table's members into one log of one table, which the version guard needs.
+
+A row that moves between two of the tables is an INSERT in one and a DELETE in the other, in either order and of one
+version:
+
+    the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
+                                       DELETE FROM a (1, v5)   ->  nothing: b has the row
+
+Judged by itself, the INSERT would find a row of its own version and be set aside, and the DELETE would find the row
+that it was made from. So for a key that changes in several of the tables two rules hold. A row that is inserted while
+another table has one takes its place. A row that is deleted while another table has one takes nothing away. Keys that
+change in one table only, nearly all, stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
+from pidts.reduce.identity import identities, image_columns
+
+Told = tuple[Mask, Mask]
+"""The columns that the log has of each before image, and of each after image."""
+
+
+def one_log(parts: Sequence[ChangeBatch], told: Sequence[Told | None]) -> tuple[ChangeBatch, Mask | None]:
+    """Returns all changes in log order, and the known columns of their before images; each part is of one table."""
+    table = parts[0].table
+    rows = pa.concat_batches([part.rows for part in parts])
+    owner = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])
+    order = pc.sort_indices(rows.column("lsn").cast(pa.binary()))
+    rows, owner = rows.take(order), owner[order.to_numpy()]
+    masks = _masks(parts, told, order.to_numpy(), len(table.columns))
+    batch = ChangeBatch(table, rows)
+    shared = _shared(batch, owner)
+    if not shared:
+        return batch, None if masks is None else masks[: len(rows)]
+    places = _Places(rows.column("op").to_numpy(), owner)
+    for events in shared:
+        places.follow(events)
+    before, after = (rows.column(side) for side in ("before", "after"))
+    images = pa.concat_arrays([before, after])
+    made = ChangeBatch.of(
+        table,
+        rows.column("lsn"),
+        pa.array(places.op, pa.int8()),
+        images.take(pa.array(places.before, mask=places.before < 0)),
+        after,
+    )
+    known = None if masks is None else masks[np.maximum(places.before, 0)][places.kept]
+    return ChangeBatch(table, made.rows.filter(pa.array(places.kept))), known
+
+
+def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
+    """Returns the changes that the guard leaves, by the tables they came from: each has columns of its own.
+
+    Changes of a key that changes in several tables stay together, as changes of the merged table.
+    """
+    mine, theirs = identities(batch), [identities(part) for part in parts]
+    leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
+    numbers = key_numbers(merged([mine.current, *(one.current for one in theirs), *leaving]))
+    sizes = [*map(len, parts), *(len(columns[0]) for columns in leaving)]
+    keys, owner = numbers[len(batch) :], np.repeat([*range(len(parts))] * 2, sizes)
+    first, last = np.full(len(numbers), len(parts)), np.full(len(numbers), -1)
+    np.minimum.at(first, keys, owner)
+    np.maximum.at(last, keys, owner)
+    whose = np.where(first == last, first, len(parts))[numbers[: len(batch)]]
+    upstream = [*(part.upstream for part in parts), batch.upstream]
+    found = (ChangeBatch(batch.table, batch.rows.filter(pa.array(whose == at)), one) for at, one in enumerate(upstream))
+    return [one for one in found if len(one)]
+
+
+def _masks(parts: Sequence[ChangeBatch], told: Sequence[Told | None], order: Numbers, width: int) -> Mask | None:
+    """Returns the known columns of every image, before images first; None: all columns of all images."""
+    if all(one is None for one in told):
+        return None
+    sides = [
+        np.concatenate(
+            [
+                np.ones((len(part), width), np.bool_) if one is None else one[side]
+                for part, one in zip(parts, told, strict=True)
+            ]
+        )[order]
+        for side in (0, 1)
+    ]
+    return np.concatenate(sides)
+
+
+def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
+    """Returns, for each key that changes in several tables, its changes in the log's order."""
+    names, op = batch.table.identity, batch.rows.column("op").to_numpy()
+    before, after = (image_columns(batch, side, names) for side in ("before", "after"))
+    leaves = np.nonzero((op == Op.DELETE) | (op == Op.UPDATE))[0]
+    arrives = np.nonzero(op != Op.DELETE)[0]
+    columns = [
+        [values.take(pa.array(places)) for values in image] for image, places in ((before, leaves), (after, arrives))
+    ]
+    number, change = key_numbers(merged(columns)), np.concatenate([leaves, arrives])
+    pairs = np.unique(np.stack([number, owner[change]]), axis=1)
+    keys, owners = np.unique(pairs[0], return_counts=True)
+    found = [np.unique(change[number == key]) for key in keys[owners > 1]]
+    moved = (op == Op.UPDATE) & np.any(
+        [to_mask(pc.not_equal(old, new)) for old, new in zip(before, after, strict=True)], axis=0
+    )
+    for events in found:
+        if moved[events].any():
+            raise _entangled(batch, int(events[moved[events]][0]))
+    return found
+
+
+class _Places:
+    """Each change's op, and the place of its before image among all images; -1 where it has none."""
+
+    def __init__(self, op: Numbers, owner: Numbers) -> None:
+        self._owner, self._size = owner, len(op)
+        self.op = op.copy()
+        has = (op == Op.UPDATE) | (op == Op.DELETE)
+        self.before = np.where(has, np.arange(len(op)), -1)
+        self.kept = np.ones(len(op), np.bool_)
+
+    def follow(self, events: Numbers) -> None:
+        """Adapts the changes of one key."""
+        holders, here = self._at_start(events)
+        for event in map(int, events):
+            if self.op[event] == Op.DELETE:
+                holders.discard(int(self._owner[event]))
+                if holders:
+                    self.kept[event] = False
+                else:
+                    self.before[event] = here if here >= 0 else self.before[event]
+                    here = -1
+                continue
+            if here >= 0 and self.op[event] != Op.COPY:
+                self.op[event], self.before[event] = Op.UPDATE, here
+            holders.add(int(self._owner[event]))
+            here = self._size + event
+
+    def _at_start(self, events: Numbers) -> tuple[set[int], int]:
+        """Returns the table that has the row at first, and the place of its image.
+
+        The first change that finds the row shows both.
+        """
+        met: set[int] = set()
+        for event in map(int, events):
+            owner = int(self._owner[event])
+            if owner not in met and self.before[event] >= 0:
+                return {owner}, int(self.before[event])
+            met.add(owner)
+        return set(), -1
+
+
+def _entangled(batch: ChangeBatch, change: int) -> Halted:
+    lsn = Lsn.from_bytes(batch.rows.column("lsn")[change].as_py())
+    return Halted(
+        "version-of-merged",
+        "a row gets the key of another table's row while both become one, and versions cannot tell which of them stays",
+        where=Where(table=str(batch.table.name), position=str(lsn)),
+        todo="Have the route extract a column and put it into the target's key, or take pidts.version-column out",
+    )

@@ -1,0 +1,32 @@
+"""Puts merged tables on the target's record.
+
+An attempt that drops or empties a table has to know that other tables have, or had, rows in it: also in a year, when
+these are gone from the source. So the commit that makes a table shared puts that on record, and it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pidts.apply.ddl.change import SHARED
+from pidts.apply.port import TargetSession
+from pidts.model import Lsn, Table, TableName
+
+
+def put_on_record(
+    session: TargetSession, task: str, lsn: Lsn, shared: Mapping[TableName, Table], *, anew: bool = False
+) -> None:
+    """Records tables as shared, by the target's names; in the open transaction.
+
+    Existing entries stay, for the group may have moved on. `anew`: existing entries are of an earlier task of this
+    name.
+    """
+    if not (shared or anew):
+        return
+    known = session.meta.structures.load(task, SHARED)
+    old: Mapping[TableName, Table | None] = dict.fromkeys(known) if anew else {}
+    for its, record, name in session.meta.structures.tables() if anew else ():
+        if its == task and record.startswith(SHARED) and record != SHARED:
+            session.meta.structures.save(task, record, lsn, {name: None})
+    new = {name: table for name, table in shared.items() if anew or name not in known}
+    session.meta.structures.save(task, SHARED, lsn, {**old, **new})

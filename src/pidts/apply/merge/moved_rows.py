@@ -1,0 +1,258 @@
+"""Handles rows that move between members of a merged table while one of the members lags.
+
+A shard that waits is held at an earlier place of its log, and the other shards of its source go on. So one transaction
+of the source may reach the target in two commits, its later half first:
+
+    t_1 waits    BEGIN; INSERT INTO t_2 SELECT * FROM t_1 WHERE id = 5; DELETE FROM t_1 WHERE id = 5; COMMIT
+    now          the INSERT of t_2: row 5 stands on the target as t_2's
+    later        the DELETE of t_1: row 5 is gone for good
+
+Within one part of a batch `pidts.reduce.net_changes` sees both. Between parts and batches the target remembers which
+member has got which key. A target table is *uneven* as long as one of its members (the source's tables that map to it)
+lags, before or after the commit, on any worker. As long as it is, each commit
+
+1. *looks*, where a member catches up, or lags from the middle of the batch on (its changes come before those of others
+   then): a change that would take a row from another member is *set aside*. What becomes of key K in member n by all of
+   this part is one thing. If n gives K away in the end, all that n does to K is set aside where another member has K on
+   record, whatever the Lsns: the INSERT may come first. If n has K in the end, by a change at x, it is set aside where
+   another has got K later than x. Else it stays, and `net_changes` does as ever. An UPDATE from K to K2 is looked at on
+   both sides separately: the rest may be the INSERT of K2 or the DELETE of K.
+2. *notes*: a key that a member has got, by an INSERT or an UPDATE to it, and has at the end of the part, is put on
+   record with the Lsn of that change. A key that it has given away is removed from its own record.
+
+The record is true: "m has got K at x, and has it at m's place". An entry of m does not count in a part in which m gives
+K away, since `net_changes` knows better there:
+
+    record (m, K, 20); n is behind at 5    n: UPDATE K at 10    m: DELETE K at 30    in one part: n's row is written
+    the same, and m gives nothing away     n: UPDATE K at 10                         set aside: m has row K
+
+So it ends right wherever the cuts are, if no two members have a key at once except inside a transaction (a row belongs
+to one shard). *No member has K in the end*: of all changes that give K away take the one that is applied last. Another
+member with K on record would give it away later still. So it is applied, and a change that brings K back is followed by
+one that removes it. *m has K in the end*, since x. If x is before the place of every member that lags, no other member
+has had K since. Else the change at x was made in an uneven commit, so it is on record for good. No other member takes K
+away or writes it, for all its changes of K are before x.
+
+Two kinds of keys are not noted: those of copied rows, since it is not known since when their table has them, and those
+that a repair has not found. Keys are compared by their bytes. A row whose key changes case on its way, under a key that
+does not tell case apart, counts as two.
+
+When no member lags any more on any worker, the record of that table is removed: `pidts.batch.lagging_merge`. The record
+goes by keys, not by workers, so a key may go to another worker meanwhile. It also goes by members' names, which a
+RENAME changes in the commit that puts it on record. Rows of a member that was dropped stay on the target, and so do its
+entries.
+
+Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
+neither rows nor entries nor the place, one after it all of them: the next attempt leaves out exactly the changes that
+the entries are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
+from pidts.apply.rows.tombstone_keys import key_texts
+from pidts.model import ChangeBatch, Lsn, Moved, Op, TableName
+from pidts.reduce.identity import identities
+from pidts.reduce.split_update import Lacking, halved_bitmaps, halves
+
+_log = structlog.get_logger(__name__)
+
+_LONGEST = 80
+_MOVED_ON = Lacking("the row under its old key is another shard's by now", "SET GLOBAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The uneven tables of one commit."""
+
+    task: str
+    source: str
+    noted: frozenset[TableName]
+    """The tables of the target with lagging members."""
+    looked: frozenset[TableName]
+    """Those of them whose changes may be written here after later ones of other members."""
+
+
+def without_moved(
+    session: TargetSession, batches: Sequence[ChangeBatch], uneven: Uneven, shared: Collection[TableName]
+) -> list[ChangeBatch]:
+    """Returns a part's changes without those that were set aside; updates the record accordingly.
+
+    `shared` are tables of the target with several known members: for others only the record counts.
+    """
+    left = list(batches)
+    by_name: dict[TableName, list[int]] = {}
+    for place, batch in enumerate(batches):
+        if len(batch) and batch.table.name in uneven.noted and batch.table.identity:
+            by_name.setdefault(batch.table.name, []).append(place)
+    for name, places in by_name.items():
+        if name in shared or session.meta.moves.any(uneven.task, uneven.source, name):
+            parts = _of_one(session, name, [batches[place] for place in places], uneven)
+            for place, part in zip(places, parts, strict=True):
+                left[place] = part
+    return left
+
+
+def key_names(keys: pa.Table) -> list[str]:
+    """Returns one text per key, the same whatever the width of its numbers."""
+    columns = [_plain(values) for values in chunkless(keys, keys.column_names)]
+    texts = key_texts(pa.Table.from_arrays(columns, names=keys.column_names))
+    return [
+        text if text.isascii() and len(text) <= _LONGEST else f"sha256:{sha256(text.encode()).hexdigest()}"
+        for text in texts
+    ]
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    if pa.types.is_decimal(values.type):
+        texts = (f"{value:f}" for value in values.to_pylist())
+        return pa.array([text.rstrip("0").rstrip(".") if "." in text else text for text in texts], pa.string())
+    return values.cast(pa.float64()) if pa.types.is_floating(values.type) else values
+
+
+def _of_one(
+    session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], uneven: Uneven
+) -> Sequence[ChangeBatch]:
+    if len({part.table.identity for part in parts}) > 1:
+        return parts  # the caller halts on these
+    fates = _Fates(parts)
+    record, place = session.meta.moves, (uneven.task, uneven.source, name)
+    if name in uneven.looked:
+        aside = fates.aside(record.find(*place, fates.texts))
+        if aside.any():
+            parts = fates.without(aside)
+            _log.info("changes of rows that have moved on are set aside", table=str(name), rows=int(aside.sum()))
+    for member, keys in fates.given().items():
+        record.remove(*place, member, keys)
+    if got := fates.got():
+        record.add(*place, got)
+    return parts
+
+
+class _Fates:
+    """The outcome for each key in each member by the changes of one part: one *fate* per member and key."""
+
+    def __init__(self, parts: Sequence[ChangeBatch]) -> None:
+        self._parts = parts
+        self._members = list(dict.fromkeys(part.origin for part in parts))
+        self._names = parts[0].table.identity
+        self._fields = [parts[0].table.arrow.field(name) for name in self._names]
+        self._sizes = np.cumsum([0, *map(len, parts)])
+        keys = [identities(part) for part in parts]
+        op = np.concatenate([part.rows.column("op").to_numpy() for part in parts])
+        moved = np.concatenate([to_mask(one.moved) for one in keys])
+        deleted = np.concatenate([to_mask(one.deleted) for one in keys])
+        lsns = pa.concat_arrays([part.rows.column("lsn").cast(pa.binary()) for part in parts])
+        owner = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
+        left = np.nonzero(moved)[0]
+        # An event happens to one key: each change has one, and one more where it gives its row another key.
+        self._change = np.concatenate([np.arange(len(op)), left])
+        self._leaves = np.arange(len(self._change)) >= len(op)
+        current, before = merged([one.current for one in keys]), merged([one.before for one in keys])
+        self._keys = merged([current, [values.take(pa.array(left)) for values in before]])
+        number = key_numbers(self._keys)
+        rank = np.empty(len(op), np.int64)
+        rank[pc.sort_indices(lsns).to_numpy()] = np.arange(len(op))
+        moment = 2 * rank[self._change] + ~self._leaves
+        fate = number * len(self._members) + owner[self._change]
+        order = np.lexsort((moment, fate))
+        begins = np.nonzero(np.concatenate([[True], fate[order][1:] != fate[order][:-1]]))[0]
+        last = order[np.append(begins[1:], len(order)) - 1]
+        self._fate_of = np.empty(len(order), np.int64)
+        self._fate_of[order] = np.cumsum(np.isin(np.arange(len(order)), begins)) - 1
+        gets = ~self._leaves & ((op == Op.INSERT) | moved)[self._change]
+        newest = np.maximum.reduceat(np.where(gets[order], np.arange(len(order)), -1), begins)
+        self._key = number[last]
+        """The key of each fate; fates are in the order of their keys."""
+        self._owner = owner[self._change[last]]
+        self._last = last
+        self._has = ~self._leaves[last] & ~deleted[self._change[last]]
+        """Whether the member has the key in the end."""
+        self._got = np.where(self._has & (newest >= 0), order[np.maximum(newest, 0)], -1)
+        """The event by which the member has got the key, if it has it; else -1."""
+        self._copied = op[self._change[last]] == Op.COPY
+        self._op, self._moved, self._lsns = op, moved, lsns
+
+    @property
+    def texts(self) -> list[str]:
+        """Returns the texts of all keys with an event, each once."""
+        return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
+
+    def aside(self, entries: Iterable[Moved]) -> Mask:
+        """Returns the fates that other members' entries cancel."""
+        aside = np.zeros(len(self._key), np.bool_)
+        first = np.unique(self._key, return_index=True)[1]
+        ends = np.append(first[1:], len(self._key))
+        at = {text: place for place, text in enumerate(self.texts)}
+        owners = {member: number for number, member in enumerate(self._members)}
+        for entry in entries:
+            place = at.get(entry.key)
+            if place is None:
+                continue
+            mine = range(first[place], ends[place])
+            owner = owners.get(entry.member, -1)
+            if any(self._owner[fate] == owner and not self._has[fate] for fate in mine):
+                continue
+            for fate in mine:
+                if self._owner[fate] != owner and not self._copied[fate]:
+                    aside[fate] |= not self._has[fate] or self._lsn(self._last[fate]) < entry.lsn
+        return aside
+
+    def without(self, aside: Mask) -> list[ChangeBatch]:
+        """Returns the changes of the other fates."""
+        gone = aside[self._fate_of]
+        arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
+        leaves[self._change[self._leaves]] = gone[self._leaves]
+        inserts, deletes = self._moved & leaves & ~arrives, self._moved & arrives & ~leaves
+        keep = ~(arrives & (leaves | ~self._moved))
+        left = []
+        for part, first, end in zip(self._parts, self._sizes[:-1], self._sizes[1:], strict=True):
+            mine = slice(first, end)
+            left.append(_rest(part, keep[mine], inserts[mine], deletes[mine]))
+        return left
+
+    def given(self) -> dict[TableName, list[str]]:
+        """Returns the keys that members no longer have."""
+        fates = np.nonzero(~self._has)[0]
+        given: dict[TableName, list[str]] = {}
+        for fate, text in zip(fates, self._texts(self._last[fates]), strict=True):
+            given.setdefault(self._members[self._owner[fate]], []).append(text)
+        return given
+
+    def got(self) -> list[Moved]:
+        """Returns the keys that members have got, and still have."""
+        fates = np.nonzero(self._got >= 0)[0]
+        return [
+            Moved(self._members[self._owner[fate]], text, self._lsn(self._got[fate]))
+            for fate, text in zip(fates, self._texts(self._last[fates]), strict=True)
+        ]
+
+    def _texts(self, events: Numbers) -> list[str]:
+        columns = [values.take(pa.array(events)) for values in self._keys]
+        return key_names(pa.Table.from_arrays(columns, schema=pa.schema(self._fields)))
+
+    def _lsn(self, event: int) -> Lsn:
+        return Lsn.from_bytes(self._lsns[int(self._change[event])].as_py())
+
+
+def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
+    """Returns the rest of a part; `inserts` and `deletes` are updates of which one half is left."""
+    halved = inserts | deletes
+    if halved.any():
+        row = pa.array(np.arange(len(part)))
+        told = halved_bitmaps(part, row, pa.array(deletes), pa.array(inserts), _MOVED_ON)
+        place = part.rows.schema.get_field_index("partial")
+        part = replace(part, rows=part.rows.set_column(place, part.rows.schema.field(place), told))
+        op = part.rows.column("op").to_numpy()
+        part = halves(part, np.where(inserts, Op.INSERT, np.where(deletes, Op.DELETE, op)), deletes, halved)
+    return part if keep.all() else replace(part, rows=part.rows.filter(pa.array(keep)))

@@ -1,0 +1,215 @@
+"""The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, and what operators see.
+
+A target satisfies these protocols by shape and imports nothing from here. The rules of `port` hold here, too. Writing
+is part of the open transaction, where there is one, and becomes visible with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from pidts.model import Checkpoint, DdlJournal, DdlOrder, Halt, Lsn, Moved, Shadow, Table, TableName, Tombstone
+
+
+class CheckpointRecord(Protocol):
+    """How far each worker of a task is, and which run of the task may write."""
+
+    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """Take the task over: after this, every holder of an older epoch is refused. Outside of transactions.
+
+        Missing rows begin at `start`. Another number of workers than before is accepted only where all rows are at the
+        same place; else Halted "worker-count-changed".
+        """
+
+    def read(self, task: str, source: str) -> list[Checkpoint]:
+        """Returns all workers' rows by worker, without locks; none where the task never ran."""
+
+    def lock(self, task: str, source: str, worker: int) -> Checkpoint:
+        """Returns the worker's row as it is after every earlier holder has ended; locked until the transaction ends."""
+
+    def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
+        """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
+
+        The rows are as they are after every earlier change of them has ended. None where the task never ran.
+        """
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Overwrite the worker's row."""
+
+
+class StructureRecord(Protocol):
+    """The structures of the source's tables, as of the last schema change of each task."""
+
+    def save(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """Insert or overwrite the source's structures as of `lsn`; None forgets the table."""
+
+    def load(self, task: str, source: str) -> dict[TableName, Table]:
+        """Returns the structures that were saved last."""
+
+    def tables(self) -> list[tuple[str, str, TableName]]:
+        """Returns the tables with a saved structure: task, source and the source's name, of all tasks that ran here."""
+
+
+class JournalRecord(Protocol):
+    """The schema changes that were begun on this target."""
+
+    def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
+        """Returns the schema change at `lsn`, if it was begun."""
+
+    def write(self, journal: DdlJournal) -> None:
+        """Insert or overwrite it."""
+
+
+class NoteRecord(Protocol):
+    """One text for each table of a source, such as how the table was loaded as a whole."""
+
+    def read(self, task: str, source: str, name: TableName) -> str:
+        """Returns the last text; empty where none was written, or only by an earlier task."""
+
+    def write(self, task: str, source: str, name: TableName, text: str) -> None:
+        """Overwrite the text. The note without a table's name holds the task's rules."""
+
+
+class TombstoneRecord(Protocol):
+    """The rows that were deleted under a version column, so that an older event does not bring them back."""
+
+    def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
+        """Returns the tombstones of these keys of a table, where there are any."""
+
+    def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+        """Insert or overwrite; tombstones that are much too old may be removed by this call."""
+
+
+class SafeRangeRecord(Protocol):
+    """The changes that may have been applied before the task's first start, and are written in safe mode."""
+
+    def read(self, task: str, source: str) -> Lsn | None:
+        """Returns the last of these changes; None where there are none."""
+
+    def save(self, task: str, source: str, lsn: Lsn | None) -> None:
+        """Overwrite it."""
+
+
+class HaltRecord(Protocol):
+    """The tables that wait for an operator, and why."""
+
+    def read(self, task: str, source: str) -> list[Halt]:
+        """Returns all of them, in the order of their places."""
+
+    def save(self, task: str, source: str, halt: Halt) -> None:
+        """Insert or overwrite."""
+
+    def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
+        """Remove the halts of these places; without places, all."""
+
+
+class OrderRecord(Protocol):
+    """The operator's orders about schema changes of the log."""
+
+    def read(self, task: str, source: str) -> list[DdlOrder]:
+        """Returns all orders that were ever given, in the order of the log."""
+
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+        """Returns the order about the change at this place."""
+
+    def give(self, task: str, source: str, order: DdlOrder) -> None:
+        """Replace an earlier order about the same change; the new one gets the next number."""
+
+    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+        """Mark the order as taken; nobody changes it before the transaction ends. False where another replaced it."""
+
+
+class ShadowRecord(Protocol):
+    """The online schema changes that are under way, by the source's names."""
+
+    def load(self, task: str, source: str) -> dict[TableName, Shadow]:
+        """Returns all of them."""
+
+    def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
+        """Insert or overwrite; None forgets."""
+
+    def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
+        """Keep these and no others."""
+
+
+class MoveRecord(Protocol):
+    """The keys that the members of a merged table have got while one of the members was behind.
+
+    `landed` is the merged table, by its name on the target. Reading sees what the transaction has written.
+    """
+
+    def any(self, task: str, source: str, landed: TableName) -> bool:
+        """Returns whether there is an entry."""
+
+    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+        """Returns the members that have got one of these keys."""
+
+    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+        """Insert or overwrite."""
+
+    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+        """Remove the entries of keys that this member has no more."""
+
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Give members other names, all at once; the entries of an earlier member of a new name stay."""
+
+    def target_tables(self, task: str, source: str) -> list[TableName]:
+        """Returns the merged tables that have entries, by their names on the target."""
+
+    def forget(self, task: str, source: str, landed: TableName) -> None:
+        """Remove all entries of the table."""
+
+
+class Meta(Protocol):
+    """All records of one session in `pidts_meta`."""
+
+    @property
+    def checkpoints(self) -> CheckpointRecord:
+        """How far each worker is."""
+
+    @property
+    def structures(self) -> StructureRecord:
+        """The structures of the source's tables."""
+
+    @property
+    def journal(self) -> JournalRecord:
+        """The schema changes that were begun."""
+
+    @property
+    def notes(self) -> NoteRecord:
+        """One text for each table."""
+
+    @property
+    def tombstones(self) -> TombstoneRecord:
+        """The rows that were deleted under a version column."""
+
+    @property
+    def safe_range(self) -> SafeRangeRecord:
+        """The changes that are written in safe mode."""
+
+    @property
+    def halts(self) -> HaltRecord:
+        """The tables that wait for an operator."""
+
+    @property
+    def orders(self) -> OrderRecord:
+        """The operator's orders."""
+
+    @property
+    def shadows(self) -> ShadowRecord:
+        """The online schema changes that are under way."""
+
+    @property
+    def moves(self) -> MoveRecord:
+        """The keys that may have moved between the members of a merged table."""
+
+    def prepare(self) -> None:
+        """Create the tables of `pidts_meta` where they are missing; outside of transactions."""
+
+    def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
+        """Keep `checkpoints.claim` and every other holder of this lock out until it is left or the session ends."""
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """Record that `create_statements` left out keys of this table; in the transaction that creates it."""

@@ -1,0 +1,185 @@
+"""Finds the row that a target refuses, out of all rows that a commit writes.
+
+A server's refusal concerns a statement of many rows, and not always one of them. So the changes of the commit are tried
+again, shorter and shorter: the shortest beginning that is refused ends with the row. Only beginnings will do:
+
+    rows (1, u=1) and (2, u=1), u is unique     each is taken by itself, and row 2 is refused behind row 1
+    row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and taken behind what comes before it
+
+No try leaves anything on the target. These cases cover a break at each point:
+
+1. Each try is a transaction of its own, under the lock of the worker's checkpoint as the commit's is, and it is never
+   committed. It is rolled back here; by a lost connection or a dead process, by the server. The next run finds the
+   checkpoint where it was, and meets the same refusal.
+2. A try fails otherwise, or is not refused any more, or there is too much to try in the time: then the row is not
+   known, and the refusal is reported as it came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply.port import Target, TargetSession
+from pidts.model import Halted, Table, TableName, calendar
+from pidts.reduce import NetChange
+
+_log = structlog.get_logger(__name__)
+
+_SECONDS = 20.0
+"""The time for which everything else of the source waits for the search."""
+_BYTES = 64 << 20
+"""The bytes of changes that are searched; they are held in memory meanwhile."""
+_SHOWN = 8
+_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A refused row, with the target's error."""
+
+    table: Table
+    row: pa.Table
+    """The identity of the row; without one, all columns."""
+    written: bool
+    """Whether the row was to be written; else it was to be removed."""
+    error: Halted
+    owner: TableName | None = None
+    """The source table that it comes from, where that can be told."""
+
+    def __str__(self) -> str:
+        names = self.row.column_names[:_SHOWN]
+        return ", ".join(f"{name}={_text(self.row[name]):.{_WIDTH}}" for name in names)
+
+
+class Search:
+    """The search for the refused row of one commit."""
+
+    def __init__(
+        self,
+        target: Target,
+        lock: Callable[[TargetSession], object],
+        changes: Callable[[TargetSession], Iterable[NetChange]],
+        whose: Callable[[RefusedRow], TableName | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes `lock` for the worker's checkpoint, the commit's `changes`, and `whose` for a row's source table."""
+        self._target, self._lock, self._changes, self._whose, self._clock = target, lock, changes, whose, clock
+        self._until = clock() + _SECONDS
+
+    def row(self, refusal: Halted) -> RefusedRow | None:
+        """Returns the refused row; None where it cannot be found, whatever the reason."""
+        try:
+            with closing(self._target.connect()) as session:
+                changes = self._to_write(session)
+                found = first_refused(changes, lambda some: self._tried(session, some), refusal.code)
+            return found and replace(found, owner=self._whose(found))
+        except Exception as error:  # noqa: BLE001 - the refusal itself is worse, and is told
+            _log.info("the row that the target refuses is not found", cause=str(error))
+            return None
+
+    def _to_write(self, session: TargetSession) -> list[NetChange]:
+        """Returns the changes, written as they are made: a later one may depend on what an earlier one has left."""
+        changes: list[NetChange] = []
+        size = 0
+        with self._undone(session), suppress(Halted):
+            for change in self._changes(session):
+                changes.append(change)
+                size += change.deletes.nbytes + change.upserts.nbytes
+                self._demand_time()
+                if size > _BYTES:
+                    raise _TooMuchError("too many rows")
+                session.write(change)
+        return changes
+
+    def _tried(self, session: TargetSession, changes: Sequence[NetChange]) -> Halted | None:
+        self._demand_time()
+        with self._undone(session):
+            try:
+                for change in changes:
+                    session.write(change)
+                self._lock(session)  # a question to the server, so that no write is still on its way
+            except Halted as error:
+                return error
+        return None
+
+    @contextmanager
+    def _undone(self, session: TargetSession) -> Iterator[None]:
+        session.begin()
+        try:
+            self._lock(session)
+            yield
+        finally:
+            session.rollback()
+
+    def _demand_time(self) -> None:
+        if self._clock() > self._until:
+            raise _TooMuchError("too little time")
+
+
+class _TooMuchError(Exception):
+    """The error that there is too much to try."""
+
+
+def first_refused(
+    changes: Sequence[NetChange], tried: Callable[[Sequence[NetChange]], Halted | None], code: str
+) -> RefusedRow | None:
+    """Returns the last row of the shortest beginning that is refused with this code.
+
+    A step is a row that is removed or written, or a change as such. If the target refuses a change before its first
+    row, no row is at fault.
+    """
+    steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
+    low, high = 0, sum(steps)
+    error = tried(changes)
+    while error is not None and high - low > 1:
+        middle = (low + high) // 2
+        found = tried(_beginning(changes, middle))
+        if found is None:
+            low = middle
+        else:
+            high, error = middle, found
+    if error is None or error.code != code:
+        return None
+    for change, count in zip(changes, steps, strict=True):
+        if high <= count:
+            is_its_own = error.where.table == str(change.table.name)
+            return _row(change, high - 2, error) if high > 1 and is_its_own else None
+        high -= count
+    return None
+
+
+def _beginning(changes: Sequence[NetChange], steps: int) -> list[NetChange]:
+    found = []
+    for change in changes:
+        if steps <= 0:
+            break
+        removed = change.deletes.slice(0, steps - 1)
+        written = change.upserts.slice(0, max(0, steps - 1 - removed.num_rows))
+        times = None if change.times is None else change.times.slice(0, removed.num_rows)
+        found.append(replace(change, deletes=removed, upserts=written, times=times))
+        steps -= 1 + change.deletes.num_rows + change.upserts.num_rows
+    return found
+
+
+def _row(change: NetChange, place: int, error: Halted) -> RefusedRow:
+    names = list(change.table.identity or change.table.arrow.names)
+    written = place >= change.deletes.num_rows
+    rows, at = (change.upserts, place - change.deletes.num_rows) if written else (change.deletes, place)
+    return RefusedRow(change.table, rows.select(names).slice(at, 1), written, error)
+
+
+def _text(values: pa.ChunkedArray) -> str:
+    """Returns the text of a single value; Python cannot represent a date that is in no calendar."""
+    kind, value = values.type, values[0]
+    if value.is_valid and pa.types.is_date(kind):
+        return calendar.text(value.cast(pa.int32()).as_py(), is_date=True)
+    if value.is_valid and pa.types.is_timestamp(kind):
+        return calendar.text(value.cast(pa.timestamp("us")).cast(pa.int64()).as_py(), is_date=False)
+    shown = value.as_py()
+    return repr(shown) if isinstance(shown, str | bytes) else str(shown)

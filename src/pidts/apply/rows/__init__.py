@@ -1,0 +1,1 @@
+"""Prepares each change before it is written: completed images, version guard, filtered updates, keys."""

@@ -1,0 +1,111 @@
+"""Returns the value of a column in a row that was inserted without naming it.
+
+Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement named and those that the server computed:
+auto_increment, defaults that are an expression or the current time, stored generated columns (seen on MySQL 5.6, 9.7
+and MariaDB 10.11). A column that is left out has a constant default, none, or is NOT NULL without one: then a session
+without strict mode has stored the type's own zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from pidts.model import Column, Kind, calendar
+from pidts.schema.literals import Bytes, Expression, Now, parse_default
+
+_MOMENT = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?)?")
+_TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
+_ZERO_MOMENT = "0000-00-00 00:00:00"
+_MOMENTS = (Kind.DATETIME, Kind.TIMESTAMP)
+
+
+def default_value(column: Column) -> pa.Array | None:
+    """Returns the value as an array of one; None where it is not known, since the image should have held it."""
+    parsed = parse_default(column.default)
+    if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):
+        return None
+    if parsed is None:
+        return _null(column) if column.nullable else _zero(column)
+    text = parsed.value.decode("latin-1") if isinstance(parsed, Bytes) else parsed.value
+    try:
+        return _constant(column, text, from_bytes=isinstance(parsed, Bytes))
+    except (ValueError, InvalidOperation, OverflowError, pa.ArrowInvalid):
+        return None
+
+
+def _null(column: Column) -> pa.Array:
+    return pa.nulls(1, column.type.arrow)
+
+
+def _zero(column: Column) -> pa.Array | None:
+    kind = column.type.kind
+    if kind is Kind.ENUM:
+        return pa.array(column.type.labels[:1], pa.string())
+    if kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6):
+        return None
+    if kind is Kind.DATE or kind in _MOMENTS:
+        return _constant(column, _ZERO_MOMENT, from_bytes=False)
+    if kind is Kind.TIME:
+        return _constant(column, "00:00:00", from_bytes=False)
+    return _constant(column, "" if column.type.is_text or column.type.is_bytes else "0", from_bytes=False)
+
+
+def _constant(column: Column, text: str, *, from_bytes: bool) -> pa.Array | None:
+    kind, arrow = column.type.kind, column.type.arrow
+    if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
+        return None  # the time zone in which it was declared is not known
+    if column.type.is_bytes:
+        data = text.encode("latin-1" if from_bytes else "utf-8")
+        width = column.type.length or 1
+        return pa.array([data.ljust(width, b"\0") if kind is Kind.BINARY else data], arrow)
+    if parse := _PARSERS.get(kind):
+        storage = pa.int32() if kind is Kind.DATE else pa.int64()
+        return pa.array([parse(text)], storage).view(arrow)
+    if from_bytes:
+        return None
+    if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
+        return pa.array([int(Decimal(text).to_integral_value())], arrow)
+    if kind is Kind.DECIMAL:
+        return pa.array([Decimal(text).quantize(Decimal(1).scaleb(-(column.type.scale or 0)))], arrow)
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return pa.array([float(text)], arrow)
+    if kind is Kind.CHAR:
+        text = text.rstrip(" ")
+    return pa.array([text], arrow) if column.type.is_text else None
+
+
+def _day(text: str) -> int:
+    found = _MOMENT.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    return calendar.days(int(found[1]), int(found[2]), int(found[3]))
+
+
+def _moment(text: str) -> int:
+    found = _MOMENT.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    hour, minute, second = (int(found[place] or 0) for place in (4, 5, 6))
+    time_us = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[7] or "").ljust(6, "0"))
+    return calendar.microseconds(_day(text), time_us)
+
+
+def _time(text: str) -> int:
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    amount = ((int(found[2]) * 60 + int(found[3])) * 60 + int(found[4])) * 1_000_000
+    amount += int((found[5] or "").ljust(6, "0"))
+    return -amount if found[1] else amount
+
+
+_PARSERS: dict[Kind, Callable[[str], int]] = {
+    Kind.DATE: _day,
+    Kind.DATETIME: _moment,
+    Kind.TIMESTAMP: _moment,
+    Kind.TIME: _time,
+}

@@ -1,0 +1,97 @@
+"""Removes updates of rows that a filter has kept away from the target: they change nothing there, as on a server.
+
+    insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; UPDATE 1 finds no row, as does the next
+
+A net change writes whole rows, so it would insert such a row. Only the target knows which rows it has. It is asked for
+those keys whose row no earlier change of the batch has made. A row that it does not have stays away until an INSERT
+brings it. The question is asked under the lock of the worker's checkpoint, which also keeps out the loading of copied
+rows. A row that is missing now is missing when the batch commits, so it makes no difference where batches are cut.
+
+Three kinds of updates are written whatever the target has: those in safe mode, which are a REPLACE; while the table is
+being copied, those that give a row another key, since the copy may have read the row's new place; and those that reach
+two workers as a DELETE and an INSERT.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
+from pidts.apply.rows.target_rows import narrowed, target_rows
+from pidts.model import ChangeBatch, Lsn, Op
+from pidts.reduce.identity import identities
+
+
+def without_kept_away(
+    session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
+) -> ChangeBatch:
+    """Returns the effective ones of changes in log order with full images; tables without a key stay as they are.
+
+    `copying`: the full copy of the table is not done. `seen_until`: the place up to which the target may have seen the
+    log.
+    """
+    op = batch.rows.column("op").to_numpy()
+    updates = op == Op.UPDATE
+    if not updates.any() or not batch.table.identity:
+        return batch
+    keys = identities(batch)
+    size = len(batch)
+    numbers = key_numbers(merged([keys.before, keys.current]))
+    old, new = numbers[:size], numbers[size:]
+    moved = to_mask(keys.moved)
+    certain = updates & _seen(batch, seen_until)
+    if copying:
+        certain |= updates & moved
+    order = np.argsort(np.where(op == Op.COPY, -1, 0), kind="stable")  # copied rows come before all changes
+    asked = _first_of_each(old, np.nonzero(updates & ~certain & ~_made(op, old, new, order))[0])
+    there: dict[int, bool] = {}
+    if len(asked):
+        columns = [values.take(pa.array(asked)) for values in keys.before]
+        wanted = pa.Table.from_arrays(columns, names=list(batch.table.identity))
+        _, at = target_rows(session, narrowed(batch.table, ()), wanted)
+        there = dict(zip(old[asked].tolist(), (at >= 0).tolist(), strict=True))
+    stays = _followed(there, op[order], old[order], new[order], certain[order])
+    kept = np.ones(size, np.bool_)
+    kept[order] = stays
+    return batch if kept.all() else ChangeBatch(batch.table, batch.rows.filter(pa.array(kept)), batch.upstream)
+
+
+def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, certain: Mask) -> list[bool]:
+    """Returns whether each change finds its row, by the keys that have one.
+
+    Changes are judged one by one, since an update may move its row.
+    """
+    stays = []
+    for kind, left, reached, sure in zip(op.tolist(), old.tolist(), new.tolist(), certain.tolist(), strict=True):
+        finds = kind != Op.UPDATE or sure or there[left]
+        if finds:
+            if kind == Op.UPDATE:
+                there[left] = False
+            there[reached] = kind != Op.DELETE
+        stays.append(finds)
+    return stays
+
+
+def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
+    """Whether an earlier change that is no update decides, before each change, if its key has a row."""
+    place = np.empty(len(op), np.int64)
+    place[order] = np.arange(len(op))
+    first = np.full(int(max(old.max(), new.max())) + 1, len(op))
+    known = op != Op.UPDATE
+    np.minimum.at(first, new[known], place[known])
+    return first[old] < place
+
+
+def _first_of_each(numbers: Numbers, places: Numbers) -> Numbers:
+    _, first = np.unique(numbers[places], return_index=True)
+    return places[first]
+
+
+def _seen(batch: ChangeBatch, until: Lsn | None) -> Mask:
+    if until is None:
+        return np.zeros(len(batch), np.bool_)
+    lsns = batch.rows.column("lsn").cast(pa.binary())
+    return to_mask(pc.less_equal(lsns, pa.scalar(until.to_bytes(), pa.binary())))

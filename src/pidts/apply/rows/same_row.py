@@ -1,0 +1,36 @@
+"""Compares an image of the log with the row that the target holds.
+
+It compares the columns that every target gives back as they were written. JSON comes back with other spaces and another
+order of keys, and generated columns are the target's own. Their values are not compared, so that a difference of
+spelling never counts as another row. Columns that the log does not hold are not compared either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
+from pidts.apply.rows.version_column import only_real
+from pidts.model import Column, Kind, Table
+
+_SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
+
+
+def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None = None) -> Mask:
+    """Returns for each image whether it equals the row at its place in the columns `told`; NULL equals NULL."""
+    same = np.ones(len(images), np.bool_)
+    for place, column in enumerate(table.columns):
+        if column.generated or column.type.kind in _SPELT:
+            continue
+        image = _plain(column, pc.struct_field(images, [place]))
+        found = _plain(column, chunkless(rows, [column.name])[0])
+        both_null = pc.and_(image.is_null(), found.is_null())
+        equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
+        same &= equal if told is None else equal | ~told[:, place]
+    return same
+
+
+def _plain(column: Column, values: pa.Array) -> pa.Array:
+    return pc.ascii_rtrim(values, characters=" ") if column.type.kind is Kind.CHAR else only_real(values)

@@ -1,0 +1,66 @@
+"""Converts keys and versions of deleted rows to the texts under which targets keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.key_numbers import chunkless
+from pidts.model import Column, Tombstone
+
+_LONGEST = 180
+"""The most characters of a text; a key of old servers holds 191."""
+
+
+def key_texts(keys: pa.Table) -> list[str]:
+    """Returns one text per key: its values in a row, or their digest where they are long or cannot be shown.
+
+    The bar at the end keeps trailing spaces significant, which collations overlook.
+    """
+    if not keys.num_rows:
+        return []
+    columns = [_text(values) for values in chunkless(keys, keys.column_names)]
+    joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
+    return [_short(text + "|") for text in joined.to_pylist()]
+
+
+def version_texts(versions: pa.Array) -> list[str | None]:
+    """Returns exact texts, which are the same whatever the session's settings are."""
+    texts: list[str | None] = _number(versions).cast(pa.string()).to_pylist()
+    return texts
+
+
+def versions_of(column: Column, tombstones: Sequence[Tombstone]) -> pa.Array:
+    """Returns the versions of tombstones as values of the version column; the inverse of `version_texts`."""
+    arrow = column.type.arrow
+    texts = pa.array([tomb.version for tomb in tombstones], pa.string())
+    if pa.types.is_date(arrow):
+        return texts.cast(pa.int32()).view(arrow)
+    if pa.types.is_timestamp(arrow):
+        return texts.cast(pa.int64()).view(arrow)
+    return texts.cast(arrow)
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST and text.isprintable():
+        return text
+    return "sha256:" + sha256(text.encode()).hexdigest()
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Returns texts with backslash and bar escaped, so that ('a|', 'b') is not ('a', '|b')."""
+    if pa.types.is_binary(values.type):
+        return pa.array([value.hex() for value in values.to_pylist()], pa.string())
+    if pa.types.is_string(values.type):
+        return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), "|", "\\|")
+    return _number(values).cast(pa.string())
+
+
+def _number(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_date(kind):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) else values

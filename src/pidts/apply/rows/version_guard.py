@@ -1,0 +1,263 @@
+"""Keeps older events from overwriting newer rows: a change is applied only if its version says that it is the next one.
+
+The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
+decide: the event's version `v` (of the row it writes, or of the row it deletes) and what the target has under that key:
+
+    the target has            INSERT, UPDATE                        DELETE
+    nothing                   applied                               applied: leaves a tombstone
+    a row, older than v       applied                               applied
+    a row, newer than v       set aside                             set aside
+    a row of version v        UPDATE: applied if its before image   applied if its before image is the target's row
+                              is the target's row; INSERT, copied
+                              row: set aside, it is there
+    a tombstone, older        applied                               applied
+    a tombstone, not older    applied if this source logged it      the same
+                              before the event, or if the row is
+                              copied; else set aside
+
+NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
+judged separately; the second counts as an UPDATE in a tie. Without the tie's rule there would be one of two errors:
+the second of two updates in one microsecond would be lost, or a replay of 2, 3, 4 over a row at 4 would be visible:
+
+    first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
+    replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: neither. The row stays.
+
+Without tombstones a late upsert would bring a deleted row back. There the log's own order takes precedence over the
+version, since a row that was deleted may be inserted again with versions that begin anew.
+
+**In a batch** the reduction keeps the last change of each row, so a change that is set aside must be set aside before.
+Once a change of a row is applied, the next one in the log finds exactly the row that it was made from, and is applied
+too as long as versions do not go back: then one vector decides for all rows. The few rows whose versions go back inside
+the batch are replayed one by one, so that the outcome is that of a batch for each change, wherever batches are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
+from pidts.apply.rows.same_row import same_rows
+from pidts.apply.rows.tombstone_keys import key_texts, version_texts, versions_of
+from pidts.apply.rows.version_column import ranks
+from pidts.model import ChangeBatch, Lsn, Op, Tombstone
+from pidts.reduce.identity import image_columns
+from pidts.reduce.split_update import halves
+
+_NOTHING, _ROW, _TOMB = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The part of a batch that is applied."""
+
+    batch: ChangeBatch
+    stale: int
+    """The number of changes that were set aside, whole or in half."""
+    tombstones: list[Tombstone]
+    irregular: bool
+    """Whether some row of the target is not the one that the first applied change of its key was made from."""
+    present: pa.Table | None = None
+    """The keys of which the target has a row."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """The target's version and tombstone of each key."""
+
+    kind: Numbers
+    rank: Numbers
+    lsn: list[bytes | None] = field(default_factory=list)
+    """The Lsns of this source's tombstones."""
+
+
+class Guard:
+    """One table's changes in log order, with full images: ask the target for `keys`, then for `tied`, then `decide`."""
+
+    def __init__(self, batch: ChangeBatch, version: str, source: str, told: Mask | None = None) -> None:
+        """Takes the columns that the log holds of each before image (`told`); None: all."""
+        self._told = told
+        self._batch, self._table, self._source = batch, batch.table, source
+        self._version = batch.table.column(version)
+        names = self._table.identity
+        op = batch.rows.column("op").to_numpy()
+        before = image_columns(batch, "before", names)
+        after = image_columns(batch, "after", names)
+        updated = op == Op.UPDATE
+        self._moved: Mask = updated & np.any(
+            [to_mask(pc.not_equal(a, b)) for a, b in zip(before, after, strict=True)], axis=0
+        )
+        leaves, arrives = np.nonzero((op == Op.DELETE) | self._moved)[0], np.nonzero(op != Op.DELETE)[0]
+        self._change = np.concatenate([leaves, arrives])
+        self._deletes = np.arange(len(self._change)) < len(leaves)
+        copied = op == Op.COPY
+        moment = 2 * (self._change + np.where(copied[self._change], 0, len(batch))) + ~self._deletes
+        columns = merged([_taken(before, leaves), _taken(after, arrives)])
+        number = key_numbers(columns)
+        order = np.lexsort((moment, number))
+        self._change, self._deletes = self._change[order], self._deletes[order]
+        number = number[order]
+        self._first = np.concatenate([[True], number[1:] != number[:-1]]) if len(number) else np.zeros(0, np.bool_)
+        self._key = np.cumsum(self._first) - 1
+        self._copied, self._op = copied[self._change], op[self._change]
+        schema = pa.schema([self._table.arrow.field(name) for name in names])
+        self.keys = pa.Table.from_arrays(_taken(columns, order[self._first]), schema=schema)
+        """Each key that changes, once."""
+
+    def texts(self, keys: Numbers) -> list[str]:
+        """Returns the names that tombstones have for these of `keys`."""
+        return key_texts(self.keys.take(pa.array(keys)))
+
+    def look(self, versions: pa.Array, at: Numbers, tombs: Sequence[tuple[int, Tombstone]]) -> None:
+        """Takes in the target's rows: `at` tells for each key which of `versions` is its row's, or -1.
+
+        `tombs` has the tombstones of keys without a row, by the key's number.
+        """
+        old, new = (image_columns(self._batch, side, [self._version.name])[0] for side in ("before", "after"))
+        buried = versions_of(self._version, [tomb for _, tomb in tombs])
+        size = len(self._batch)
+        rank = ranks(pa.concat_arrays([old, new, versions, buried]))
+        old_rank, new_rank, rest = rank[:size], rank[size : 2 * size], rank[2 * size :]
+        self._rank = np.where(self._deletes, old_rank[self._change], new_rank[self._change])
+        self._made_from = old_rank[self._change]
+        kind = np.where(at >= 0, _ROW, _NOTHING)
+        held = np.where(at >= 0, rest[np.maximum(at, 0)] if len(rest) else 0, -1)
+        lsn: list[bytes | None] = [None] * len(kind)
+        for place, (key, tomb) in enumerate(tombs):
+            kind[key], held[key] = _TOMB, rest[len(versions) + place]
+            lsn[key] = tomb.lsn.to_bytes() if tomb.source == self._source else None
+        self._found = _Found(kind, held, lsn)
+        self._tie = (kind[self._key] == _ROW) & (self._rank == held[self._key])
+        self._tie &= (self._op == Op.UPDATE) | (self._op == Op.DELETE)
+
+    @property
+    def tied(self) -> Numbers:
+        """Returns the keys whose whole row decides."""
+        return np.unique(self._key[self._tie])
+
+    def decide(self, rows: pa.Table, at: Numbers) -> Verdict:
+        """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
+        equal = np.zeros(len(self._key), np.bool_)
+        ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
+        if len(ties):
+            before = self._batch.rows.column("before").take(pa.array(self._change[ties]))
+            there = rows.take(pa.array(at[self._key[ties]]))
+            equal[ties] = same_rows(self._table, before, there, self._told_of(self._change[ties]))
+        applied = self._applied(equal)
+        return self._verdict(applied)
+
+    def _applied(self, equal: Mask) -> Mask:
+        kind, held = self._found.kind[self._key], self._found.rank[self._key]
+        starts = (kind == _NOTHING) | (self._rank > held) | ((kind == _ROW) & equal)
+        for event in np.nonzero((kind == _TOMB) & ~starts)[0]:
+            starts[event] = self._is_behind_tomb(int(event))
+        applied = _from_then_on(starts, self._first, self._key)
+        # A version may go back after a DELETE: both ways decide the same there, and this one takes no loop.
+        back = np.zeros(len(self._key), np.bool_)
+        back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
+        for key in np.unique(self._key[back & applied]):
+            mine = np.arange(*np.searchsorted(self._key, [key, key + 1]))
+            applied[mine] = self._one_by_one(mine, equal)
+        return applied
+
+    def _is_behind_tomb(self, event: int) -> bool:
+        buried = self._found.lsn[self._key[event]]
+        if buried is None:
+            return False
+        return bool(self._copied[event]) or self._lsn(int(self._change[event])) > buried
+
+    def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
+        """Decides row by row, where versions go back."""
+        kind, rank = int(self._found.kind[self._key[events[0]]]), int(self._found.rank[self._key[events[0]]])
+        last, fresh = -1, False
+        applied = []
+        for event in map(int, events):
+            mine = int(self._rank[event])
+            if kind == _NOTHING:
+                goes = True
+            elif kind == _TOMB:
+                goes = last >= 0 or mine > rank or self._is_behind_tomb(event)
+            elif mine != rank:
+                goes = mine > rank
+            else:
+                goes = fresh or self._continues(event, last, equal)
+            if goes:
+                kind, rank, last = _TOMB if self._deletes[event] else _ROW, mine, event
+            fresh = goes
+            applied.append(goes)
+        return applied
+
+    def _continues(self, event: int, last: int, equal: Mask) -> bool:
+        """Whether a tie's before image is the present row: the target's, or the one that `last` has written."""
+        if last < 0:
+            return bool(equal[event])
+        if self._op[event] not in (Op.UPDATE, Op.DELETE):
+            return False
+        rows = self._batch.rows
+        written = rows.column("after").slice(int(self._change[last]), 1)
+        there = pa.Table.from_arrays(written.flatten(), schema=self._table.arrow)
+        change = self._change[event : event + 1]
+        before = rows.column("before").take(pa.array(change))
+        return bool(same_rows(self._table, before, there, self._told_of(change))[0])
+
+    def _told_of(self, changes: Numbers) -> Mask | None:
+        return None if self._told is None else self._told[changes]
+
+    def _lsn(self, change: int) -> bytes:
+        data: bytes = self._batch.rows.column("lsn")[change].as_py()
+        return data
+
+    def _verdict(self, applied: Mask) -> Verdict:
+        size, op = len(self._batch), self._batch.rows.column("op").to_numpy()
+        leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        leaves[self._change[self._deletes & applied]] = True
+        arrives[self._change[~self._deletes & applied]] = True
+        keep = leaves | arrives
+        halved = self._moved & keep & ~(leaves & arrives)
+        stale = int((~keep).sum() + halved.sum())
+        batch = self._batch
+        if halved.any():
+            batch = halves(batch, np.where(halved, np.where(leaves, Op.DELETE, Op.INSERT), op), ~arrives, halved)
+        if not keep.all():
+            batch = ChangeBatch(batch.table, batch.rows.filter(pa.array(keep)), batch.upstream)
+        begins = applied & (_counted(applied, self._first, self._key) == 1)
+        kind, held = self._found.kind[self._key], self._found.rank[self._key]
+        made_from_it = (self._made_from == held) & ((self._op == Op.UPDATE) | (self._op == Op.DELETE))
+        irregular = bool(stale or (begins & (kind == _ROW) & ~made_from_it).any())
+        return Verdict(batch, stale, self._tombstones(applied), irregular)
+
+    def _tombstones(self, applied: Mask) -> list[Tombstone]:
+        """Returns tombstones for keys whose last applied change is a DELETE."""
+        events = np.nonzero(applied)[0]
+        last = np.ones(len(events), np.bool_)
+        last[:-1] = self._key[events[1:]] != self._key[events[:-1]]
+        events = events[last]
+        events = events[self._deletes[events]]
+        changes = self._change[events]
+        versions = image_columns(self._batch, "before", [self._version.name])[0].take(pa.array(changes))
+        texts = version_texts(versions)
+        lsns = self._batch.rows.column("lsn").take(pa.array(changes)).to_pylist()
+        return [
+            Tombstone(key, version, self._source, Lsn.from_bytes(lsn))
+            for key, version, lsn in zip(self.texts(self._key[events]), texts, lsns, strict=True)
+        ]
+
+
+def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
+    return [values.take(pa.array(rows)) for values in columns]
+
+
+def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
+    """Returns how many are set up to each place, within each key."""
+    total = np.cumsum(mask)
+    starts = np.nonzero(first)[0]
+    before: Numbers = total[starts] - mask[starts]
+    return np.asarray(total - before[key] if len(key) else total, dtype=np.int64)
+
+
+def _from_then_on(mask: Mask, first: Mask, key: Numbers) -> Mask:
+    return _counted(mask, first, key) > 0

@@ -1,0 +1,109 @@
+"""Finds rows of the target that the source does not have, by going through the target's keys in the target's order.
+
+The target is read first. Its rows are those of the task's checkpoint, for no batch is under way. The source is asked
+afterwards, from a position that is no earlier. So a row that is missing there was deleted before the answer. Either it
+should never have been here, or the log up to the answer's position has its deletion. A row that was inserted again
+since comes by the log as well. The batch that settles the request has all of that log.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply import TargetSession
+from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged
+from pidts.apply.rows.target_rows import narrowed
+from pidts.copy import read_keys
+from pidts.model import Kind, Position, Table
+from pidts.plan.copy.state import KeyValues
+from pidts.source import SourceConfig
+
+_LABELS = frozenset({Kind.ENUM, Kind.SET})
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """The result of looking at keys of the target after one key."""
+
+    server: str
+    low: Position
+    high: Position
+    rows: int
+    """The number of keys that were looked at."""
+    absent: pa.Table
+    """The keys that the source does not have."""
+    last_key: str
+    """The last key; empty where there are no more."""
+    stale: bool = False
+
+
+def read_extras(
+    config: SourceConfig,
+    target: TargetSession,
+    table: Table,
+    after: KeyValues | None,
+    limit: int,
+    *,
+    landed: Table,
+    own: Mapping[str, str] = MappingProxyType({}),
+) -> Extras:
+    """Looks at up to `limit` keys of the target's table `landed`; only at rows with the values `own`."""
+    narrow, there = narrowed(table, ()), narrowed(landed, ())
+    place = None if after is None else _unpacked(str(after[0]))
+    # Labels are ordered by their numbers and compared as text: such keys are read all at once.
+    at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
+    keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
+    last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
+    for name, value in own.items():  # a column that folds case has returned rows of others, too
+        keys = keys.filter(pc.equal(keys.column(name), value))
+    chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
+    found = chunk.rows.select(list(narrow.identity))
+    for name, value in own.items():
+        found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
+    absent = keys.slice(0, 0) if chunk.stale else _absent(target, there, keys, found.select(keys.column_names))
+    return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
+
+
+def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
+    """Returns the keys that the source did not answer.
+
+    A source that folds case or overlooks accents answers 'A' with the row 'a'. If the target does so too, its 'A' is
+    that row. If it does not, it has an 'a' besides, and 'A' is an extra row. So the target is asked for 'a', and the
+    rows that it returns stay.
+    """
+    missing = keys.filter(pa.array(~_among(table, keys, found)))
+    others = found.filter(pa.array(~_among(table, found, keys)))
+    if not missing.num_rows or not others.num_rows:
+        return missing
+    meant = target.read_rows(table, keys=others).select(keys.column_names)
+    return missing.filter(pa.array(~_among(table, missing, meant)))
+
+
+def _among(table: Table, keys: pa.Table, others: pa.Table) -> Mask:
+    """Returns which keys are among the others, byte by byte."""
+    if not keys.num_rows or not others.num_rows:
+        return np.zeros(keys.num_rows, np.bool_)
+    names = table.identity
+    numbers = key_numbers(merged([chunkless(keys, names), chunkless(others, names)]))
+    return np.isin(numbers[: keys.num_rows], numbers[keys.num_rows :])
+
+
+def _packed(key: pa.Table) -> str:
+    """Returns a key of any type as one text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, key.schema) as writer:
+        writer.write_table(key)
+    return b64encode(sink.getvalue()).decode()
+
+
+def _unpacked(text: str) -> list[object]:
+    with pa.ipc.open_stream(b64decode(text)) as reader:
+        (row,) = reader.read_all().to_pylist()
+    return list(row.values())

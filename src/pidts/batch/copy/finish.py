@@ -1,0 +1,133 @@
+"""Finishes copied tables, and empties those whose copy begins again before a schema change.
+
+`finish` makes keys that are better made when all rows are there, and sets counters above the highest value.
+`start_over`: a schema change that touches keys makes a copy begin again. Then the copied rows are removed first. Some
+of them may have been read after the change: they were loaded ahead, and are settled only after it. Beside earlier rows
+they may break the keys that the source had at any one time, and making those keys would fail. So the table is empty and
+has all its keys, including those that were to be made last, when the change names them.
+
+Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
+DDL is part of a transaction they are one, which locks a checkpoint's row last to look at the epoch. A run that was
+taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints first and then the table:
+one of the two may then get a deadlock error, and tries again. Elsewhere the lock of the table keeps a second run
+waiting for the end of the first. Statements for later are run once: a run that ends before them leaves them to the
+server.
+
+Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
+are read after it. So a run that begins after a crash meets it first, and starts over again. It holds the schema
+change's own lock while it checks whether the change is done: a run that was taken over cannot empty the table later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import fenced
+from pidts.batch.context import JobContext
+from pidts.model import DdlState, Lsn, Rendered, Table
+from pidts.schema import TruncateTable
+
+_log = structlog.get_logger(__name__)
+
+
+def finish(context: JobContext, table: Table) -> list[str]:
+    """Finishes a table, however long that takes; returns the statements that may run later."""
+    table = context.rules.landed(table)
+    return _run(context, f"finish {table.name}", lambda session: [session.schema.finish_statements(table)])
+
+
+class Finishing:
+    """The finishing of several tables, as many at the same time as tables may be read.
+
+    Making a key may take hours. So the run does not wait for the threads: when it ends, it calls `begin_no_more` and
+    leaves the statement that is running to the server.
+    """
+
+    def __init__(self, context: JobContext, tables: Iterable[Table]) -> None:
+        self._context = context
+        self._waiting: SimpleQueue[Table] = SimpleQueue()
+        for table in tables:
+            self._waiting.put(table)
+        self._failures: list[BaseException] = []
+        self._begins_no_more = False
+        self.later: list[str] = []
+        """The statements that may run after all of it."""
+        count = min(self._waiting.qsize(), context.copy_threads)
+        self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Returns whether all are done; raises the error of a table that failed."""
+        for thread in self._threads:
+            thread.join(seconds / len(self._threads))
+        if self._failures:
+            raise self._failures[0]
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def begin_no_more(self) -> None:
+        """Leaves the tables that no thread has taken, so that these threads do not work beside the next attempt."""
+        self._begins_no_more = True
+
+    def _work(self) -> None:
+        while not self._failures and not self._begins_no_more:
+            try:
+                self.later += finish(self._context, self._waiting.get_nowait())
+            except Empty:
+                return
+            except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
+                self._failures.append(error)
+
+
+def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
+    """Empties the table before the schema change at `lsn`, if that change is not done."""
+    table = context.rules.landed(table)
+
+    def statements(session: TargetSession) -> Iterable[Rendered]:
+        journal = session.meta.journal.read(context.task, context.source.source_id, lsn)
+        if journal is not None and journal.state is DdlState.DONE:
+            return
+        same = {table.name: table}
+        yield session.schema.ddl_statements(TruncateTable(table.name), same, same)
+        yield session.schema.finish_statements(table)
+
+    _run(context, str(lsn), statements)
+
+
+def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
+    """Runs all in one transaction, or under a lock that others wait for; returns the statements for later."""
+    with closing(context.target.connect()) as session:
+        if session.schema.transactional_ddl:
+            session.begin()
+            later = _execute(session, statements(session))
+            _check_epoch(context, session)
+            session.commit()
+            return later
+        with session.meta.ddl_lock(context.task, f"{context.source.source_id} {lock}"):
+            session.begin()
+            _check_epoch(context, session)
+            session.rollback()
+            return _execute(session, statements(session))
+
+
+def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> list[str]:
+    later: list[str] = []
+    for rendered in all_rendered:
+        for note in rendered.notes:
+            _log.info("note on a copied table", note=note)
+        for statement in rendered.statements:
+            session.execute(statement)
+        later += rendered.later
+    return later
+
+
+def _check_epoch(context: JobContext, session: TargetSession) -> None:
+    stored = session.meta.checkpoints.lock(context.task, context.source.source_id, 0)
+    if stored.epoch != context.epoch:
+        raise fenced(stored, context.epoch)

@@ -1,0 +1,298 @@
+"""Loads chunks of a full copy from the source to the target: the work of one task of the copy's Spark job.
+
+The process that has read a chunk also loads it, in a transaction of its own, see `pidts.apply.load`. While one chunk is
+loaded, the next is read. These cases cover a break:
+
+1. While it is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request is given
+   up with the run, and its rows are read again.
+2. After the COMMIT, before the request is settled: its rows are on the target, but no record says so. The next reader
+   of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the batch
+   that settles the request. That batch has the log of everything that happened since: a row that was deleted in between
+   is removed, and one that was changed is changed.
+3. A copy of the task that was believed dead wakes up: as long as nothing is settled it acts as in case 2. Once the
+   request is settled, the checkpoints on the target are of a later batch, and it is refused.
+4. While COMMIT is under way and the answer is lost: the next attempt finds the rows, or does not.
+
+A table without a key is loaded as a whole, by the first attempt that reaches it. All others find the result of that
+attempt, and return the same.
+
+In three cases rows wait because they must not be loaded ahead. A table that is repaired has rows already. For a table
+with a version column the target has to be asked, row by row, which version is newer. And the target may refuse rows for
+another reason.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from itertools import count
+from typing import TypeVar
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply import Retry, Target, TargetSession
+from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.merge.table_owners import has_others, tells_apart
+from pidts.apply.prepare import is_guarded
+from pidts.batch.context import JobContext
+from pidts.batch.copy.extra_rows import read_extras
+from pidts.batch.copy.staging import keep
+from pidts.binlog.choice import compiled
+from pidts.copy import Chunk, Range, read_range, read_snapshot
+from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
+from pidts.plan import ChunkRequest, Way
+from pidts.prefetch import ahead
+from pidts.relay import RelayReader
+from pidts.rules import merged
+from pidts.source.text.cells import Cells
+
+_log = structlog.get_logger(__name__)
+
+_INCURABLE = frozenset({"chunk-too-late", "source-moved"})
+"""The errors for which another try in the same batch would only find the same."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk of a request."""
+
+    request: ChunkRequest
+    batch: int
+    """The number of the batch that asks for it, which is the last one that the target has."""
+    limit: int
+    """The number of rows that it is expected to have; no more of the target's keys are looked at."""
+    range: Range | None = None
+    """The range of its rows; None where keys of the source do not define it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The result of a piece."""
+
+    low: Lsn
+    high: Lsn
+    rows: int = 0
+    file: str = ""
+    """The file in which its rows wait; empty where they are on the target, or there are none."""
+    waiting: int = 0
+    bytes: int = 0
+    reading: float = 0.0
+    """Seconds that reading it took."""
+    seconds: float = 0.0
+    """Seconds in all, without the time that does not depend on its size."""
+    stale: bool = False
+    last_key: str = ""
+    """The last of the target's own keys that was read; empty after the last one of all."""
+
+    def to_json(self) -> str:
+        """Returns the result as one text, on its way from the task to the driver."""
+        seconds = {"reading": round(self.reading, 4), "seconds": round(self.seconds, 4)}
+        return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
+
+    @classmethod
+    def from_json(cls, text: str) -> Fetched:
+        """Returns the result of such a text; the inverse of `to_json`."""
+        data = json.loads(text)
+        return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
+
+
+def carry_out(context: JobContext, pieces: Iterable[Piece]) -> Iterator[Fetched]:
+    """Reads and loads each piece; where rows must not be loaded, stores them for the batch that settles the request."""
+    warm()
+    for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
+        table = context.structures[piece.request.table]
+        if chunk is not None:
+            yield _chunk(context, piece, table, chunk)
+            continue
+        began = time.monotonic()
+        work = _whole if piece.request.whole else _extras
+        fetched = _again(partial(work, context, piece, table))
+        yield replace(fetched, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    chunk: Chunk
+    seconds: float
+
+
+def _read(context: JobContext, piece: Piece) -> _Read | None:
+    """Returns the piece's rows; None where one transaction of the target does all of it."""
+    part = piece.range
+    if part is None:
+        return None
+    began = time.monotonic()
+    chunk = _again(lambda: read_range(context.source, context.structures[piece.request.table], part))
+    return _Read(chunk, time.monotonic() - began)
+
+
+@cache
+def warm() -> None:
+    """Loads compiled code once in a process, so that its time does not count for a chunk."""
+    if compiled():
+        table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
+        cells = Cells(table, Where())
+        cells.take_row(b"\1a")
+        cells.table()
+
+
+def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
+    """Returns places of the source in the order of the relay, if both refer to one server's log."""
+    with closing(RelayReader(context.relay, context.source.source_id)) as relay:
+        origin = relay.origin
+    if origin is None or (server, context.change_no) != (origin.server, origin.change_no):
+        what = f"rows were read from {server}, while the log comes from {origin.server if origin else 'nowhere'}"
+        raise Transient("source-moved", what, where=context.source.where)
+    return [Lsn.at(place, context.change_no) for place in places]
+
+
+def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetched:
+    request, chunk, reading = piece.request, read.chunk, read.seconds
+    low, high = at(context, chunk.server, chunk.low, chunk.high)
+    rows = chunk.rows
+    fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
+    if chunk.stale or not rows.num_rows:
+        return fetched
+    if request.way is Way.NEW and not is_guarded(table, context.writing.version_column):
+        try:
+            is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
+            fetched = replace(fetched, seconds=reading + loading)
+            if is_loaded:
+                return fetched
+        except Halted as error:
+            # The rows may already have the form of a schema change that is still to come here. If there is none, the
+            # batch that settles the request meets the same error, and stops the task.
+            _log.info("a chunk is not loaded ahead", table=str(table.name), cause=str(error))
+    return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
+
+
+def _load(context: JobContext, piece: Piece, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
+    """Returns whether the rows are on the target now, and the seconds without those for connecting."""
+    rules = context.rules
+    with _session(context, rules.landed(table)) as session:
+        began = time.monotonic()
+        is_loaded = load_chunk(session, _asked(context, piece, low), rules.landed(table), [rules.rows(table, rows)])
+        return is_loaded, time.monotonic() - began
+
+
+def _asked(context: JobContext, piece: Piece, low: Lsn) -> Asked:
+    return Asked(context.task, context.source.source_id, context.epoch, piece.batch, low)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A session that stays open, and the tables whose structures it knows."""
+
+    target: Target
+    epoch: int
+    tables: Mapping[TableName, Table]
+    session: TargetSession
+
+    def serves(self, context: JobContext, table: Table) -> bool:
+        known = self.tables.get(table.name, table)
+        return (self.target, self.epoch, known) == (context.target, context.epoch, table)
+
+
+_kept: list[_Kept] = []
+"""The session of this process, if it has one."""
+
+
+@contextmanager
+def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
+    """Yields a session that stays open for the next chunk.
+
+    Connecting and asking for the table's structure take as long as some thousand rows.
+    """
+    kept = _kept.pop() if _kept else None
+    if kept is not None and not kept.serves(context, table):
+        kept.session.close()
+        kept = None
+    if kept is None:
+        kept = _Kept(context.target, context.epoch, {}, context.target.connect())
+    try:
+        yield kept.session
+    except BaseException:
+        kept.session.close()
+        raise
+    _kept.append(replace(kept, tables={**kept.tables, table.name: table}))
+
+
+def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    """Loads a table without a key, in one transaction that first removes what an earlier request has left."""
+    rules, landed = context.rules, context.rules.landed(table)
+    with read_snapshot(context.source, table) as snapshot, _session(context, landed) as session:
+        low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
+        if snapshot.stale:
+            return Fetched(low, high, stale=True)
+        counted = _Counted(snapshot.batches)
+
+        def told() -> str:
+            return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
+
+        rows = (rules.rows(table, batch) for batch in counted)
+        answer = load_whole(session, _asked(context, piece, low), landed, rows, told)
+    if answer is None:
+        raise Halted(
+            "copied-rows-collide",
+            "two rows of the source have the same unique value on the target, or somebody else writes there",
+            where=Where(source=context.source.source_id, table=str(table.name)),
+            todo="Compare the unique keys and collations of both tables, and mend what differs",
+        )
+    return Fetched.from_json(answer)
+
+
+class _Counted:
+    """Yields rows at full speed and counts them: all other tables wait for them, and both servers for us."""
+
+    def __init__(self, batches: Iterable[pa.Table]) -> None:
+        self._batches = batches
+        self.rows = self.most_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            self.most_bytes = max(self.most_bytes, batch.nbytes)
+            yield batch
+
+
+def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    request = piece.request
+    with closing(context.target.connect()) as session:
+        rules, source, landed = context.rules, context.source.source_id, context.rules.landed_name(table.name)
+        read = partial(read_extras, context.source, session, table, limit=piece.limit)
+        # The transaction that removes rows asks again: tables that joined meanwhile have their rows there.
+        if request.way is not Way.OWN:
+            found = read(request.after, landed=table.renamed(landed))
+            is_alone = landed not in merged(rules, context.structures) and not (
+                found.absent.num_rows > 0 and has_others(session, landed, context.task, source)
+            )
+        elif is_alone := tells_apart(session, rules, context.task, source, table.name):
+            own = dict(rules.routes.landing(table.name).extracted)
+            found = read(request.after, landed=rules.landed(table), own=own)
+        else:
+            found = replace(read(None, landed=table.renamed(landed)), last_key="")
+    low, high = at(context, found.server, found.low, found.high)
+    absent = found.absent if is_alone else found.absent.slice(0, 0)
+    name = keep(context.staging, request, absent) if absent.num_rows else ""
+    return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
+
+
+def _again(work: Callable[[], Answer]) -> Answer:
+    """Tries until the time has come to report the error."""
+    retry, began = Retry(), time.monotonic()
+    for attempt in count(1):
+        try:
+            return work()
+        except Transient as error:
+            if error.code in _INCURABLE or retry.is_over(attempt, time.monotonic() - began):
+                raise
+            _log.info("a chunk is tried again", code=error.code, cause=str(error))
+        time.sleep(retry.pause(attempt))
+    raise AssertionError  # the loop returns or raises

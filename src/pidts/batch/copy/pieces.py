@@ -1,0 +1,216 @@
+"""Cuts the planner's requests into pieces for tasks, and reports the results of the pieces to the planner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from pidts.batch.context import JobContext
+from pidts.batch.copy.load_task import Fetched, Piece, at
+from pidts.batch.copy.staging import stage
+from pidts.copy import Range, highest, ranges
+from pidts.model import Halted, Table, Where
+from pidts.plan import ChunkRequest, Phase, StagedChunk
+from pidts.plan.copy.state import KeyValues
+from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
+
+_BURST_SECONDS = 2.0
+"""The time whose share of rows may be read at once."""
+_LEAST_ROWS = 100
+_ALIKE = 1.5
+_AT_A_TIME = 4
+_LOCK_SECONDS = 5
+_MOST_PER_THREAD = 4
+
+Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Future[tuple[int, list[Range]]]"]
+"""The ranges of a size that were found in advance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A request and its pieces."""
+
+    request: ChunkRequest
+    pieces: tuple[Piece, ...]
+    upto: KeyValues | None
+    told: StagedChunk | None = None
+    """The result of the request, where there is nothing to read."""
+
+    def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
+        """Tells the planner the results of the pieces."""
+        if self.told is not None:
+            stage(context.staging, self.told)
+            return
+        last, largest = self.pieces[-1], max(fetched, key=lambda one: one.rows)
+        chunk = StagedChunk(
+            request=self.request,
+            high=max(one.high for one in fetched),
+            low=min(one.low for one in fetched),
+            rows=sum(one.rows for one in fetched),
+            last_key=None,
+            upto=self.upto,
+            is_last=True,
+            stale=any(one.stale for one in fetched),
+            waiting=sum(one.waiting for one in fetched),
+            bytes=largest.bytes,
+            largest=largest.rows,
+            seconds=largest.seconds,
+        )
+        if last.range is not None:
+            chunk = replace(chunk, last_key=_plain(last.range.upto), is_last=last.range.is_last)
+        elif self.request.phase is Phase.EXTRAS and fetched[-1].last_key:
+            chunk = replace(chunk, last_key=(fetched[-1].last_key,), is_last=False)
+        stage(context.staging, chunk, [one.file for one in fetched if one.file])
+
+
+class Cutter:
+    """Cuts requests, and finds in advance where the next request of the same table will be cut."""
+
+    def __init__(self) -> None:
+        self._ahead: Ahead = {}
+        self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="boundaries")
+
+    def close(self) -> None:
+        """Stops all searches: their results are not needed any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def cut(self, context: JobContext, requests: Sequence[ChunkRequest], batch: int, most: int | None) -> list[Cut]:
+        """Cuts all requests, together no more than `most` rows or a little over; `batch` as `Piece` has it."""
+        ahead, self._ahead = self._ahead, {}
+        each = None if most is None else max(_LEAST_ROWS, most // len(requests))
+
+        def cut(request: ChunkRequest) -> Cut:
+            with closing(_Lazy(context)) as source:
+                return _cut(context, source, request, batch, each, ahead)
+
+        return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
+
+    def look_ahead(self, context: JobContext, cuts: Sequence[Cut]) -> None:
+        """Begins to find the next boundaries while the pieces are read."""
+        for cut in cuts:
+            part = cut.pieces[-1].range if cut.pieces else None
+            if part is None or part.is_last:
+                continue
+            table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
+            # A request is assumed to have the most pieces: otherwise a small one would be followed by small ones only.
+            most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
+            task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
+            self._ahead[table, after, upto] = task
+
+
+def _cut(context: JobContext, source: _Lazy, request: ChunkRequest, batch: int, most: int | None, ahead: Ahead) -> Cut:
+    table = context.structures[request.table]
+    if not request.whole and not table.identity:
+        raise Halted(
+            "no-key",
+            "the table lost its key while its rows were being copied by it",
+            where=Where(source=context.source.source_id, table=str(table.name)),
+            todo=f"Run the task once with --resync {table.name}",
+        )
+    if request.whole or request.phase is Phase.EXTRAS:
+        limit = request.limit * request.parts
+        return Cut(request, (Piece(request, batch, limit if most is None else min(limit, most)),), request.upto)
+    limit = request.limit if most is None else min(request.limit, max(_LEAST_ROWS, most // request.parts))
+    parts = request.parts if most is None else max(1, min(request.parts, most // limit))
+    known = ahead.get((table, request.after, request.upto))
+    try:
+        return _by_keys(source, table, request, batch, limit, parts, known)
+    except StructureChanged:
+        return Cut(request, (), request.upto, source.nothing(request, stale=True))
+
+
+def _boundaries(
+    context: JobContext, table: Table, after: KeyValues | None, upto: KeyValues | None, limit: int, parts: int
+) -> tuple[int, list[Range]]:
+    with closing(_Lazy(context)) as source:
+        return limit, ranges(source.session, table, after, upto, limit, parts)
+
+
+class _Lazy:
+    """A connection to the source, opened when it is first needed."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            self._session = connect(self._context.source)
+            # A schema change that waits for others on the source must not keep the log and the end of the run waiting.
+            query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+        return self._session
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def nothing(self, request: ChunkRequest, *, stale: bool = False) -> StagedChunk:
+        """Returns the result of a table that is empty, or has changed."""
+        here = log_end(self.session)
+        (high,) = at(self._context, server_info(self.session).identity, here)
+        return StagedChunk(request, high, 0, None, request.upto, is_last=not stale, stale=stale, low=high)
+
+
+def _by_keys(
+    source: _Lazy,
+    table: Table,
+    request: ChunkRequest,
+    batch: int,
+    limit: int,
+    parts: int,
+    known: Future[tuple[int, list[Range]]] | None,
+) -> Cut:
+    upto = request.upto
+    if upto is None:
+        upto = _plain(highest(source.session, table))
+        if upto is None:
+            return Cut(request, (), None, source.nothing(request))
+    found = _looked_up(known, limit, parts) or ranges(source.session, table, request.after, upto, limit, parts)
+    if not found:
+        return Cut(request, (), upto, replace(source.nothing(request), upto=upto))
+    return Cut(request, tuple(Piece(request, batch, limit, one) for one in found), upto)
+
+
+def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
+    """Returns boundaries that were found in advance, if their distance is about right and they are enough."""
+    if known is None:
+        return []
+    try:
+        size, found = known.result()
+    except Exception:  # noqa: BLE001 - whoever asks again will meet it again, and tell
+        return []
+    fits = limit / _ALIKE <= size <= limit * _ALIKE and (len(found) >= parts or found[-1].is_last)
+    return found[:parts] if fits else []
+
+
+def _plain(key: Sequence[object] | None) -> KeyValues | None:
+    return None if key is None else tuple(key)
+
+
+class Pace:
+    """Limits how many rows are read in a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._free_at = clock, 0.0
+
+    def most(self, rate: int) -> int | None:
+        """Returns how many rows may be read at once; None where there is no limit."""
+        return max(_LEAST_ROWS, int(rate * _BURST_SECONDS)) if rate else None
+
+    def wait(self) -> float:
+        """Returns the seconds until more may be read."""
+        return max(0.0, self._free_at - self._clock())
+
+    def now(self) -> float:
+        """Returns the time, for `took`."""
+        return self._clock()
+
+    def took(self, rows: int, rate: int, began: float) -> None:
+        """Notes that so many rows have been read since `began`."""
+        if rate:
+            self._free_at = max(self._free_at, began) + rows / rate

@@ -1,0 +1,113 @@
+"""Stores requests of a full copy between the batch that carries them out and the batch that settles them.
+
+A request leaves one small JSON file, which tells the planner what it must know. Rows that the target did not take at
+once are stored beside it, a chunk in an Arrow file, until the batch that settles the request reduces them with its log.
+
+A file appears under its name only when it is whole, and the JSON file, which names the others, comes last. A task that
+was run twice leaves a file that no JSON file names. A restart forgets them all and reads again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pidts.model import Lsn
+from pidts.plan import ChunkRequest, StagedChunk, key_values
+
+
+def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
+    """Tells the planner that a request was carried out; `files` have its waiting rows."""
+    path = _told(staging, chunk.request)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(_to_json(chunk) | {"files": list(files)}))
+    part.rename(path)
+
+
+def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
+    """Returns the result of a request for the planner; None while it has not been carried out."""
+    data = _read(staging, request)
+    return None if data is None else _from_json(request, data)
+
+
+def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
+    """Stores a chunk's rows; returns the name of their file, for `stage`."""
+    path = _told(staging, request)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{path.stem}.{uuid4().hex}.arrow"
+    with pa.OSFile(str(path.with_name(name)), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return name
+
+
+def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
+    """Yields the waiting rows of a request, chunk by chunk."""
+    data = _read(staging, request)
+    for name in data["files"] if data else ():
+        with pa.memory_map(str(_told(staging, request).with_name(name))) as source:
+            yield pa.ipc.open_file(source).read_all()
+
+
+def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
+    """Removes the files of requests that are settled, or will be read again."""
+    for request in requests:
+        path = _told(staging, request)
+        for found in path.parent.glob(f"{path.stem}.*"):
+            found.unlink(missing_ok=True)
+
+
+def _told(staging: Path, request: ChunkRequest) -> Path:
+    # A name of 64 characters can be too long for a file's once it is quoted.
+    name = sha256(f"{request.table.schema}\0{request.table.name}".encode()).hexdigest()[:32]
+    return staging / "copy" / f"{name}.{request.number}.json"
+
+
+def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = json.loads(_told(staging, request).read_text())
+    except FileNotFoundError:
+        return None
+    # They are compared as the file has them: a table that was created again counts its requests from the beginning.
+    return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
+
+
+def _to_json(chunk: StagedChunk) -> dict[str, Any]:
+    return {
+        "request": chunk.request.to_json(),
+        "high": str(chunk.high),
+        "rows": chunk.rows,
+        "last_key": chunk.last_key,
+        "upto": chunk.upto,
+        "is_last": chunk.is_last,
+        "stale": chunk.stale,
+        "low": None if chunk.low is None else str(chunk.low),
+        "waiting": chunk.waiting,
+        "bytes": chunk.bytes,
+        "largest": chunk.largest,
+        "seconds": chunk.seconds,
+    }
+
+
+def _from_json(request: ChunkRequest, data: dict[str, Any]) -> StagedChunk:
+    return StagedChunk(
+        request=request,
+        high=Lsn.parse(data["high"]),
+        rows=data["rows"],
+        last_key=key_values(data["last_key"]),
+        upto=key_values(data["upto"]),
+        is_last=data["is_last"],
+        stale=data["stale"],
+        low=None if data["low"] is None else Lsn.parse(data["low"]),
+        waiting=data["waiting"],
+        bytes=data["bytes"],
+        largest=data["largest"],
+        seconds=data["seconds"],
+    )

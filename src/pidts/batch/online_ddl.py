@@ -1,0 +1,94 @@
+"""Translates a statement into its effect on the task's own tables, where tools for online schema changes are used.
+
+Such tools keep other tables beside the task's tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pidts.batch.context import JobContext
+from pidts.model import Shadow, Spoken, Table, TableName
+from pidts.rules import AllowList
+from pidts.schema import Dialect, DropTable, RenameTable, Statement, apply
+from pidts.schema.online.names import OnlineDdl
+from pidts.schema.online.swap import translate
+
+IsOurs = Callable[[TableName], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A statement as the task follows it."""
+
+    statement: Statement | None
+    """The statement; None: something is remembered, and nothing else happens."""
+    text: str
+    """The text that filters judge: for a swap, the statements about the shadow table."""
+    structures: Mapping[TableName, Table | None]
+    shadows: Mapping[TableName, Shadow | None]
+
+
+def online_of(allow: AllowList) -> OnlineDdl:
+    """Returns the online schema changes of an allow-list, which knows their names and no statements."""
+    return OnlineDdl(allow.shadow, allow.trash, allow.case_sensitive)
+
+
+def followed(
+    context: JobContext,
+    allow: AllowList,
+    statement: Statement,
+    spoken: Spoken,
+    shadows: Mapping[TableName, Shadow],
+    is_ours: IsOurs,
+) -> Followed:
+    """Returns the statement as the task follows it; `shadows` is what the target remembers."""
+    known, dialect = context.structures, context.dialect
+    heard = translate(
+        online_of(allow),
+        statement,
+        spoken,
+        shadows=shadows,
+        structures=known,
+        charsets=context.charsets,
+        dialect=dialect,
+    )
+    if heard.statement is None:
+        return Followed(None, spoken.sql, {}, heard.shadows)
+    runs = _only(heard.statement, is_ours)
+    structures = heard.structures
+    if structures is None:
+        structures = made_of(context, runs, dialect.under(spoken.sql_mode), is_ours)
+    return Followed(runs, heard.text or spoken.sql, structures, heard.shadows)
+
+
+def made_of(
+    context: JobContext, statement: Statement, dialect: Dialect, is_ours: IsOurs
+) -> dict[TableName, Table | None]:
+    """Returns the task's tables after the statement."""
+    after = apply(statement, context.structures, context.charsets, dialect=dialect)
+    return {name: table for name, table in after.items() if is_ours(name)}
+
+
+def _only(statement: Statement, is_ours: IsOurs) -> Statement:
+    """Returns the statement with the task's tables only.
+
+    The target may have the other tables for reasons of its own.
+    """
+    if isinstance(statement, DropTable):
+        return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
+    if isinstance(statement, RenameTable):
+        return replace(statement, pairs=tuple(_moving(statement.pairs, is_ours)))
+    return statement
+
+
+def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
+    """Yields the rename steps of tables that are the task's before or after the statement, not of names in between."""
+    first: dict[TableName, TableName] = {}
+    steps = []
+    for old, new in pairs:
+        first[new] = first.pop(old, old)
+        steps.append((first[new], (old, new)))
+    last = {begun: ends for ends, begun in first.items()}
+    return (pair for begun, pair in steps if is_ours(begun) or is_ours(last[begun]))

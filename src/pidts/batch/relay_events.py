@@ -1,0 +1,30 @@
+"""Reads raw events of the relay where its index does not hold enough."""
+
+from __future__ import annotations
+
+from pidts.binlog import Control, EventType, Format, LogWalker, Query, iter_raw
+from pidts.model import DecodeError, LogEntry
+from pidts.relay import RelayReader
+
+
+def log_format(format_event: bytes) -> Format:
+    """Returns the format that a segment's FORMAT_DESCRIPTION event describes."""
+    return Format.parse(LogWalker().feed(format_event).body)
+
+
+def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
+    """Returns the statement of an entry as the source wrote it, with the modes that it ran under."""
+    begin, extent = entry.transaction.begin, entry.extent
+    if entry.prepared is not None:
+        begin, extent = entry.prepared.begin, entry.prepared
+    form = log_format(relay.format(extent.segment))
+    walker = LogWalker(begin.position(relay.log_base).file, begin.offset, form)
+    for raw in iter_raw(relay.read(extent)):
+        event = walker.feed(raw)
+        if event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+            query = Query.parse(event)
+            if query.control is Control.NONE:
+                return query
+    raise DecodeError(
+        "no-statement", f"the index names a statement that the log does not have: {entry.transaction.ddl}"
+    )

@@ -1,0 +1,140 @@
+"""Decides what a transaction of the relay means for one task: nothing, rows to carry, or a DDL to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pidts.batch.online_ddl import online_of
+from pidts.model import LogEntry, TableName
+from pidts.plan import Work, WorkKind
+from pidts.rules import AllowList, EventFilter, Verdict
+from pidts.schema import (
+    AddKey,
+    AlterDatabase,
+    AlterTable,
+    ChangeColumn,
+    ConvertCharset,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    DropColumn,
+    DropConstraint,
+    DropDatabase,
+    DropKey,
+    DropTable,
+    Ignored,
+    ModifyColumn,
+    RenameKey,
+    RenameTable,
+    RenameTo,
+    Statement,
+    StatementDml,
+    Unknown,
+    classify,
+)
+
+_TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
+_NOTHING = Work(WorkKind.NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Judges transactions by the tables that the task carries."""
+
+    allow: AllowList
+    dialect: Dialect
+    events: EventFilter = field(default_factory=EventFilter)
+    """The filter for a statement that is not understood; all others are judged when they are run."""
+
+    def __call__(self, entry: LogEntry) -> Work:
+        """Returns the planner's view of an entry."""
+        transaction = entry.transaction
+        if transaction.ddl is not None:
+            work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
+            if work.kind is WorkKind.DDL:
+                return work
+        if transaction.row_events:
+            ours = frozenset(filter(self.allow, transaction.tables))
+            return Work(WorkKind.ROWS, ours) if ours else _NOTHING
+        return _NOTHING
+
+    def _statement(self, text: str, schema: str) -> Statement:
+        """Parses a statement without its modes, which the index does not hold; only ANSI_QUOTES could hide names."""
+        statement = classify(text, schema, dialect=self.dialect)
+        if isinstance(statement, Unknown):
+            return classify(text, schema, dialect=replace(self.dialect, ansi_quotes=True))
+        return statement
+
+    def of_statement(self, statement: Statement) -> Work:
+        """Returns the work of a statement; one that is not understood counts as DDL, and the batch that meets it stops.
+
+        A statement about the shadow of a table counts as one about the table. When the shadow takes the table's name,
+        the statements that altered it are not known here, so its key may have changed.
+        """
+        parts = online_of(self.allow).parted(statement)
+        work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
+        if not parts.shadows or (work.kind is WorkKind.DDL and work.tables is None):
+            return work
+        swapped = tuple(name for _, name in parts.swapped if self.allow(name))
+        names = {*swapped, *(work.tables or ())}
+        for shadow in parts.shadows:
+            reals = online_of(self.allow).reals(shadow)
+            if reals is None and self.allow.takes_schema(shadow.schema):
+                return replace(work, kind=WorkKind.DDL, tables=None, recopied=swapped)
+            names.update(filter(self.allow, reals or ()))
+        if not names:
+            return work
+        recopied = (*work.recopied, *swapped)
+        return replace(work, kind=WorkKind.DDL, tables=frozenset(names), recopied=recopied)
+
+    def _of_real(self, statement: Statement) -> Work:
+        match statement:
+            case Ignored():
+                return _NOTHING
+            case Unknown(sql=text) if self.events(TableName("", ""), (), text) is Verdict.SKIP:
+                return _NOTHING
+            case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
+                return Work(WorkKind.DDL, schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
+            case DropDatabase(name=name) | CreateDatabase(name=name):
+                return (
+                    Work(WorkKind.DDL, schemas=(name,), gone_schemas=(name,))
+                    if self.allow.takes_schema(name)
+                    else _NOTHING
+                )
+            case Unknown() | StatementDml() if not statement.tables:
+                return Work(WorkKind.DDL)
+            case _ if not any(map(self.allow, statement.tables)):
+                return _NOTHING
+            case Unknown() | StatementDml():
+                return Work(WorkKind.DDL)
+            case _:
+                return replace(self._of_tables(statement), tables=frozenset(filter(self.allow, statement.tables)))
+
+    def _of_tables(self, statement: Statement) -> Work:
+        match statement:
+            case DropTable():
+                return Work(WorkKind.DDL, gone=statement.tables)
+            case CreateTable(or_replace=True) | CreateTableLike(or_replace=True):
+                return Work(WorkKind.DDL, gone=(statement.table,))
+            case RenameTable(pairs=pairs):
+                return self._renaming(pairs)
+            case AlterTable(table=table, actions=actions):
+                work = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
+                rekeyed = any(isinstance(action, _TOUCHES_KEYS) for action in actions)
+                return replace(work, recopied=(table,)) if rekeyed else work
+            case _:
+                return Work(WorkKind.DDL)
+
+    def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
+        """Renames the pairs one after the other, so that names can be swapped over a third one."""
+        first_names: dict[TableName, TableName] = {}
+        for old, new in pairs:
+            first_names[new] = first_names.pop(old, old)
+        renamed = {first: last for last, first in first_names.items()}
+        return Work(
+            WorkKind.DDL,
+            gone=tuple(name for name, last in renamed.items() if not self.allow(last)),
+            renamed=tuple((name, last) for name, last in renamed.items() if self.allow(last)),
+        )

@@ -1,0 +1,100 @@
+"""Recognizes the names of MariaDB's SEQUENCE objects in a log; no task carries their state and statements.
+
+Their state is logged as rows of a table of their name, and RENAME TABLE, ALTER TABLE and DROP TABLE take a sequence,
+too. The relay's record of structures says which names are sequences at a place of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pidts.model import Lsn, TableName, Transaction
+from pidts.relay import RelayReader
+from pidts.relay.structures import dialect_at, history_at
+from pidts.schema import (
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    Dialect,
+    DropTable,
+    RenameTable,
+    Statement,
+)
+from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.sequences import sequences_before
+
+
+class SequencesOfRelay:
+    """Looks names up in the relay's record, mostly from one place to a later one."""
+
+    def __init__(self, relay: RelayReader) -> None:
+        self._relay = relay
+        self._place: tuple[Lsn, History, Dialect] | None = None
+
+    def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
+        """Whether rows of this name between two places are the state of a sequence.
+
+        No table has this name there: CREATE TABLE ends a batch.
+        """
+        history, dialect = self._at(after)
+        found = history.is_sequence(name)
+        for change in self._relay.schema_changes(after, to):
+            if name in history.tables or name in history.unknown:
+                return False
+            history = history.after(change, dialect)
+            found = found or history.is_sequence(name)
+        return found and name not in history.tables
+
+    def _at(self, lsn: Lsn) -> tuple[History, Dialect]:
+        if self._place is None or self._place[0] > lsn:
+            self._place = lsn, history_at(self._relay, lsn), dialect_at(self._relay, lsn)
+        before, history, dialect = self._place
+        for change in self._relay.schema_changes(before, lsn):
+            history = history.after(change, dialect)
+        self._place = lsn, history, dialect
+        return history, dialect
+
+
+def sequences_of(
+    relay: RelayReader, transaction: Transaction, statement: Statement, known: Collection[TableName], dialect: Dialect
+) -> frozenset[TableName]:
+    """Returns a statement's names that belong to sequences, before it or after it; `known` are the task's tables.
+
+    Only MariaDB has sequences, and the record is asked only where the task does not know a named table.
+    """
+    if not dialect.mariadb or not _speaks_of_others(statement, known):
+        return frozenset()
+    there = history_at(relay, transaction.prev_lsn).sequences
+    left = history_at(relay, transaction.lsn).sequences
+    names = (there | left | sequences_before(left, statement)).intersection(statement.tables)
+    return names - {*known} - _tables_behind(statement, known)
+
+
+def _speaks_of_others(statement: Statement, known: Collection[TableName]) -> bool:
+    match statement:
+        case RenameTable(pairs=pairs):
+            return any(begun not in known for begun, _ in _moves(pairs))
+        case AlterTable(table=table):
+            return table not in known
+        case DropTable(tables=tables):
+            return any(name not in known for name in tables)
+        case CreateTable(table=table, if_not_exists=True):
+            return table not in known
+        case CreateTableLike(table=table, like=like, if_not_exists=may_be_there):
+            return like not in known or (may_be_there and table not in known)
+    return False
+
+
+def _tables_behind(statement: Statement, known: Collection[TableName]) -> set[TableName]:
+    """Returns names that the statement gives to tables of the task; a sequence may have had one of them before."""
+    if not isinstance(statement, RenameTable):
+        return set()
+    return {ends for begun, ends in _moves(statement.pairs) if begun in known}
+
+
+def _moves(pairs: Iterable[tuple[TableName, TableName]]) -> list[tuple[TableName, TableName]]:
+    """Returns each name before the statement with the one after it."""
+    first: dict[TableName, TableName] = {}
+    for old, new in pairs:
+        first[new] = first.pop(old, old)
+    return [(begun, ends) for ends, begun in first.items()]

@@ -1,0 +1,57 @@
+"""Finds the source table of a row that is written to a merged table.
+
+It is the last of the source tables whose changes leave the row there. A key may move between them inside a batch. It
+may also be inserted and removed in one of them while another one, which is held at an earlier place, still has it. A
+row that is to be removed belongs to the last table that has a change of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply import RefusedRow
+from pidts.model import ChangeBatch, TableName
+from pidts.reduce.identity import any_of, identities, plain_zero
+
+
+def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
+    """Returns the source table of the row; None where no change names the row."""
+    mine = [batch for batch in batches if batch.table.name == row.table.name and len(batch)]
+    names = {batch.origin for batch in mine}
+    if len(names) == 1:
+        return names.pop()
+    last = {name: max(said for batch in mine if batch.origin == name for said in _said(row, batch)) for name in names}
+    found = [(said, name) for name, said in last.items() if said.place and (said.leaves or not row.written)]
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+class _Said(NamedTuple):
+    """The last change that a batch has of a row."""
+
+    place: bytes = b""
+    leaves: bool = False
+    """Whether the row exists after the change."""
+
+
+def _said(row: RefusedRow, batch: ChangeBatch) -> Iterator[_Said]:
+    keys = identities(batch)
+    places = batch.rows.column("lsn")
+    is_it = _are(row, batch, keys.current)
+    given_up = pc.and_(keys.moved, _are(row, batch, keys.before))
+    for says, leaves in (
+        (pc.and_(is_it, pc.invert(keys.deleted)), True),
+        (any_of([pc.and_(is_it, keys.deleted), given_up]), False),
+    ):
+        yield _Said(max(places.filter(says).to_pylist(), default=b""), leaves)
+
+
+def _are(row: RefusedRow, batch: ChangeBatch, keys: list[pa.Array]) -> pa.BooleanArray:
+    same = pc.equal(pa.scalar(0), pa.array([0] * len(batch)))
+    for name, values in zip(batch.table.identity, keys, strict=True):
+        wanted = plain_zero(row.row[name].combine_chunks()).cast(values.type)[0]
+        same = pc.and_(same, pc.fill_null(pc.equal(values, wanted), fill_value=False))
+    return same

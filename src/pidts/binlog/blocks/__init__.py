@@ -1,0 +1,1 @@
+"""Blocks of many ordinary transactions, scanned in compiled code."""

@@ -1,0 +1,64 @@
+"""The times in the headers of a log's events, found by the Lsns of their rows.
+
+The bytes of a log may lack events that the server did not send, so a byte's place among them does not follow from its
+Lsn: the headers are read one after the other. Neighbouring events mostly have one time, which is kept once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.binlog.walk import LogWalker, iter_raw
+from pidts.model.lsn import Lsn
+
+_SECOND = 1_000_000
+_FILE_BITS = 40
+"""More bits than the largest byte of a log file needs."""
+_LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
+
+
+class EventTimes:
+    """Collects the times of events in log order.
+
+    Rows inside a compressed transaction have the Lsn of the event around them, and so its time.
+    """
+
+    def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
+        """The walker stands before the first event. `commit_time`: the time of all changes, as they have one Lsn."""
+        self._walker = walker
+        self._commit_time = commit_time
+        self._files: list[int] = []
+        self._places: list[int] = []
+        self._times: list[int] = []
+
+    def add(self, raw: bytes | memoryview) -> None:
+        """Takes in the next whole events."""
+        if self._commit_time is not None:
+            return
+        for event in iter_raw(raw):
+            found = self._walker.pass_by(event)
+            if found is None:
+                continue
+            log_index, offset, time = found
+            is_new_file = not self._files or self._files[-1] != log_index
+            if is_new_file:
+                self._files.append(log_index)
+            if is_new_file or self._times[-1] != time:
+                self._places.append(len(self._files) - 1 << _FILE_BITS | offset)
+                self._times.append(time)
+
+    def forget(self) -> None:
+        """Forgets all events before the last one."""
+        del self._places[:-1], self._times[:-1]
+
+    def of(self, lsns: pa.Array) -> pa.Array:
+        """The times of changes, in microseconds since 1970."""
+        if self._commit_time is not None:
+            return pa.array(np.full(len(lsns), self._commit_time * _SECOND, np.int64))
+        begin = lsns.offset * Lsn.SIZE
+        told = np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
+        files = np.searchsorted(np.array(self._files, np.int64), told["log_index"].astype(np.int64))
+        places = files << _FILE_BITS | told["offset"].astype(np.int64)
+        found = np.searchsorted(np.array(self._places, np.int64), places, "right") - 1
+        return pa.array(np.array(self._times, np.int64)[found] * _SECOND)

@@ -1,0 +1,336 @@
+"""Scanning ordinary transactions in compiled code: a block of events goes in, a line per transaction comes out.
+
+Ordinary is what nearly all of a log consists of: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at
+the end. `LogWalker` and `TransactionScanner` are the specification. What is anything else, or in any way odd, is not
+judged here: the scan stops in front of that event, having changed nothing, and the specification takes it.
+
+The state is one array of numbers, so that a transaction may begin in one block and end in another. Memory is only read
+between the addresses of the block and written within the bounds that the state tells.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog.blocks.gtid_text import NO_GTID, gtid_text
+from pidts.binlog.crc import crc32_at
+from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
+from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store32, store64
+from pidts.binlog.rows_event import ROW_EVENTS
+from pidts.binlog.statements import FIXED_VARIABLES
+from pidts.binlog.values import charsets
+from pidts.model.errors import Halted
+
+# Why the scan stopped.
+DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
+
+# The state's places: where the log stands.
+(OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
+# The open transaction.
+(OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
+# Where its GTID and the numbers of its tables are kept, when each table was last met, and the tables known.
+(GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
+# What was found: addresses, how much is used, how much there is.
+(LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
+STATE_SIZE = 32
+
+# A line's numbers.
+(L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
+LINE = 10
+
+LAST_OFFSET = 10**12
+_WRAP = 2**32
+
+_OTHER, _STARTS, _STATEMENT, _ROWS, _MAPS, _ENDS, _NOTHING = range(7)
+
+
+def _roles() -> Any:
+    roles = np.full(256, _OTHER, np.uint8)
+    roles[[EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID]] = _STARTS
+    roles[EventType.QUERY] = _STATEMENT
+    roles[list(ROW_EVENTS)] = _ROWS
+    roles[EventType.TABLE_MAP] = _MAPS
+    roles[EventType.XID] = _ENDS
+    roles[[EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.IGNORABLE, EventType.ROWS_QUERY]] = _NOTHING
+    roles[[EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE, EventType.ANNOTATE_ROWS]] = _NOTHING
+    return roles
+
+
+def _fixed_variables() -> Any:
+    sizes = np.full(256, -1, np.int16)
+    for code, size in FIXED_VARIABLES.items():
+        sizes[code] = size
+    return sizes
+
+
+@cache
+def plain_charsets() -> Any:
+    """Marks the collation ids whose charset writes the words that are looked for in their ASCII bytes."""
+    plain = np.ones(65536, np.uint8)
+    for collation in range(4096):
+        charset = charsets.charset_of(collation)
+        if charset not in (None, "binary"):
+            try:
+                plain[collation] = charsets.decoder(charset)(b"BEGINCOMMITROLLBACK") == "BEGINCOMMITROLLBACK"
+            except (Halted, UnicodeDecodeError):
+                plain[collation] = 0
+    return plain
+
+
+_ROLES = _roles()
+_SIZES = _fixed_variables()
+_BEGI, _COMM, _IT = (int.from_bytes(word, "little") for word in (b"BEGI", b"COMM", b"IT"))
+_ROLLBACK = int.from_bytes(b"ROLLBACK", "little")
+C_NONE, C_BEGIN, C_END = range(3)
+
+
+@jit
+def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
+    """The client's collation among a statement's session settings; -1 where they are torn."""
+    collation = 0
+    while at < end:
+        code = load8(at)
+        at += 1
+        if code == 1:
+            at += 8
+        elif code in {2, 5, 6}:
+            if at >= end:
+                return -1
+            at += 1 + load8(at) + (code == 2)
+        elif code == 4:
+            if end - at < 6:
+                return -1
+            collation = load16(at)
+            at += 6
+        elif code == 11:
+            for _ in range(2):
+                if at >= end:
+                    return -1
+                at += 1 + load8(at)
+        elif code == 12:
+            if at >= end:
+                return -1
+            count = load8(at)
+            at += 1
+            for _ in range(count if count < 254 else 0):
+                while at < end and load8(at) != 0:
+                    at += 1
+                at += 1
+        elif _SIZES[code] >= 0:
+            at += _SIZES[code]
+        else:
+            return collation
+        if at > end:
+            return -1
+    return collation
+
+
+@jit
+def control_of(body: int, end: int, plain: int) -> int:
+    """Returns which of three statements this is."""
+    if end - body < 14:
+        return C_NONE
+    variables = body + 13
+    behind = variables + load16(body + 11)
+    text = behind + load8(body + 8) + 1
+    size = end - text
+    if size == 5:
+        found = C_BEGIN if load32(text) == _BEGI and load8(text + 4) == 78 else C_NONE
+    elif size == 6:
+        found = C_END if load32(text) == _COMM and load16(text + 4) == _IT else C_NONE
+    elif size == 8:
+        found = C_END if load64(text) == _ROLLBACK else C_NONE
+    else:
+        return C_NONE
+    if found == C_NONE or load8(text - 1) != 0:
+        return C_NONE
+    collation = _variables(variables, behind)
+    return found if collation >= 0 and load8(plain + collation) else C_NONE
+
+
+@inline
+def key_size(names: int, end: int) -> int:
+    """The size of a table map's two names with their lengths and ends; 0 where they are odd."""
+    if end - names < 4:
+        return 0
+    schema: int = load8(names)
+    if schema > 250 or end - names < schema + 4 or load8(names + 1 + schema) != 0:
+        return 0
+    table: int = load8(names + schema + 2)
+    size = schema + table + 4
+    if table > 250 or end - names < size or load8(names + size - 1) != 0:
+        return 0
+    return size
+
+
+@jit
+def hash_of(at: int, size: int) -> int:
+    """Hashes a table's names."""
+    value = size
+    end = at + size
+    while end - at >= 8:
+        value = (value ^ load64(at)) * 0x2545F4914F6CDD1D
+        value ^= value >> 29
+        at += 8
+    while at < end:
+        value = (value ^ load8(at)) * 0x100000001B3
+        at += 1
+    return value ^ value >> 32
+
+
+@jit
+def same(left: int, right: int, size: int) -> bool:
+    """Whether two stretches of memory hold the same bytes."""
+    end = left + size
+    while end - left >= 8:
+        if load64(left) != load64(right):
+            return False
+        left += 8
+        right += 8
+    while left < end:
+        if load8(left) != load8(right):
+            return False
+        left += 1
+        right += 1
+    return True
+
+
+@jit
+def lookup(state: Any, names: int, size: int) -> int:
+    """The number of the table that these names are of; -1 where it was not met yet."""
+    mask, slots, ends = state[SLOT_MASK], state[SLOTS], state[NAME_ENDS]
+    slot = hash_of(names, size) & mask
+    while True:
+        number: int = load32(slots + 4 * slot) - 1
+        if number < 0:
+            return -1
+        begin = load64(ends + 8 * number)
+        if load64(ends + 8 * number + 8) - begin == size and same(state[NAMES] + begin, names, size):
+            return number
+        slot = slot + 1 & mask
+
+
+@inline
+def _open(state: Any, offset: int, explicit: int) -> None:
+    state[OPEN], state[BEGIN], state[EXPLICIT] = 1, offset, explicit
+    state[ROW_COUNT] = state[TABLE_COUNT] = 0
+    state[SERIAL] += 1
+
+
+@inline
+def _has_room(state: Any) -> bool:
+    return bool(
+        state[LINE_COUNT] < state[LINE_ROOM]
+        and state[TEXT_ROOM] - state[TEXT_SIZE] >= state[GTID_SIZE]
+        and state[LIST_ROOM] - state[LIST_SIZE] >= state[TABLE_COUNT]
+    )
+
+
+@inline
+def _close(state: Any, end: int, block_end: int) -> None:
+    """The open transaction becomes a line."""
+    line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
+    store64(line + 8 * L_BEGIN, state[BEGIN])
+    store64(line + 8 * L_END, end)
+    store64(line + 8 * L_BLOCK_END, block_end)
+    store64(line + 8 * L_TIMESTAMP, state[TIMESTAMP])
+    store64(line + 8 * L_ROWS, state[ROW_COUNT])
+    store64(line + 8 * L_GTID, state[TEXT_SIZE])
+    store64(line + 8 * L_GTID_SIZE, state[GTID_SIZE])
+    store64(line + 8 * L_NUMBER, state[GTID_NUMBER])
+    store64(line + 8 * L_TABLES, state[LIST_SIZE])
+    store64(line + 8 * L_TABLE_COUNT, state[TABLE_COUNT])
+    copy(state[TEXTS] + state[TEXT_SIZE], state[GTID], state[GTID_SIZE])
+    copy(state[LISTS] + 4 * state[LIST_SIZE], state[TABLES], 4 * state[TABLE_COUNT])
+    state[LINE_COUNT] += 1
+    state[TEXT_SIZE] += state[GTID_SIZE]
+    state[LIST_SIZE] += state[TABLE_COUNT]
+    state[PREVIOUS] = end
+    state[OPEN] = 0
+
+
+@inline
+def place(expected: int, log_pos: int, size: int) -> int:
+    """Returns where an event begins; its header has only 32 bits of where it ends."""
+    if log_pos == 0:
+        return expected
+    ahead = (log_pos - size - expected) & (_WRAP - 1)
+    return expected + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+
+
+@jit
+def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one branch per role
+    """Take in events of a block from byte `at` on; why it stopped (`STOPPED` then says in front of which byte)."""
+    tail = CHECKSUM_SIZE if state[CHECKSUMS] else 0
+    while at < end:
+        state[STOPPED] = at
+        event = block + at
+        if end - at < HEADER_SIZE:
+            return HAND_OVER
+        size = load32(event + 9)
+        role = _ROLES[load8(event + 4)]
+        if role == _OTHER or size < HEADER_SIZE + tail or size > end - at or load16(event + 17) & FLAG_ARTIFICIAL:
+            return HAND_OVER
+        offset = place(state[OFFSET], load32(event + 13), size)
+        if offset < state[OFFSET] or offset + size >= LAST_OFFSET:
+            return HAND_OVER
+        if tail and crc32_at(event, size - CHECKSUM_SIZE, 0) != load32(event + size - CHECKSUM_SIZE):
+            return HAND_OVER
+        body, behind = event + HEADER_SIZE, event + size - tail
+        ends = False
+        if role == _STARTS:
+            if state[OPEN]:
+                return HAND_OVER
+            length, number = gtid_text(event, body, behind, state[GTID])
+            if length == NO_GTID:
+                return HAND_OVER
+            state[GTID_SIZE], state[GTID_NUMBER] = length, number
+            _open(state, offset, 1 if load8(event + 4) == EventType.MARIADB_GTID else 0)
+        elif role == _STATEMENT:
+            control = control_of(body, behind, state[CHARSETS])
+            ends = control == C_END
+            if control == C_NONE or (ends and not state[OPEN]):
+                return HAND_OVER
+            if not ends:
+                if not state[OPEN]:
+                    state[GTID_SIZE] = state[GTID_NUMBER] = 0
+                    _open(state, offset, 1)
+                state[EXPLICIT] = 1
+        elif not state[OPEN]:
+            return HAND_OVER
+        elif role == _ROWS:
+            state[ROW_COUNT] += 1
+        elif role == _MAPS:
+            names = key_size(body + 8, behind)
+            if names == 0:
+                return HAND_OVER
+            number = lookup(state, body + 8, names)
+            if number < 0:
+                return UNKNOWN_TABLE
+            if load64(state[MET] + 8 * number) != state[SERIAL]:
+                store64(state[MET] + 8 * number, state[SERIAL])
+                store32(state[TABLES] + 4 * state[TABLE_COUNT], number)
+                state[TABLE_COUNT] += 1
+        elif role == _ENDS:
+            ends = True
+        if ends:
+            if offset + size <= state[PREVIOUS]:
+                return HAND_OVER
+            if not _has_room(state):
+                return FULL
+        timestamp = load32(event)
+        if timestamp:
+            state[TIMESTAMP] = timestamp
+        at += size
+        state[OFFSET] = offset + size
+        state[EVENTS] += 1
+        if ends:
+            _close(state, offset + size, at)
+            if at >= state[LIMIT]:
+                state[STOPPED] = at
+                return SEGMENT_FULL
+    state[STOPPED] = at
+    return DONE

@@ -1,0 +1,286 @@
+"""Scanning blocks of events: ordinary transactions in compiled code, and the rest by the classes that specify it.
+
+A `LogWalker` and a `TransactionScanner` follow the log event by event. Here, their caller may skip over a run of
+ordinary events at once. Between two runs they stand where they would stand had they been fed every event; so anything
+may be given to them at any time, and another run may begin when they are between two transactions, or within one that
+a run has begun and that nobody else has touched since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pidts.binlog.blocks import ordinary as o
+from pidts.binlog.blocks.gtid_text import GTID_ROOM
+from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificial
+from pidts.binlog.jit import address
+from pidts.binlog.long_event import LongEvent
+from pidts.binlog.rows_event import ROW_EVENTS
+from pidts.binlog.scan import Opened, TransactionScanner
+from pidts.binlog.table_map import table_name
+from pidts.binlog.walk import LogWalker
+from pidts.model.errors import DecodeError
+from pidts.model.lsn import Lsn
+from pidts.model.table import TableName
+from pidts.model.transaction import Transaction
+
+_LINES = 8192
+_TEXT = 1 << 19
+_LIST = 1 << 16
+_TABLES = 1 << 10
+_KEY_AT = HEADER_SIZE + 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A stretch of ordinary events, and the transactions that end in it.
+
+    The arrays are the scan's own: they hold until the next run.
+    """
+
+    end: int
+    """The first byte of the block behind it."""
+    events: int
+    previous: Lsn
+    """The Lsn of the transaction before the first."""
+    change_no: int
+    log_index: int
+    lines: Any
+    """A row per transaction, its columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
+    texts: Any
+    """The GTIDs, to which lines point."""
+    lists: Any
+    """Numbers of tables, to which lines point: places in `names`."""
+    names: Sequence[TableName]
+
+    @property
+    def ends(self) -> Any:
+        """Returns, for each transaction, the first byte of the log file after it."""
+        return self.lines[:, o.L_END].copy()
+
+    @property
+    def begins(self) -> Any:
+        """Returns, for each transaction, its first byte in the log file."""
+        return self.lines[:, o.L_BEGIN].copy()
+
+    @property
+    def block_ends(self) -> list[int]:
+        """The same in the block."""
+        ends: list[int] = self.lines[:, o.L_BLOCK_END].tolist()
+        return ends
+
+    @property
+    def last(self) -> Lsn:
+        """Returns the Lsn of the last transaction."""
+        return Lsn(self.change_no, self.log_index, int(self.lines[-1, o.L_END]))
+
+    @property
+    def gtids(self) -> list[str]:
+        """Returns the GTID of each transaction."""
+        if not len(self.lines):
+            return []
+        text = self.texts[: self.lines[-1, o.L_GTID] + self.lines[-1, o.L_GTID_SIZE]].tobytes().decode("ascii")
+        places = self.lines[:, [o.L_GTID, o.L_GTID_SIZE]].tolist()
+        return [text[at : at + size] for at, size in places]
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Yields the transactions one by one, as the scanner would have given them."""
+        previous, change_no, log_index = self.previous, self.change_no, self.log_index
+        tables: dict[bytes, tuple[TableName, ...]] = {}
+        for line, gtid in zip(self.lines.tolist(), self.gtids, strict=True):
+            numbers = self.lists[line[o.L_TABLES] : line[o.L_TABLES] + line[o.L_TABLE_COUNT]]
+            if (key := numbers.tobytes()) not in tables:
+                tables[key] = tuple(self.names[number] for number in numbers)
+            lsn = Lsn(change_no, log_index, line[o.L_END])
+            follows = (change_no, log_index, line[o.L_BEGIN]) == (
+                previous.change_no,
+                previous.log_index,
+                previous.offset,
+            )
+            yield Transaction(
+                lsn=lsn,
+                prev_lsn=previous,
+                begin=previous if follows else Lsn(change_no, log_index, line[o.L_BEGIN]),
+                gtid=gtid,
+                timestamp=line[o.L_TIMESTAMP],
+                row_events=line[o.L_ROWS],
+                tables=tables[key],
+            )
+            previous = lsn
+
+
+class BlockScan:
+    """Runs over ordinary events on behalf of one walker and one scanner."""
+
+    def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
+        self._walker, self._scanner = walker, scanner
+        self._names: list[TableName] = []
+        self._keys: list[bytes] = []
+        self._state = np.zeros(o.STATE_SIZE, np.int64)
+        self._lines = np.zeros((_LINES, o.LINE), np.int64)
+        self._texts = np.zeros(_TEXT, np.uint8)
+        self._gtid = np.zeros(GTID_ROOM, np.uint8)
+        self._plain = o.plain_charsets()
+        self._long: LongEvent | None = None
+        self._give(o.LINES, self._lines, o.LINE_ROOM)
+        self._give(o.TEXTS, self._texts, o.TEXT_ROOM)
+        self._give(o.GTID, self._gtid)
+        self._give(o.CHARSETS, self._plain)
+        self._met, self._tables, self._lists = (np.zeros(0, kind) for kind in (np.int64, np.uint32, np.uint32))
+        self._make_room(_TABLES)
+
+    @property
+    def scanner(self) -> TransactionScanner:
+        """Returns the scanner that this scan runs for."""
+        return self._scanner
+
+    def run(self, block: memoryview, at: int, limit: int) -> Run | None:
+        """Take in ordinary events from byte `at` on; None where not even the first one is.
+
+        It ends before the first event that is not ordinary, behind the first transaction that ends at or behind byte
+        `limit`, or when there is no more room to say what was found.
+        """
+        if not self._begin(limit):
+            return None
+        state, where = self._state, address(block)
+        previous = self._scanner.previous
+        while o.scan(state, where, at, len(block)) == o.UNKNOWN_TABLE:
+            at = int(state[o.STOPPED])
+            if not self._learn(block[at + _KEY_AT :]):
+                break
+        if not state[o.EVENTS]:
+            return None
+        self._end()
+        return Run(
+            end=int(state[o.STOPPED]),
+            events=int(state[o.EVENTS]),
+            previous=previous,
+            change_no=self._scanner.change_no,
+            log_index=self._walker.log_index,
+            lines=self._lines[: state[o.LINE_COUNT]],
+            texts=self._texts,
+            lists=self._lists,
+            names=self._names,
+        )
+
+    def begin_long(self, head: memoryview) -> bool:
+        """Whether the event that begins with these bytes, too long to be in a block, may come piece by piece."""
+        if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
+            return False
+        timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(head)
+        offset = o.place(int(self._state[o.OFFSET]), log_pos, size)
+        if kind not in ROW_EVENTS or is_artificial(kind, flags, log_pos) or offset < self._state[o.OFFSET]:
+            return False
+        if offset + size >= o.LAST_OFFSET or size < HEADER_SIZE + CHECKSUM_SIZE:
+            return False
+        self._long = LongEvent(kind, timestamp, offset, size, checksum=bool(self._state[o.CHECKSUMS]))
+        return True
+
+    def feed_long(self, piece: memoryview, *, last: bool) -> None:
+        """The next piece of it; the last one completes it, if it is sound."""
+        event = self._long
+        if event is None:
+            raise AssertionError("no long event has begun")
+        event.feed(piece)
+        if not last:
+            return
+        self._long = None
+        self._walker.check(event.kind, (event.size, event.told), (event.fed, event.computed))
+        state = self._state
+        state[o.ROW_COUNT] += 1
+        state[o.OFFSET] = event.offset + event.size
+        state[o.TIMESTAMP] = event.timestamp or state[o.TIMESTAMP]
+        self._end()
+
+    def _begin(self, limit: int) -> bool:
+        """Load the state from those on whose behalf it runs."""
+        walker, scanner, state = self._walker, self._scanner, self._state
+        log_format = walker.format
+        if log_format is None or not scanner.may_skip:
+            return False
+        previous, here = scanner.previous, (scanner.change_no, walker.log_index)
+        same_file = (previous.change_no, previous.log_index) == here
+        if not same_file and (previous.change_no, previous.log_index) > here:
+            return False
+        state[o.OPEN] = scanner.in_transaction
+        state[o.OFFSET], state[o.TIMESTAMP] = walker.offset, scanner.timestamp
+        state[o.PREVIOUS] = previous.offset if same_file else -1
+        state[o.CHECKSUMS], state[o.LIMIT] = log_format.checksum, limit
+        for place in (o.EVENTS, o.LINE_COUNT, o.TEXT_SIZE, o.LIST_SIZE):
+            state[place] = 0
+        return True
+
+    def _end(self) -> None:
+        """Bring the walker and the scanner where the run has ended."""
+        state, walker, scanner = self._state, self._walker, self._scanner
+        walker.skip_to(int(state[o.OFFSET]))
+        here, timestamp = (scanner.change_no, walker.log_index), int(state[o.TIMESTAMP])
+        if state[o.LINE_COUNT]:
+            scanner.skip_to(Lsn(*here, int(state[o.PREVIOUS])), timestamp)
+        if state[o.OPEN]:
+            tables = tuple(self._names[number] for number in self._tables[: state[o.TABLE_COUNT]])
+            opened = Opened(bool(state[o.EXPLICIT]), int(state[o.ROW_COUNT]), tables)
+            gtid = self._gtid[: state[o.GTID_SIZE]].tobytes().decode("ascii")
+            scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
+
+    def _learn(self, rest: memoryview) -> bool:
+        """Give a number to the table whose names come next; False where they are not sound."""
+        where = address(rest)
+        key = bytes(rest[: o.key_size(where, where + len(rest))])
+        try:
+            name = table_name(bytes(8) + key)
+        except DecodeError:
+            return False
+        self._names.append(name)
+        self._keys.append(key)
+        if 2 * len(self._keys) > len(self._slots) or self._ends[len(self._keys) - 1] + len(key) > len(self._arena):
+            self._make_room(2 * len(self._slots))
+        else:
+            self._enter(len(self._keys) - 1)
+        return True
+
+    def _make_room(self, slots: int) -> None:
+        """Makes room for half as many tables as slots; the known tables stay, also in what was found."""
+        count = slots // 2
+        self._slots = np.zeros(slots, np.uint32)
+        self._ends = np.zeros(count + 1, np.int64)
+        self._arena = np.zeros(max(64 * count, 2 * sum(map(len, self._keys))), np.uint8)
+        self._met = _longer(self._met, count)
+        self._tables = _longer(self._tables, count)
+        self._lists = _longer(self._lists, _LIST + count)
+        self._give(o.SLOTS, self._slots)
+        self._give(o.NAME_ENDS, self._ends)
+        self._give(o.NAMES, self._arena)
+        self._give(o.MET, self._met)
+        self._give(o.TABLES, self._tables)
+        self._give(o.LISTS, self._lists, o.LIST_ROOM)
+        self._state[o.SLOT_MASK] = slots - 1
+        for number in range(len(self._keys)):
+            self._enter(number)
+
+    def _enter(self, number: int) -> None:
+        key = self._keys[number]
+        begin = int(self._ends[number])
+        end = begin + len(key)
+        self._arena[begin:end] = np.frombuffer(key, np.uint8)
+        self._ends[number + 1] = end
+        slot = o.hash_of(address(key), len(key)) & len(self._slots) - 1
+        while self._slots[slot]:
+            slot = slot + 1 & len(self._slots) - 1
+        self._slots[slot] = number + 1
+
+    def _give(self, place: int, array: Any, room: int | None = None) -> None:
+        """Tell compiled code where an array is, and how long."""
+        self._state[place] = array.ctypes.data
+        if room is not None:
+            self._state[room] = len(array)
+
+
+def _longer(array: Any, size: int) -> Any:
+    longer = np.zeros(size, array.dtype)
+    longer[: len(array)] = array
+    return longer

@@ -1,0 +1,164 @@
+"""PARTIAL_UPDATE events: an after image holds only the changes to a JSON document.
+
+In front of each after image stand its options and, if it uses them, a bit for every JSON column of the table, held by
+the image or not. Where the bit is set the value is a list of changes to the document in the before image of the same
+row: replace, insert or remove at a path such as `$.a[3]."a key"`.
+"""
+
+from __future__ import annotations
+
+import json as standard
+import re
+from collections.abc import Mapping, Sequence
+
+from pidts.binlog.cursor import Cursor, text
+from pidts.binlog.image import Held
+from pidts.binlog.values import json
+from pidts.binlog.wire import Wire, WireType
+from pidts.model.errors import DecodeError, Halted
+
+_REPLACE, _INSERT, _REMOVE = 0, 1, 2
+_DIFFS = 1
+_LENGTH = 4
+_LEG = re.compile(r'\[(?:(\d+)|last(?:\s*-\s*(\d+))?)\]|\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))')
+
+Documents = Mapping[int, int]
+"""The JSON columns of a table by their places: the size of each one's length field."""
+Leg = str | int
+"""A key, or a place in an array; from its end where negative."""
+
+
+def documents(wires: Sequence[Wire]) -> Documents:
+    """Returns the columns that hold JSON documents."""
+    return {place: wire.size for place, wire in enumerate(wires) if wire.type is WireType.JSON}
+
+
+def before_image(data: bytes, at: int, held: Sequence[Held], columns: Documents) -> tuple[dict[int, bytes], int]:
+    """Appends a before image; its documents as they came, and the place behind it."""
+    nulls, at = _nulls(data, at, len(held))
+    found = {}
+    for column in held:
+        if nulls & column.bit:
+            column.append(None)
+            continue
+        end = column.read(data, at)
+        if column.place in columns:
+            found[column.place] = data[at + columns[column.place] : end]
+        at = end
+    return found, at
+
+
+def after_image(data: bytes, at: int, held: Sequence[Held], columns: Documents, old: Mapping[int, bytes]) -> int:
+    """Appends an after image, its documents rebuilt; the place behind it."""
+    changed, at = _changed(data, at, columns)
+    nulls, at = _nulls(data, at, len(held))
+    for column in held:
+        if nulls & column.bit:
+            column.append(None)
+        elif column.place not in changed:
+            at = column.read(data, at)
+        else:
+            start = at + _LENGTH
+            at = start + int.from_bytes(data[at:start], "little")
+            if at > len(data):
+                return at
+            if column.place not in old:
+                raise Halted(
+                    "partial-json-without-before",
+                    "a JSON document is told by what changed in it, and the image before the change does not hold it",
+                    todo="Run SET GLOBAL binlog_row_image=FULL (or binlog_row_value_options='') on the source, let its "
+                    "sessions reconnect, and copy the table again",
+                )
+            column.append(rebuilt(old[column.place], data[start:at]).encode())
+    return at
+
+
+def rebuilt(document: bytes, diffs: bytes) -> str:
+    """The text of a document after its changes."""
+    root = json.tree(document)
+    cursor = Cursor(diffs, "a change of a JSON document")
+    while cursor.left:
+        operation = cursor.uint(1)
+        path = legs(text(cursor.take(cursor.packed()), cursor.what))
+        value = None if operation == _REMOVE else json.tree(cursor.take(cursor.packed()))
+        root = _changed_tree(root, operation, path, value)
+    return json.render(root)
+
+
+def legs(path: str) -> list[Leg]:
+    """The steps of a path: keys and array places."""
+    found: list[Leg] = []
+    at = 1
+    while at < len(path):
+        match = _LEG.match(path, at)
+        if match is None:
+            break
+        index, behind, quoted, plain = match.groups()
+        if quoted or plain:
+            found.append(standard.loads(quoted) if quoted else plain)
+        else:
+            found.append(int(index) if index else -1 - int(behind or 0))
+        at = match.end()
+    if at != len(path) or not path.startswith("$"):
+        raise DecodeError("bad-json", f"{path!r} is no path into a JSON document")
+    return found
+
+
+def _changed_tree(root: json.Node, operation: int, path: list[Leg], value: json.Node | None) -> json.Node:
+    parents: list[json.Node] = []
+    taken: list[Leg] = []
+    node: json.Node | None = root
+    for leg in path:
+        if not isinstance(node, json.Array) and leg in {0, -1} and node is not None:
+            continue  # What is no array is its own only member.
+        if node is None:
+            raise _misfit(operation, path)
+        parents.append(node)
+        taken.append(leg)
+        node = _child(node, leg)
+    if not parents:
+        if operation != _REPLACE or value is None:
+            raise _misfit(operation, path)
+        return value
+    parent, last = parents[-1], taken[-1]
+    if (node is None) == (operation == _INSERT) or isinstance(parent, json.Array):
+        if isinstance(parent, json.Object) and isinstance(last, str):
+            parent.change(last, value)
+            return root
+        if isinstance(parent, json.Array) and isinstance(last, int):
+            if operation == _INSERT and value is not None:
+                parent.insert(last, value)
+                return root
+            if node is not None:
+                parent[last : last + 1 or None] = [] if value is None else [value]
+                return root
+    raise _misfit(operation, path)
+
+
+def _child(node: json.Node, leg: Leg) -> json.Node | None:
+    if isinstance(node, json.Array) and isinstance(leg, int):
+        return node[leg] if -len(node) <= leg < len(node) else None
+    return node.get(leg) if isinstance(node, json.Object) and isinstance(leg, str) else None
+
+
+def _misfit(operation: int, path: Sequence[Leg]) -> DecodeError:
+    return DecodeError("bad-json", f"change {operation} at {path} does not fit its JSON document")
+
+
+def _changed(data: bytes, at: int, columns: Documents) -> tuple[frozenset[int], int]:
+    """Returns the JSON columns that are written as changes, and the place after their bits."""
+    cursor = Cursor(data[at : at + 9], "the options of an after image")
+    options = cursor.packed()
+    if options & ~_DIFFS:
+        raise DecodeError("unknown-event", f"an after image has options {options:#x}, which are not known")
+    at += cursor.at
+    if not options:
+        return frozenset(), at
+    size = (len(columns) + 7) // 8
+    bits = int.from_bytes(data[at : at + size], "little")
+    return frozenset(place for number, place in enumerate(columns) if bits >> number & 1), at + size
+
+
+def _nulls(data: bytes, at: int, held: int) -> tuple[int, int]:
+    behind = at + (held + 7) // 8
+    return int.from_bytes(data[at:behind], "little"), behind

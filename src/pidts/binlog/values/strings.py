@@ -1,0 +1,176 @@
+"""Text and bytes: fixed and variable length, blobs, geometries, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.binlog.compressed import inflate_value
+from pidts.binlog.image import Append, Build, MakeReader, Read
+from pidts.binlog.values import charsets
+from pidts.binlog.wire import Wire, WireType
+from pidts.model.errors import Halted, Where
+from pidts.model.table import Column, TableName
+from pidts.model.types import UNKNOWN_CHARSET, Kind
+
+_BLOBS = frozenset({WireType.BLOB, WireType.TINY_BLOB, WireType.MEDIUM_BLOB, WireType.LONG_BLOB})
+_BLOB_KINDS = {
+    Kind.TINYTEXT: 1,
+    Kind.TINYBLOB: 1,
+    Kind.TEXT: 2,
+    Kind.BLOB: 2,
+    Kind.MEDIUMTEXT: 3,
+    Kind.MEDIUMBLOB: 3,
+    Kind.LONGTEXT: 4,
+    Kind.LONGBLOB: 4,
+    Kind.JSON: 4,
+}
+_VARYING = frozenset({WireType.VARCHAR, WireType.VAR_STRING})
+_LONGEST_SHORT = 255
+
+
+def reader(column: Column, wire: Wire) -> MakeReader | None:
+    """Returns the reader of a text or of bytes; None where the form does not fit the type."""
+    kind = column.type.kind
+    if kind in _BLOB_KINDS and wire.size == _BLOB_KINDS[kind]:
+        if wire.type in _BLOBS:
+            return _prefixed(wire.size)
+        return _inflated(wire.size) if wire.type is WireType.BLOB_COMPRESSED else None
+    if kind in (Kind.CHAR, Kind.BINARY) and wire.type is WireType.STRING:
+        if kind is Kind.CHAR:
+            return _prefixed(_prefix(wire))
+        return _padded(_prefix(wire), 1 if column.type.length is None else column.type.length)
+    if kind in (Kind.VARCHAR, Kind.VARBINARY):
+        if wire.type in _VARYING:
+            return _prefixed(_prefix(wire))
+        return _inflated(_prefix(wire)) if wire.type is WireType.VARCHAR_COMPRESSED else None
+    if kind is Kind.GEOMETRY and wire.type is WireType.GEOMETRY and wire.size in {1, 2, 3, 4}:
+        return _prefixed(wire.size)
+    if kind is Kind.VECTOR and wire.type is WireType.VECTOR and wire.size in {1, 2, 3, 4}:
+        return _prefixed(wire.size)
+    return _prefixed(_prefix(wire)) if kind is Kind.VECTOR and wire.type in _VARYING else None
+
+
+def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Builds an array of the bytes as they came."""
+    return pa.array(values, kind)
+
+
+def text_builder(table: TableName, column: Column, charset: str) -> Build:
+    """Checks that text is text: what cannot be read stops the task, it is never replaced."""
+    if charset == UNKNOWN_CHARSET:
+        return _unreadable(table, column)
+    decode = charsets.decoder(charset)
+
+    def build_utf8(values: list[Any]) -> pa.Array:
+        try:
+            return pa.array(values, pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:
+            return build_decoded(values)
+
+    def build_decoded(values: list[Any]) -> pa.Array:
+        try:
+            return pa.array([None if value is None else decode(value) for value in values], pa.string())
+        except UnicodeDecodeError as error:
+            raise undecodable(table, column, charset, error) from error
+        except UnicodeEncodeError as error:
+            found = error.object[error.start : error.end].encode("unicode_escape").decode()
+            what = f"column {column.name} holds half a character: {found}"
+            raise Halted("undecodable-text", what, where=Where(table=str(table))) from error
+
+    return build_utf8 if charset in charsets.UTF8 else build_decoded
+
+
+def _unreadable(table: TableName, column: Column) -> Build:
+    """Takes what is the same in every charset: NULL and the empty text."""
+
+    def build(values: list[Any]) -> pa.Array:
+        if any(values):
+            raise Halted(
+                "unknown-charset",
+                f"column {column.name} inherits its charset from its database, whose charset the log does not tell",
+                where=Where(table=str(table)),
+                todo=(
+                    "Give the structure from elsewhere (a catalogue, or CREATE DATABASE with its charset), or leave "
+                    "the table out; binlog_row_metadata=FULL on the source tells it from now on"
+                ),
+            )
+        return pa.array([None if value is None else "" for value in values], pa.string())
+
+    return build
+
+
+def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDecodeError) -> Halted:
+    """Bytes in a text column that its charset does not know."""
+    around = error.object[max(0, error.start - 8) : error.end + 8]
+    return Halted(
+        "undecodable-text",
+        f"column {column.name} has bytes that are no {charset} text: byte {error.start} of a value, in {around.hex()}",
+        where=Where(table=str(table)),
+        todo="Correct the value on the source and copy the table again, or make the column binary",
+    )
+
+
+def read_prefixed(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    """A value behind its length, and the place behind it."""
+    start = at + size
+    end = start + int.from_bytes(data[at:start], "little")
+    return data[start:end], end
+
+
+def _prefix(wire: Wire) -> int:
+    return 1 if wire.size <= _LONGEST_SHORT else 2
+
+
+def _prefixed(size: int) -> MakeReader:
+    if size == 1:
+        return _short
+
+    def make(append: Append) -> Read:
+        def read(data: bytes, at: int) -> int:
+            start = at + size
+            end = start + int.from_bytes(data[at:start], "little")
+            append(data[start:end])
+            return end
+
+        return read
+
+    return make
+
+
+def _short(append: Append) -> Read:
+    def read(data: bytes, at: int) -> int:
+        start = at + 1
+        end = start + data[at]
+        append(data[start:end])
+        return end
+
+    return read
+
+
+def _padded(size: int, length: int) -> MakeReader:
+    """BINARY(n) arrives without its trailing zeros."""
+    return converted(size, lambda value: value.ljust(length, b"\0"))
+
+
+def _inflated(size: int) -> MakeReader:
+    return converted(size, inflate_value)
+
+
+def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
+    """A value behind its length that one function turns into what we keep.
+
+    A value cut short by the end of the bytes is not converted: the caller sees the end soon enough.
+    """
+
+    def make(append: Append) -> Read:
+        def read(data: bytes, at: int) -> int:
+            value, end = read_prefixed(data, at, size)
+            append(convert(value) if end <= len(data) else value)
+            return end
+
+        return read
+
+    return make

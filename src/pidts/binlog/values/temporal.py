@@ -1,0 +1,262 @@
+"""Dates and times, in the forms of MySQL 5.6 and later, of MySQL before, and of MariaDB between the two.
+
+A date in between is `year * 512 + month * 32 + day`, a datetime that and the microseconds of its day: dates that no
+calendar has (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every distinct day is converted only once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.binlog.image import Append, MakeReader, Read
+from pidts.binlog.wire import Wire, WireType
+from pidts.model import calendar
+from pidts.model.errors import DecodeError, Halted
+from pidts.model.types import ColumnType, Kind
+
+_SECOND = 1_000_000
+_MICROSECOND_BITS = 37
+_MICROSECONDS = (1 << _MICROSECOND_BITS) - 1
+_LAST_YEAR = 9999
+_LAST_HOUR = 838
+
+UNTOLD = -1
+"""The `fsp` of MariaDB's own forms: they do not tell a fraction's digits, and cannot be read without them."""
+
+ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
+
+# MariaDB's own fractional forms (mysql56_temporal_format=OFF): bytes by digits of the fraction.
+_MARIADB_TIME = (3, 4, 4, 5, 5, 5, 6)
+_MARIADB_DATETIME = (8, 6, 6, 7, 7, 7, 8)
+_MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
+
+
+def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
+    """Returns the reader of a date or time; None where the form does not fit the type."""
+    if kind.fsp == UNTOLD:
+        raise Halted(
+            "unknown-precision",
+            f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not tell how "
+            "many digits its fraction has",
+            todo="Give the table's structure, or rewrite the table on the source: SET GLOBAL "
+            "mysql56_temporal_format=ON; ALTER TABLE ... FORCE",
+        )
+    fits = wire.scale == kind.fsp
+    match (kind.kind, wire.type):
+        case (Kind.DATE, WireType.DATE):
+            return _date
+        case (Kind.TIME, WireType.TIME2) if fits:
+            return _time2(kind.fsp)
+        case (Kind.DATETIME, WireType.DATETIME2) if fits:
+            return _datetime2(kind.fsp)
+        case (Kind.TIMESTAMP, WireType.TIMESTAMP2) if fits:
+            return _timestamp2(kind.fsp)
+        case (Kind.TIME, WireType.TIME):
+            return _mariadb_time(kind.fsp) if kind.fsp else _old_time
+        case (Kind.DATETIME, WireType.DATETIME):
+            return _mariadb_datetime(kind.fsp) if kind.fsp else _old_datetime
+        case (Kind.TIMESTAMP, WireType.TIMESTAMP):
+            return _mariadb_timestamp(kind.fsp)
+    return None
+
+
+def build_date(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Days since 1970."""
+    known = _days(values)
+    return pa.array([None if value is None else known[value] for value in values], pa.int32()).cast(kind)
+
+
+def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Microseconds since 1970, of whatever zone the writer meant."""
+    known = {day: days * 86_400 * _SECOND for day, days in _days(_day_parts(values)).items()}
+    return pa.array(
+        [None if value is None else known[value >> _MICROSECOND_BITS] + (value & _MICROSECONDS) for value in values],
+        pa.int64(),
+    ).cast(kind)
+
+
+def build_microseconds(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Durations, and timestamps: they are instants on the wire already."""
+    return pa.array(values, pa.int64()).cast(kind)
+
+
+def _day_parts(values: list[Any]) -> set[int]:
+    return {value >> _MICROSECOND_BITS for value in values if value is not None}
+
+
+def _days(packed: list[Any] | set[int]) -> dict[int, int]:
+    known = {}
+    for value in set(packed):
+        if value is not None:
+            known[value] = calendar.days(value >> 9, value >> 5 & 15, value & 31)
+    return known
+
+
+def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
+    """`year_month` is year * 13 + month, which is how all forms but the oldest have it."""
+    if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
+        raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is no time of day")
+    date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
+    return date << _MICROSECOND_BITS | ((hour * 60 + minute) * 60 + second) * _SECOND + microsecond
+
+
+def _real_year(date: int) -> int:
+    if date >> 9 > _LAST_YEAR:
+        raise DecodeError("bad-date", f"year {date >> 9} cannot be")
+    return date
+
+
+def _duration(hour: int, minute: int, second: int, microsecond: int) -> int:
+    if hour > _LAST_HOUR or minute > 59 or second > 59 or microsecond >= _SECOND:
+        raise DecodeError("bad-time", f"{hour}:{minute}:{second}.{microsecond:06} is no time")
+    return ((hour * 60 + minute) * 60 + second) * _SECOND + microsecond
+
+
+def _fraction(digits: int) -> tuple[int, int]:
+    """Bytes of the fraction, and what turns its number into microseconds."""
+    size = (digits + 1) // 2
+    return size, 10 ** (6 - 2 * size)
+
+
+def _reading(size: int, convert: Callable[[int], int], *, big: bool = True) -> MakeReader:
+    """A value of fixed size that one function turns into what we keep."""
+    order: Any = "big" if big else "little"
+
+    def make(append: Append) -> Read:
+        def read(data: bytes, at: int) -> int:
+            end = at + size
+            append(convert(int.from_bytes(data[at:end], order)))
+            return end
+
+        return read
+
+    return make
+
+
+_date = _reading(3, _real_year, big=False)
+
+
+def _datetime2(digits: int) -> MakeReader:
+    size, unit = _fraction(digits)
+    shift, mask = 8 * size, (1 << 8 * size) - 1
+
+    def convert(number: int) -> int:
+        packed = number >> shift
+        if packed < 1 << 39:
+            raise DecodeError("bad-date", "a datetime before the year 0")
+        packed -= 1 << 39
+        return _datetime(
+            packed >> 22,
+            packed >> 17 & 31,
+            packed >> 12 & 31,
+            packed >> 6 & 63,
+            packed & 63,
+            (number & mask) * unit,
+        )
+
+    return _reading(5 + size, convert)
+
+
+def _time2(digits: int) -> MakeReader:
+    """One signed integer with its fraction: a negative value with a fraction borrows from the seconds."""
+    size, unit = _fraction(digits)
+    shift, mask = 8 * size, (1 << 8 * size) - 1
+    zero = 1 << 23 + shift
+
+    def convert(number: int) -> int:
+        signed = number - zero
+        packed = abs(signed) >> shift
+        value = _duration(packed >> 12, packed >> 6 & 63, packed & 63, (abs(signed) & mask) * unit)
+        return -value if signed < 0 else value
+
+    return _reading(3 + size, convert)
+
+
+def _timestamp2(digits: int) -> MakeReader:
+    size, unit = _fraction(digits)
+    shift, mask = 8 * size, (1 << 8 * size) - 1
+
+    def convert(number: int) -> int:
+        return _instant(number >> shift, (number & mask) * unit)
+
+    return _reading(4 + size, convert)
+
+
+def _instant(seconds: int, microsecond: int) -> int:
+    if microsecond >= _SECOND:
+        raise DecodeError("bad-time", f"{microsecond} microseconds are more than a second")
+    return seconds * _SECOND + microsecond if seconds or microsecond else ZERO_TIMESTAMP
+
+
+def _from_digits(number: int) -> int:
+    """YYYYMMDDhhmmss as one decimal number."""
+    day, time = divmod(number, 1_000_000)
+    year_month, day = divmod(day, 100)
+    year, month = divmod(year_month, 100)
+    if month > 12 or day > 31:
+        raise DecodeError("bad-date", f"{number} is no datetime")
+    return _datetime(year * 13 + month, day, time // 10_000, time // 100 % 100, time % 100, 0)
+
+
+_old_datetime = _reading(8, _from_digits, big=False)
+
+
+def _old_time(append: Append) -> Read:
+    """HHMMSS as one signed decimal number."""
+
+    def read(data: bytes, at: int) -> int:
+        number = int.from_bytes(data[at : at + 3], "little", signed=True)
+        size = abs(number)
+        value = _duration(size // 10_000, size // 100 % 100, size % 100, 0)
+        append(-value if number < 0 else value)
+        return at + 3
+
+    return read
+
+
+def _mariadb_time(digits: int) -> MakeReader:
+    unit: int = 10 ** (6 - digits)
+    zero = (_LAST_HOUR + 1) * 3600 * _SECOND // unit
+
+    def convert(number: int) -> int:
+        value = (number - zero) * unit
+        if abs(value) >= (_LAST_HOUR + 1) * 3600 * _SECOND:
+            raise DecodeError("bad-time", f"{value} microseconds are more than 838 hours")
+        return value
+
+    return _reading(_MARIADB_TIME[digits], convert)
+
+
+def _mariadb_datetime(digits: int) -> MakeReader:
+    unit = 10 ** (6 - digits)
+
+    def convert(number: int) -> int:
+        seconds, microsecond = divmod(number * unit, _SECOND)
+        minutes, second = divmod(seconds, 60)
+        hours, minute = divmod(minutes, 60)
+        days, hour = divmod(hours, 24)
+        year_month, day = divmod(days, 32)
+        return _datetime(year_month, day, hour, minute, second, microsecond)
+
+    return _reading(_MARIADB_DATETIME[digits], convert)
+
+
+def _mariadb_timestamp(digits: int) -> MakeReader:
+    if not digits:
+        unpack = struct.Struct("<I").unpack_from
+
+        def make(append: Append) -> Read:
+            def read(data: bytes, at: int) -> int:
+                append(_instant(unpack(data, at)[0], 0))
+                return at + 4
+
+            return read
+
+        return make
+    size, unit = _MARIADB_FRACTION[digits], 10 ** (6 - digits)
+    shift, mask = 8 * size, (1 << 8 * size) - 1
+    return _reading(4 + size, lambda number: _instant(number >> shift, (number & mask) * unit))

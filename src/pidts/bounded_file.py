@@ -1,0 +1,21 @@
+"""Reads the small text files that a task or a command names, such as a task file, a password or a script."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+_MOST_BYTES: Final = 16 << 20
+"""No file of a task is as long; a device like `/dev/zero` has no end."""
+
+
+def read_small(path: Path, most: int = _MOST_BYTES) -> str:
+    """The text of a file, which may be a pipe; OSError where it is too long, UnicodeDecodeError where it is no text."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: it has more than {most >> 20} MiB", str(path))
+    # As text is read: whatever ends a line is one character.
+    return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,81 @@
+"""Texts about waiting tables: names, place, time, the size of the backlog, and how many more there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from pidts.cli.relay_view import in_units
+
+if TYPE_CHECKING:
+    from pidts.task.operate.backlog import Backlog, HeldTables
+    from pidts.task.operate.orders import BlockedChange
+
+SHOWN = 5
+"""The number of similar things that are named."""
+
+T = TypeVar("T")
+
+
+def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], int]:
+    """Returns the things that are shown, and the number of those that are not."""
+    shown = things if whole else things[:SHOWN]
+    return shown, len(things) - len(shown)
+
+
+def named(names: Iterable[str], count: int = SHOWN) -> str:
+    """Returns the first names, and how many more there are."""
+    found = list(names)
+    more = len(found) - count
+    return ", ".join(found[:count]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def backlog_size(backlog: Backlog) -> str:
+    """Returns how much log waits for a schema change or for refused rows."""
+    count = plural("transaction", backlog.transactions)
+    least = "" if backlog.is_whole else "at least "
+    if not backlog.transactions:
+        return f"no transaction waits for it{'' if backlog.is_whole else ' in the part of the log that was searched'}"
+    verb = "waits" if backlog.transactions == 1 else "wait"
+    return f"{least}{count} ({in_units(backlog.own_bytes)}) {verb} for it, the first from {time_text(backlog.since)}"
+
+
+def plural(noun: str, count: int) -> str:
+    """Returns the count with its noun: 1 row, 2 rows."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def shard_name(one: BlockedChange) -> str:
+    """Returns the source and its tables."""
+    return f"{one.source}: {', '.join(map(str, one.tables))}"
+
+
+def position_of(one: BlockedChange) -> str:
+    """Returns the place as the source names it, such as bin.000001:1234."""
+    return (one.halt.position if one.halt is not None else "") or "-"
+
+
+def retained_log(held: HeldTables) -> str:
+    """Returns how much log the relay keeps only for these tables."""
+    if not held.is_known:
+        return "the relay is on another machine, so the size of the log kept for them is not known"
+    return f"the relay keeps {in_units(held.log_bytes)} of log for them"
+
+
+def since(seconds: float) -> str:
+    """Returns the time for the end of a sentence, or nothing if the time is not known."""
+    return f", since {moment(seconds)}" if seconds else ""
+
+
+def moment(seconds: float) -> str:
+    """Returns the time and how long ago it was."""
+    minutes = max(0, int(time.time() - seconds)) // 60
+    age = f"{minutes // 60} h {minutes % 60} min ago" if minutes >= 60 else f"{minutes} min ago"
+    return f"{time_text(seconds)} ({age})"
+
+
+def time_text(seconds: float) -> str:
+    """Returns the time in UTC, or a dash if it is not known."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else "-"

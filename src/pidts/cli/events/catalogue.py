@@ -1,0 +1,86 @@
+"""Reads table structures from outside the log: a server's catalogue, or a file of CREATE TABLE statements."""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pidts.bounded_file import read_small
+from pidts.excerpt.blocks import LogInput, ServerInput
+from pidts.excerpt.catalogue import Catalogue
+from pidts.model import ConfigError, Lsn, Position, Transaction, Where
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.schema.affected_tables import split, understood
+from pidts.schema.evolve.catalog_history import History
+from pidts.schema.parse.lexer import NotUnderstoodError
+from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike, Statement, Unknown
+from pidts.source import SourceConfig
+
+_LONGEST_SCRIPT = 256 << 20
+"""Bytes; the script is held in memory, and a device like `/dev/zero` has no end."""
+_ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
+_USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
+_TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCatalogue:
+    """The catalogue of the server that wrote the log."""
+
+    server: SourceConfig
+    log: LogInput
+    tables: AllowList
+
+    def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[History, Dialect]:
+        """Returns the structures after the transaction from `place` to `lsn`, and the server's dialect."""
+        current = Catalogue.read(self.server, self.tables)
+        blocks, number = self.log.again(place), lsn.change_no
+        if isinstance(self.log, ServerInput):
+            changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
+            return current.before(changes, number, dialect), current.dialect
+        changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
+        # The files may come from another server, so their log does not say when this server's catalogue was read.
+        return current.history.before(changes, dialect), current.dialect
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCatalogue:
+    """A file of statements as `mysqldump --no-data` writes it: the tables as they are where reading begins."""
+
+    path: Path
+
+    def begin(self, dialect: Dialect) -> History:
+        """Returns the tables that the file's statements create; other statements are ignored."""
+        where = Where(file=str(self.path))
+        try:
+            statements = split(_ROUTINES.sub("", read_small(self.path, _LONGEST_SCRIPT)), dialect)
+        except OSError as error:
+            todo = "Give a script without rows: mysqldump --no-data" if error.errno == errno.EFBIG else ""
+            raise ConfigError("unreadable-file", f"--schema-from: {error.strerror}", where=where, todo=todo) from None
+        except (UnicodeDecodeError, NotUnderstoodError) as error:
+            raise ConfigError("bad-value", f"--schema-from: the file is not SQL: {error}", where=where) from None
+        history, schema = History(), ""
+        for text in statements:
+            if used := _USE.search(text):
+                schema = used[1]
+            for statement in understood(text, schema, dialect):
+                if _defines_structure(statement, text):
+                    if isinstance(statement, Unknown) and not schema:
+                        todo = "Write USE and the database's name in front of it"
+                        raise ConfigError("bad-value", f"--schema-from: {statement.reason}", where=where, todo=todo)
+                    none = Lsn(0, 0, 0)
+                    made = Transaction(lsn=none, prev_lsn=none, begin=none, ddl=text, ddl_schema=schema)
+                    history = history.after(made, dialect)
+        return replace(history, complete=False)
+
+
+def _defines_structure(statement: Statement, text: str) -> bool:
+    """Returns whether a statement defines a structure. CREATE DATABASE without a charset does not."""
+    if isinstance(statement, CreateDatabase):
+        return bool(statement.charset or statement.collation)
+    return isinstance(statement, CreateTable | CreateTableLike) or (
+        isinstance(statement, Unknown) and _TABLE.search(text) is not None
+    )

@@ -1,0 +1,121 @@
+"""`pidts events`: turns its options into a reader, and prints the events to stdout."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
+from pidts.cli.events.decode import Change
+from pidts.cli.events.json_lines import event_line
+from pidts.cli.events.reader import read_events
+from pidts.cli.events.structures import Structures
+from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
+from pidts.excerpt.files import find_files
+from pidts.excerpt.point import POINT_FORMS, Point, parse_point
+from pidts.excerpt.range import LogRange
+from pidts.excerpt.server import is_url, server_of
+from pidts.excerpt.tables import asked_tables
+from pidts.model import ConfigError
+from pidts.rules import AllowList
+
+_FORMATS = ("json", "text")
+
+
+def print_events(
+    sources: Sequence[str],
+    *,
+    start: str,
+    end: str,
+    tables: str,
+    follow: bool,
+    schema_from: str,
+    zone: int,
+    form: str,
+    limit: int | None,
+) -> None:
+    """Prints events until the range or the log ends, Ctrl-C is pressed, or the reader of stdout closes it."""
+    if form and form not in _FORMATS:
+        raise ConfigError("usage", f"--format {form} is not known", todo=f"Known: {', '.join(_FORMATS)}")
+    wanted, allow = LogRange(_point(start, "--from"), _point(end, "--to")), asked_tables(tables, "--tables")
+    log = _log(sources, wanted.start, follow=follow)
+    structures = Structures(_catalogue(log, sources, schema_from, allow), allow, _say)
+    show = _printer(form or ("text" if sys.stdout.isatty() else "json"), log.name)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with closing(read_events(log, wanted, allow, structures, zone=zone, say=_say)) as changes:
+            count = 0
+            for count, change in enumerate(islice(changes, limit), 1):  # noqa: B007 - it is looked at below
+                show(change)
+                if follow:
+                    sys.stdout.flush()
+        sys.stdout.flush()
+        if not count and tables and limit != 0:
+            _say(f"no event of {tables} in this part of the log")
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        # `pidts events ... | head` closed the pipe; without this, Python would report the error again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _point(text: str, option: str) -> Point | None:
+    try:
+        return parse_point(text) if text else None
+    except ValueError as error:
+        raise ConfigError("bad-value", f"{option}: {error}", todo=f"Write {POINT_FORMS}") from None
+
+
+def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInput:
+    """Returns the log of a server's URL, or of files and file patterns."""
+    if is_url(sources[0]):
+        if len(sources) > 1:
+            raise ConfigError("usage", "only one server can be read at a time")
+        return ServerInput(server_of(sources[0], os.environ), start, follow)
+    if follow:
+        raise ConfigError("usage", "--follow needs a server: a file does not tell when more is written")
+    if "-" in sources and len(sources) > 1:
+        raise ConfigError(
+            "usage", "standard input cannot be combined with files: cat the files into it, in their order"
+        )
+    return FileInput(find_files(sources), _say)
+
+
+def _catalogue(
+    log: LogInput, sources: Sequence[str], schema_from: str, tables: AllowList
+) -> ServerCatalogue | ScriptCatalogue | None:
+    if not schema_from:
+        return ServerCatalogue(log.server, log, tables) if isinstance(log, ServerInput) else None
+    if not is_url(schema_from):
+        return ScriptCatalogue(Path(schema_from))
+    if isinstance(log, ServerInput):
+        raise ConfigError(
+            "usage", "--schema-from with a URL is only for log files: a server already knows its own tables"
+        )
+    if "-" in sources:
+        todo = "Give a file of CREATE TABLE statements, as the tables were at the beginning: --schema-from FILE.sql"
+        raise ConfigError(
+            "usage", "standard input is read only once, so later schema changes in it cannot be looked up", todo=todo
+        )
+    return ServerCatalogue(server_of(schema_from, os.environ), log, tables)
+
+
+def _printer(form: str, source: str) -> Callable[[Change], None]:
+    if form == "text":
+        from pidts.cli.events.text import EventPrinter
+
+        return EventPrinter()
+
+    def show(change: Change) -> None:
+        sys.stdout.write(event_line(change.event, source, change.table) + "\n")
+
+    return show
+
+
+def _say(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,117 @@
+"""Decodes a transaction's raw events into its changes, in log order, a piece at a time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from pidts.binlog.decode import decode_slice
+from pidts.binlog.row_values import Row, rows_of
+from pidts.cli.events.group import Chunk, Found, Group
+from pidts.cli.events.structures import Structures
+from pidts.excerpt.range import LogRange
+from pidts.excerpt.statements import shown_statements
+from pidts.model import (
+    ChangeBatch,
+    DataChange,
+    DecodeError,
+    Lsn,
+    SchemaEvent,
+    Table,
+    TableName,
+    Transaction,
+)
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+
+_ROWS = 2048
+"""The number of rows of a batch that are Python objects at the same time."""
+_WRAP = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change event; a row has the structure with which it was decoded."""
+
+    event: DataChange | SchemaEvent
+    table: Table | None = None
+
+
+def changes_of(
+    transaction: Transaction,
+    own: Group,
+    prepared: Group | None,
+    structures: Structures,
+    wanted: LogRange,
+    tables: AllowList,
+    zone: int,
+) -> Iterator[Change]:
+    """Returns a transaction's changes within the range. `prepared` has the rows of a two-phase XA transaction."""
+    group = prepared or own
+    dialect = Dialect.of(group.format.server_version)
+    at = transaction.xa.at if prepared and transaction.xa else None
+    statements = (
+        (at or found.lsn, found.timestamp, found)
+        for found in group.statements
+        if wanted.holds(at or found.lsn) and shown_statements(found.query, at or found.lsn, dialect, tables)
+    )
+    has_rows = any(map(tables, transaction.tables))
+    rows = _rows(transaction, group, structures, commit=prepared is not None) if has_rows else iter(())
+    # The byte after the previous event, even if the server does not send an event in between.
+    previous = transaction.begin
+    for lsn, timestamp, what in heapq.merge(statements, rows, key=itemgetter(0)):
+        if not wanted.holds(lsn):
+            previous = lsn
+            continue
+        place: dict[str, Any] = {
+            "lsn": lsn,
+            "prev_lsn": previous,
+            "source_zone_id": zone,
+            "timestamp": timestamp,
+            "gtid": transaction.gtid,
+        }
+        if isinstance(what, Found):
+            yield Change(SchemaEvent(**place, schema=what.query.schema, statement=what.query.sql))
+        else:
+            table, old, new = what
+            yield Change(DataChange(**place, table=table.name, old_data=old, new_data=new), table)
+        previous = lsn
+
+
+def _rows(transaction: Transaction, group: Group, structures: Structures, *, commit: bool) -> Iterator[tuple[Any, ...]]:
+    at = transaction.xa.at if commit and transaction.xa else None
+    for chunk in group.chunks(whole=commit):
+        batches = _decoded(chunk, group, structures, at)
+        streams = [_of_batch(batch, chunk, transaction, timed=at is None) for batch in batches]
+        yield from heapq.merge(*streams, key=itemgetter(0)) if len(streams) > 1 else (streams[0] if streams else ())
+
+
+def _decoded(chunk: Chunk, group: Group, structures: Structures, commit: Lsn | None) -> list[ChangeBatch]:
+    while True:
+        try:
+            return decode_slice(
+                chunk.raw,
+                format=group.format,
+                log_file=group.file,
+                change_no=group.change_no,
+                structures=structures.of,
+                offset=chunk.offset,
+                commit=commit,
+            )
+        except DecodeError as error:
+            # The structure belongs to another time: the columns can be read, but their names are not known.
+            schema, _, name = error.where.table.partition(".")
+            if error.code != "structure-mismatch" or not structures.contradict(TableName(schema, name)):
+                raise
+
+
+def _of_batch(
+    batch: ChangeBatch, chunk: Chunk, transaction: Transaction, *, timed: bool
+) -> Iterator[tuple[Lsn, int, tuple[Table, Row | None, Row | None]]]:
+    for begin in range(0, len(batch), _ROWS):
+        for lsn, old, new in rows_of(ChangeBatch(batch.table, batch.rows.slice(begin, _ROWS))):
+            time = chunk.times.get(lsn.offset % _WRAP, 0) if timed else 0
+            yield lsn, time or transaction.timestamp, (batch.table, old, new)

@@ -1,0 +1,170 @@
+"""Finds the structure that a table has at one place of a log.
+
+The best source is the log itself, which describes the columns before the rows if binlog_row_metadata=FULL. Otherwise
+the reader follows the table from its CREATE TABLE in the log through every change. Otherwise it uses a catalogue,
+unless a later change in the log contradicts it. If none of them knows the table, its columns are named `@1`, `@2` and
+shown as the log writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from pidts.binlog.table_map import TableMap
+from pidts.binlog.values.charsets import charset_of
+from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
+from pidts.cli.events.group import Group
+from pidts.model import Halted, Kind, Lsn, Position, Table, TableName, Transaction
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.schema.evolve.catalog_history import History, refined
+
+_ID_SIZES = frozenset({4, 16})
+"""The lengths of MariaDB's INET4, and of its INET6 and UUID, which its log describes as BINARY."""
+_CACHED = 4096
+
+
+class Structures:
+    """The structures at the place that the reader of a log has reached. Asks a server only if the log is not enough."""
+
+    def __init__(
+        self, catalogue: ServerCatalogue | ScriptCatalogue | None, tables: AllowList, say: Callable[[str], None]
+    ) -> None:
+        self._catalogue = catalogue
+        self._tables = tables
+        self._say = say
+        self._history = History(complete=False)
+        self._begun = False
+        self._dialect = Dialect()
+        self._here: tuple[Position, Lsn] | None = None
+        self._cache: dict[TableMap, Table] = {}
+        self._refused: dict[TableName, Table] = {}
+        """Structures that do not fit the rows in the log."""
+        self._reported: set[TableName] = set()
+
+    def enter(self, transaction: Transaction, group: Group) -> None:
+        """Moves to the next transaction: after its schema change, if it has one, and before its rows."""
+        self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
+        if not self._begun:
+            self._begun = True
+            self._dialect = Dialect.of(group.format.server_version)
+            if isinstance(self._catalogue, ScriptCatalogue):
+                self._history = self._catalogue.begin(self._dialect)
+        if transaction.ddl is None:
+            return
+        dialect = self._dialect
+        if group.statements:
+            query = group.statements[0].query
+            dialect = dialect.under(query.sql_mode)
+            # A new database inherits the charset of the session, which the statement's event names.
+            if (charset := charset_of(query.server_collation)) is not None:
+                dialect = replace(dialect, charset=charset, collation=None)
+        before, self._history = self._history, self._history.after(transaction, dialect)
+        if self._history is not before:
+            self._cache.clear()
+
+    def of(self, table_map: TableMap) -> Table | None:
+        """Returns the structure of the rows after a TABLE_MAP, or None if the rows are not wanted."""
+        if not self._tables(table_map.name):
+            return None
+        if (table := self._cache.get(table_map)) is None:
+            if self._is_sequence(table_map):
+                return None
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            table = self._cache[table_map] = self._find(table_map)
+        return table
+
+    def contradict(self, name: TableName) -> bool:
+        """Records that rows do not fit the structure given for them. Returns whether there is another one to try."""
+        given = next((table for table_map, table in self._cache.items() if table_map.name == name), None)
+        if given is None or given.columns[0].name.startswith("@"):
+            return False
+        self._refused[name] = given
+        self._cache.clear()
+        return True
+
+    def _find(self, table_map: TableMap) -> Table:
+        name, logged = table_map.name, table_map.to_table()
+        if logged is not None and not _may_be_identifiers(logged):
+            followed = self._history.tables.get(name)
+            return refined(logged, followed and table_map.complete(followed))
+        try:
+            known, why = self._known(name), ""
+        except Halted as error:
+            known, why = None, error.what
+        if logged is not None:
+            return refined(logged, known and table_map.complete(known))
+        if known is not None:
+            fitted = table_map.complete(known, as_bytes=True)
+            if fitted != self._refused.get(name):
+                self._say_of_bytes(table_map.complete(known), fitted)
+                return fitted
+        return self._unnamed(table_map, why or ("the known structure does not fit the rows" if known else ""))
+
+    def _is_sequence(self, table_map: TableMap) -> bool:
+        """Whether the rows are those of a SEQUENCE; the catalogue is asked, if it was not yet."""
+        name = table_map.name
+        if self._history.is_sequence(name):
+            return True
+        if not table_map.may_be_sequence:
+            return False
+        with suppress(Halted):
+            self._known(name)
+        return self._history.is_sequence(name, looks_like_one=True)
+
+    def _known(self, name: TableName) -> Table | None:
+        try:
+            table = self._history.table(name)
+        except Halted:
+            if not isinstance(self._catalogue, ServerCatalogue):
+                raise
+            table = None
+        is_known = table is not None and not table.has_unknown_charset
+        if is_known or not isinstance(self._catalogue, ServerCatalogue) or self._here is None:
+            return table
+        found, self._dialect = self._catalogue.at(*self._here, self._dialect)
+        self._catalogue = None
+        # A structure followed from its CREATE TABLE up to here is exact, as far as it is known.
+        followed = {
+            name: table
+            for name, table in self._history.tables.items()
+            if not table.has_unknown_charset or name not in found.tables
+        }
+        unknown = {name: text for name, text in found.unknown.items() if name not in followed}
+        sequences = found.sequences | self._history.sequences
+        self._history = replace(
+            found, tables={**found.tables, **followed}, unknown=unknown, sequences=sequences - {*followed}
+        )
+        return self._history.table(name)
+
+    def _say_of_bytes(self, known: Table, shown: Table) -> None:
+        pairs = zip(known.columns, shown.columns, strict=True)
+        names = [column.name for column, other in pairs if column != other]
+        if names and known.name not in self._reported:
+            self._reported.add(known.name)
+            self._say(
+                f"{known.name}: the charset of its database is not known here, so the text in column "
+                f"{', '.join(names)} is shown as bytes. binlog_row_metadata=FULL on the source logs what is missing; "
+                "--schema-from may help"
+            )
+
+    def _unnamed(self, table_map: TableMap, why: str) -> Table:
+        """Returns the columns as the log writes them, with numbers for names."""
+        if table_map.name not in self._reported:
+            self._reported.add(table_map.name)
+            self._say(
+                f"{table_map.name}: its structure is not known{f' ({why})' if why else ''}, so columns have no "
+                "names, text is shown as bytes, and unsigned numbers may look negative. Set binlog_row_metadata=FULL "
+                "on the source, or try --schema-from, or --from a place after the last change of the table"
+            )
+        made = table_map.to_table(placeholders=True)
+        assert made is not None, "placeholders make names"  # noqa: S101 - what the call is for
+        return made
+
+
+def _may_be_identifiers(logged: Table) -> bool:
+    """Returns whether only the table's definition tells the type of some columns: INET4, INET6 and UUID."""
+    return any(column.type.kind is Kind.BINARY and column.type.length in _ID_SIZES for column in logged.columns)

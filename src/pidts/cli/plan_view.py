@@ -1,0 +1,129 @@
+"""Prints what `pidts plan` found, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pidts.cli.backlog_text import named
+from pidts.model import PrecheckFailed
+from pidts.task.checks.preview import Outcome, TablePreview
+from pidts.task.config.task_file import TaskConfig
+
+_VALUES = 2
+"""The number of extracted values shown for one column."""
+_STYLES = {Outcome.CREATE: "green", Outcome.USE: "cyan", Outcome.REFUSED: "bold red"}
+
+
+def show_plan(
+    config: TaskConfig, found: Mapping[str, Sequence[TablePreview]], notes: Sequence[str] = (), *, as_json: bool
+) -> int:
+    """Prints what the task would do with each table. The exit code tells whether a table is refused."""
+    tables = [table for of_source in found.values() for table in of_source]
+    refused = sum(table.way is Outcome.REFUSED for table in tables)
+    code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
+    several = len(found) > 1
+    if as_json:
+        listed = [
+            ({"source_id": source} if several else {}) | table.to_json()
+            for source, of_source in found.items()
+            for table in of_source
+        ]
+        about = {"task": config.name, "mode": config.mode, "tables": listed, "notes": list(notes)}
+        print(json.dumps(about, ensure_ascii=False))
+        return code
+    console = Console(soft_wrap=True, highlight=False)
+    for alike in _alike(found):
+        _show_table(console, alike, several=several)
+    rows = sum(table.size.rows for table in tables if table.size)
+    size = sum(table.size.bytes for table in tables if table.size)
+    count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+    total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
+    console.print(Text(total + (f"; {refused} refused" if refused else "")))
+    for note in notes:
+        console.print(Text(f"note: {note}", "yellow"))
+    for source in (source for source, of_source in found.items() if not of_source):
+        of = f" {source}" if several else ""
+        console.print(Text(f"the block-allow-list selects no table of the source{of}", "bold red"))
+    return code
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Tables that are copied in the same way. Most of the time this is one table."""
+
+    shards: Sequence[tuple[str, TablePreview]]
+    """Each table with its source."""
+
+    @property
+    def first(self) -> TablePreview:
+        """The first table, which stands for all of them."""
+        return self.shards[0][1]
+
+    @property
+    def size(self) -> str:
+        """The size of all tables together."""
+        sizes = [table.size for _, table in self.shards if table.size]
+        unknown = len(self.shards) - len(sizes)
+        if not sizes:
+            return "size unknown"
+        more = f", and {unknown} tables of unknown size" if unknown else ""
+        return f"about {sum(size.rows for size in sizes):,} rows{more}"
+
+    def names(self, *, several: bool) -> list[str]:
+        """Returns the tables' names, with their sources if the task has several."""
+        return [f"{source}: {table.source}" if several else f"{table.source}" for source, table in self.shards]
+
+    @property
+    def others(self) -> list[str]:
+        """The tables that share this target table but are copied in another way."""
+        own = self.shards[0][0]
+        here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
+        return [name for name in self.first.merged if name not in here]
+
+
+def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_Alike]:
+    """Groups tables that differ only in their names, their sizes, and the values extracted from their names."""
+    groups: dict[tuple[object, ...], list[tuple[str, TablePreview]]] = {}
+    for source, of_source in found.items():
+        for table in of_source:
+            columns = tuple(replace(column, value=None if column.value is None else "") for column in table.columns)
+            same = (table.target, table.rules, table.way, table.key, columns, table.statements, table.finish)
+            groups.setdefault((*same, table.notes, table.problems), []).append((source, table))
+    return [_Alike(shards) for shards in groups.values()]
+
+
+def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
+    table, names = alike.first, alike.names(several=several)
+    if len(names) > 1:
+        route = f"{len(names):,} tables -> {table.target}"
+    else:
+        route = names[0] if table.source == table.target else f"{names[0]} -> {table.target}"
+    key = f"key ({', '.join(table.key)})" if table.key else "no key: rows are found by the values of all columns"
+    console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}, {key}"))
+    if len(names) > 1:
+        console.print(Text.assemble(("  of ", "cyan"), named(names)))
+    for rule in table.rules:
+        console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
+    grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for number, column in enumerate(table.columns):
+        values = dict.fromkeys(f"{one.columns[number].value!r}" for _, one in alike.shards)
+        origin = column.source_type if column.value is None else f"extracted {named(values, _VALUES)}"
+        grid.add_row(column.name, Text(origin), "->", Text(column.target_type))
+    console.print(grid)
+    for statement in table.statements:
+        console.print(Text(f"  {statement};", "dim"))
+    for statement in table.finish:
+        console.print(Text.assemble(("  after the copy: ", "cyan"), (f"{statement};", "dim")))
+    if alike.others:
+        console.print(Text.assemble(("  shares its target with ", "cyan"), named(alike.others)))
+    for note in table.notes:
+        console.print(Text(f"  note: {note}", "yellow"))
+    for problem in table.problems:
+        console.print(Text(f"  refused: {problem}", "red"))
+    console.print()

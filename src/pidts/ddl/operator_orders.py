@@ -1,0 +1,61 @@
+"""Reads an operator's orders about one schema change, for the thread that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from pidts.apply import OrderChanged
+from pidts.batch.context import JobContext
+from pidts.model import DdlOrder, Lsn, Transient
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The orders on the target, which may be down for a while."""
+
+    context: JobContext
+    lsn: Lsn
+    pause: Callable[[float], None]
+    """Sleeps, and raises where the run has ended."""
+    seconds: float
+    """The pause between two tries to read an order."""
+
+    def read(self) -> DdlOrder | None:
+        """Returns the order that is in force, however long reading it takes."""
+        while True:
+            try:
+                return self._read()
+            except Transient as error:
+                _log.warning("orders cannot be read", at=str(self.lsn), error=str(error))
+                self.pause(self.seconds)
+
+    def is_newer(self, tried: DdlOrder | None) -> bool:
+        """Whether another order was given since."""
+        order = self.read()
+        if order is None or not _is_newer(order, tried):
+            return False
+        _log.info("an operator has decided about a schema change", at=str(self.lsn), order=order.kind.value)
+        return True
+
+    def pause_between_tries(self, tried: DdlOrder | None, seconds: float) -> None:
+        """Pauses, and looks for a newer order: many failed tries in a row must not keep it waiting."""
+        self.pause(seconds)
+        with suppress(Transient):
+            order = self._read()
+            if order is not None and _is_newer(order, tried):
+                raise OrderChanged
+
+    def _read(self) -> DdlOrder | None:
+        context = self.context
+        with closing(context.target.connect()) as session:
+            return session.meta.orders.find(context.task, context.source.source_id, self.lsn)
+
+
+def _is_newer(order: DdlOrder, tried: DdlOrder | None) -> bool:
+    return order.number > (tried.number if tried is not None else 0) and not order.taken

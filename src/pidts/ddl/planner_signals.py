@@ -1,0 +1,60 @@
+"""Tells the planner, which works in another process, how schema changes stand.
+
+The signal is a file in the staging folder, as for a chunk that was read. It is a message of this run, nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from pidts.model import Lsn, TableName
+
+
+def mark_done(staging: Path, lsn: Lsn) -> None:
+    """Tells the planner that the change is done."""
+    _touch(_mark(staging, lsn, "done"))
+
+
+def mark_halted(staging: Path, lsn: Lsn) -> None:
+    """Tells the planner that the change is halted; the signal counts for as long as the change is not done."""
+    _touch(_mark(staging, lsn, "halted"))
+
+
+def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
+    """Returns the changes that this run knows to be done."""
+    return frozenset(lsn for lsn in due if _mark(staging, lsn, "done").exists())
+
+
+def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
+    """Returns the changes that have failed in this run."""
+    return frozenset(lsn for lsn in due if _mark(staging, lsn, "halted").exists()) - done_of(staging, due)
+
+
+def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
+    """Tells the planner all tables that stay where they are for now."""
+    path = staging / "ddl" / "kept"
+    if not tables and not path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps([[name.schema, name.name] for name in sorted(tables)]))
+    written.replace(path)
+
+
+def kept_of(staging: Path) -> frozenset[TableName]:
+    """Returns the tables that stay where they are for now."""
+    with suppress(FileNotFoundError):
+        return frozenset(TableName(*name) for name in json.loads((staging / "ddl" / "kept").read_text()))
+    return frozenset()
+
+
+def _touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def _mark(staging: Path, lsn: Lsn, what: str) -> Path:
+    return staging / "ddl" / f"{lsn}.{what}"

@@ -1,0 +1,85 @@
+"""The state of one group: which members have arrived at a change, and which statement is run for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pidts.apply import Party
+from pidts.model import Arrival, Member, ShardLock, Table, TableName
+from pidts.shards.decide import Decision, Effect, Run, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The answer that the leader has run the change, and has put it on record for this member."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A member that has arrived."""
+
+    arrival: Arrival
+    party: Party
+    effect: Effect
+    waits: bool = False
+    ran: bool = False
+
+
+@dataclass(slots=True)
+class Desk:
+    """The state of one group; `ShardGroups` holds the lock."""
+
+    agreed: Table | None = None
+    was_shared: bool = False
+    entries: dict[Member, Entry] = field(default_factory=dict)
+    running: Run | None = None
+    parties: tuple[Party, ...] = ()
+    """The parties besides the leader for which it is put on record, whoever joins or leaves meanwhile."""
+    doubted: set[str] = field(default_factory=set)
+    """Sources whose attempt at a change has ended without knowing whether the change is made."""
+
+    @property
+    def arrivals(self) -> dict[Member, Arrival]:
+        """Returns the arrivals for which nothing was run yet."""
+        return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
+
+    def begin(self, run: Run) -> None:
+        """Notes that the leader begins to run the statement for the members that have arrived."""
+        others = [one.member for one in run.arrivals if one.member != run.leader.member]
+        self.running, self.parties = run, tuple(self.entries[member].party for member in others)
+
+    def end(self, run: Run) -> None:
+        """Notes that it was run, and is on record for these attempts; a later attempt knows it from the record."""
+        self.running = None
+        made = {(party.source, party.epoch, party.lsn) for party in self.parties}
+        for one in run.arrivals:
+            entry = self.entries.get(one.member)
+            if entry is None or entry.arrival.lsn != one.lsn:
+                continue
+            if one.member == run.leader.member or (entry.party.source, entry.party.epoch, entry.party.lsn) in made:
+                entry.ran, entry.waits = True, False
+
+    @property
+    def _waiting(self) -> list[Arrival]:
+        waiting = [entry.arrival for entry in self.entries.values() if entry.waits]
+        return sorted(waiting, key=lambda one: (one.since, one.member))
+
+    @property
+    def owner(self) -> Arrival | None:
+        """Returns the arrival that has waited longest."""
+        return next(iter(self._waiting), None)
+
+    def lock(self, target: TableName, owner: Arrival, decision: Decision) -> ShardLock:
+        """Returns the lock that shows what is waited for, by the decision about its owner."""
+        wait = decision if isinstance(decision, Wait) else Wait()
+        return ShardLock(
+            target=target,
+            text=owner.text,
+            owner=owner.member,
+            since=owner.since,
+            arrived=tuple(self._waiting),
+            awaited=wait.awaited,
+            disagree=wait.disagree,
+            absent=wait.absent,
+            running=self.running is not None,
+        )

@@ -1,0 +1,101 @@
+"""Checks whether the rows of a new table would overwrite other shards' rows.
+
+A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But where its column counts, it is known
+which numbers it is going to give. Where the target finds rows by that number alone, a row with a number that another
+shard has given overwrites that shard's row, without any error. The counterexample is the usual one: a table each month,
+`CREATE TABLE orders_02 LIKE orders_01`, which counts from 1 again.
+
+Where the target's key has extracted columns, only tables with the same values of all of these meet: two servers have a
+table of one name, and nothing tells the servers apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import structlog
+
+from pidts.batch.context import JobContext
+from pidts.ddl.interpreter import Found
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
+from pidts.rules import Rules
+from pidts.schema import CreateTable, CreateTableLike
+
+_log = structlog.get_logger(__name__)
+
+_WAYS = (
+    "If its numbers never meet theirs (auto_increment_offset): pidts ddl skip. Else extract a column, put it into the "
+    "key of the target's table and start the task anew; or leave the table out by block-allow-list"
+)
+
+
+def demand_apart(
+    context: JobContext, groups: ShardGroups, found: Found, where: Where, order: DdlOrder | None, *, again: bool
+) -> None:
+    """Halt where a new table's rows are going to meet rows that are there; warn where they may.
+
+    An operator's order about the statement is an answer to that; `again`: the warning was given already.
+    """
+    table = _coming(context, found)
+    if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):
+        return
+    rules, statement = context.rules, found.statement
+    counter = next((name for name in table.identity if table.column(name).auto_increment), None)
+    target = rules.landed_name(table.name)
+    if counter is None or rules.maps_key(table) or not _meets_others(context, groups, table):
+        return
+    first = statement.first_number if isinstance(statement, CreateTable) else 1
+    if len(table.identity) == 1 and _has_from(
+        context, rules.landed(table), counter, first, dict(rules.apart(table.name))
+    ):
+        raise Halted(
+            "shard-keys-meet",
+            f"{table.name} counts its rows from {first} on, {target} has rows of other shards with such numbers, and "
+            f"rows of equal {counter} would be one row there",
+            where=replace(where, table=str(table.name)),
+            todo=_WAYS,
+        )
+    if not again:
+        _log.warning(
+            "a table that comes counts its rows by itself; rows of equal number would be one row with other shards'",
+            table=str(table.name),
+            target=str(target),
+            column=counter,
+            first=first,
+        )
+
+
+def _coming(context: JobContext, found: Found) -> Table | None:
+    if not isinstance(found.statement, CreateTable | CreateTableLike) or found.table in context.structures:
+        return None
+    return found.change.structures.get(found.statement.table)
+
+
+def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
+    """Whether other tables map to its target table whose rows only their own key tells from those of this one."""
+    rules, mine = context.rules, Member(context.source.source_id, table.name)
+    target, apart = rules.landed_name(table.name), rules.apart(table.name)
+    if not apart:
+        return groups.is_shared(target, mine)
+    return any(
+        one != mine and _rules(context, groups, one.source).routes.landing(one.table).extracted == apart
+        for one in groups.members(target)
+    )
+
+
+def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
+    """Returns the rules of another source, as far as they are known here."""
+    return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
+
+
+def _has_from(context: JobContext, landed: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
+    """Whether the target has a row with this number or a higher one, among rows that no extracted value tells apart."""
+    key = Key("PRIMARY", (counter,), unique=True, primary=True)
+    narrow = replace(landed, columns=tuple(map(landed.column, (counter, *apart))), keys=(key,))
+    with closing(context.target.connect()) as session:
+        if session.schema.structure(landed.name) is None:
+            return False
+        return bool(session.read_rows(narrow, after=[first - 1], limit=1, only=apart).num_rows)

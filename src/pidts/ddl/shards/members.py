@@ -1,0 +1,201 @@
+"""The members of all groups: those that parts have registered, and those that the target's record names for the rest.
+
+Nothing here locks: `ShardGroups` does, and asks. Others read `dropped` and `behind` without its lock. So these two are
+replaced as a whole and never changed in place, and a reader gets what was true at one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pidts.model import Arrival, Member, Table, TableName
+from pidts.shards.decide import Group, Owed, ShardMode
+from pidts.shards.structures import fits, joined, names_of, refilled, same_version
+
+
+class Roster:
+    """The members of all groups."""
+
+    def __init__(self, mode: ShardMode, expected: Collection[str]) -> None:
+        self._mode = mode
+        self.sources = frozenset(expected)
+        """The sources of all parts."""
+        self._known = set[str]()
+        self._presumed, self._aside = set[str](), set[str]()
+        self._leaving: dict[str, frozenset[TableName]] = {}
+        self._looks, self._looked = 0, dict[TableName, int]()
+        self.members: dict[Member, Table] = {}
+        """Each member with its present structure, by the target's name."""
+        self.recorded: dict[TableName, Table] = {}
+        """The structures that groups have agreed on."""
+        self.dropped: dict[Member, frozenset[str]] = {}
+        """The columns that the target keeps after members have dropped them."""
+        self.behind: Owed = {}
+        """The changes that members miss by an operator's order; it also names members that are gone."""
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """Returns the sources whose tables are not known."""
+        return self.sources - self._known - self._aside
+
+    def begins(self, source: str, landed: Mapping[TableName, Table]) -> bool:
+        """Sets a source's members; returns whether they were only presumed before."""
+        self._known.add(source)
+        self._aside.discard(source)
+        self.members = {member: table for member, table in self.members.items() if member.source != source}
+        self.members |= {Member(source, name): table for name, table in landed.items()}
+        was_presumed = source in self._presumed
+        self._presumed.discard(source)
+        return was_presumed
+
+    def presume(self, source: str, landed: Mapping[TableName, Table]) -> bool:
+        """Presumes a source's members from the record; returns False where the source has registered itself."""
+        if source in self._known:
+            return False
+        self._known.add(source)
+        self._presumed.add(source)
+        self.members |= {Member(source, name): table for name, table in landed.items()}
+        return True
+
+    def stand_aside(self, source: str, *, aside: bool) -> bool:
+        """Sets whether nobody waits for the source; returns whether that is new."""
+        if source in self._known or aside == (source in self._aside):
+            return False
+        (self._aside.add if aside else self._aside.discard)(source)
+        return True
+
+    def looks(self) -> int:
+        """Returns the number of a read of the target's record: a later read counts."""
+        self._looks += 1
+        return self._looks
+
+    def record(self, target: TableName, agreed: Table, look: int, behind: Owed | None = None) -> None:
+        """Takes in the target's record of a group; `behind` is all that its members miss."""
+        if look > self._looked.get(target, 0):
+            self._looked[target], self.recorded[target] = look, agreed
+            if behind is not None:
+                others = {member: owed for member, owed in self.behind.items() if owed[0].name != target}
+                self.behind = others | {member: owed for member, owed in behind.items() if owed[0].name == target}
+
+    def owes(self, behind: Owed) -> None:
+        """Sets what members miss now; earlier reads of the record no longer count."""
+        steps = [step for member, owed in behind.items() for step in owed or self.behind.get(member, ())]
+        self._looked |= dict.fromkeys((step.name for step in steps), self.looks())
+        self.behind = {member: owed for member, owed in {**self.behind, **behind}.items() if owed}
+
+    def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> Group:
+        """Returns the group about which decisions are made."""
+        is_one = self._mode == "pessimistic"
+        return Group(
+            target=target,
+            mode=self._mode,
+            agreed=agreed,
+            members={one: table for one, table in self.of(target) if not self.is_leaving(one)},
+            arrivals=arrivals,
+            dropped=self.dropped,
+            behind={one: owed for one, owed in self.behind.items() if is_one and owed[0].name == target},
+        )
+
+    def is_even(self, target: TableName) -> bool:
+        """Whether all members have the group's structure, and none of them misses a change.
+
+        In optimistic mode the target may also have columns in which only rows of former members have values.
+        """
+        tables = [table for _, table in self.of(target)]
+        owes = any(member in self.behind for member, _ in self.of(target))
+        recorded = self.recorded.get(target) if self._mode == "optimistic" else None
+        more = recorded is not None and bool(names_of(recorded) - names_of(*tables))
+        return not (owes or more) and all(same_version(tables[0], other) for other in tables)
+
+    def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
+        """Takes in the recorded dropped columns of a source that has not begun; others know theirs already."""
+        if source not in self._known or source in self._presumed:
+            self.drops({Member(source, name): names for name, names in dropped.items()})
+
+    def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
+        """Notes the columns that the target keeps after members have dropped them."""
+        self.dropped = {**self.dropped, **{member: frozenset(columns) for member, columns in dropped.items()}}
+
+    def come(self, member: Member, table: Table) -> None:
+        """Makes the table a member with this structure."""
+        self.members[member] = table
+
+    def leave(self, member: Member) -> None:
+        """Removes the member. If a new table gets its name, its rows replace those that stay."""
+        self.members.pop(member, None)
+        self.dropped = {one: names for one, names in self.dropped.items() if one != member}
+
+    def kept(
+        self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
+    ) -> dict[Member, frozenset[str]]:
+        """Returns the changes of `dropped` once this member has arrived and the group has agreed on that structure.
+
+        `origins` gives the earlier names of columns: under their new names they hold the same values. A default may
+        differ from the one it `was`. Then members that lack the column have earlier values in it, too.
+        """
+        there = names_of(agreed)
+        names = {old: new for new, old in origins.items() if old is not None and new in there}
+        after = {
+            member: frozenset(names.get(name, name) for name in self.dropped[member]) & there
+            for member, _ in self.of(arrival.after.name)
+            if member in self.dropped
+        }
+        if not arrival.runs:  # its rows are new, and each replaces the row that it finds
+            after[arrival.member] = frozenset()
+        if arrival.runs:
+            had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
+            after[arrival.member] = had & there - names_of(arrival.after)
+        filled = refilled(was, agreed, origins) if was is not None else frozenset[str]()
+        for member, table in self.of(arrival.after.name) if filled else ():
+            has = names_of(arrival.after if member == arrival.member else table)
+            lacked = {name for name in filled - has if origins.get(name) not in has}
+            after[member] = after.get(member, self.dropped.get(member, frozenset())) | lacked
+        return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
+
+    def leaves(self, source: str, tables: frozenset[TableName]) -> bool:
+        """Sets all tables of a source that are blocked before their removal; returns whether that is new."""
+        if self._leaving.get(source, frozenset()) == tables:
+            return False
+        self._leaving[source] = tables
+        return True
+
+    def stay(self, source: str, tables: Collection[TableName]) -> None:
+        """Notes that these tables are no longer blocked before such a statement."""
+        self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
+
+    def is_leaving(self, member: Member) -> bool:
+        """Whether nobody has to wait for the member, since it is about to be removed."""
+        return member.table in self._leaving.get(member.source, ())
+
+    def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
+        """Returns the members of a group."""
+        return ((member, table) for member, table in self.members.items() if table.name == target)
+
+    def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
+        """Whether tables of other schemas, or of other sources, map to a schema of the target."""
+        return any(
+            table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
+            for member, table in self.members.items()
+        )
+
+    def absent_for(self, target: TableName) -> tuple[str, ...]:
+        """Returns the sources that have to begin before it is known which structure the group has.
+
+        In optimistic mode an unfinished change of an earlier process may have given the group another structure.
+        """
+        absent = set(self.absent)
+        if self._mode == "optimistic":
+            absent |= {member.source for member, _ in self.of(target)} & self._presumed
+        return tuple(sorted(absent))
+
+    def agreed(self, target: TableName) -> Table | None:
+        """Returns the structure of all members; where they differ, the recorded one or the one that fits most."""
+        tables = [table for _, table in self.of(target)]
+        if not tables:
+            return None
+        if self.is_even(target):
+            return tables[0]
+        recorded = self.recorded.get(target)
+        if recorded is None and self._mode == "optimistic":
+            recorded = joined(tables)
+        return recorded or max(tables, key=lambda one: sum(fits(other, one) for other in tables))

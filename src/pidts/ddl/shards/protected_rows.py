@@ -1,0 +1,165 @@
+"""Leaves out the parts of a statement that would remove other sources' rows from a target table.
+
+A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, and a `RENAME` by which it leaves, would take
+the other shards' rows with it. The source's structures follow these statements, so rows after them are read correctly.
+On the target the shard's own rows stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Halted, Member, Table, TableName, Where
+from pidts.plan import Work
+from pidts.rules import Rules
+from pidts.schema import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    RenameTo,
+    Statement,
+    TruncateTable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The tables of one source whose target tables also have other sources' rows."""
+
+    groups: ShardGroups
+    source: str
+    rules: Rules
+    left: list[str] = field(default_factory=list)
+    """The parts of the examined statements that were not run."""
+    kept: set[TableName] = field(default_factory=set)
+    """Tables of the source that were found to map, or possibly map, to a merged table."""
+
+    def shared(self, table: TableName) -> bool:
+        """Whether others map to its target table; in a sharding task also where it is the only table so far."""
+        routes = self.rules.routes
+        is_declared = self.groups.is_declared and routes.may_merge(table)
+        if not (is_declared or self.groups.is_shared(routes.landing(table).name, Member(self.source, table))):
+            return False
+        self.kept.add(table)
+        return True
+
+    def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
+        """Returns target tables in which rows stay, and which the record does not call shared yet."""
+        if not self.left:
+            return {}
+        staying = [self.rules.landed(known[name]) for name in sorted(self.kept) if name in known]
+        return {table.name: table for table in staying if not self.groups.is_recorded(table.name)}
+
+    def leaves_rows(
+        self, statement: Statement, structures: Mapping[TableName, Table | None], known: Mapping[TableName, Table]
+    ) -> dict[TableName, Table]:
+        """Returns tables that are gone or empty after the statement, and whose rows stay on the target, or may.
+
+        An order that replaced a statement need not have removed any row.
+        """
+        emptied = statement.tables if isinstance(statement, TruncateTable) else ()
+        gone = [name for name, table in structures.items() if table is None]
+        merged = filter(self.rules.routes.may_leave_rows, (*emptied, *gone))
+        return {name: known[name] for name in sorted({*merged, *(self.kept if self.left else ())}) if name in known}
+
+    def looks_at(self, statement: Statement) -> bool:
+        """Whether the part of the statement that is run depends on other members."""
+        match statement:
+            case TruncateTable() | DropTable() | DropDatabase() | RenameTable():
+                return True
+            case AlterTable(actions=actions):
+                return any(isinstance(action, RenameTo) for action in actions)
+            case CreateDatabase() | CreateTable() | CreateTableLike():
+                return statement.or_replace
+            case _:
+                return False
+
+    def absent(self, statement: Statement) -> tuple[str, ...]:
+        """Returns parts of which it is not known yet whether they have rows that the statement would remove."""
+        if isinstance(statement, DropDatabase | CreateDatabase):
+            return self.groups.absent
+        targets = {self.rules.landed_name(table) for table in statement.tables}
+        return tuple(sorted({source for target in targets for source in self.groups.absent_for(target)}))
+
+    def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
+        """Returns the part of the statement that is run; None: nothing, it is only put on record."""
+        match statement:
+            case TruncateTable(table=table) if self.shared(table):
+                self.left.append(f"{table} was emptied")
+                return None
+            case DropTable(tables=tables):
+                return self._dropping(statement, tables)
+            case DropDatabase(name=name) | CreateDatabase(name=name, or_replace=True):
+                return self._dropping_schema(statement, name, known)
+            case CreateTable(table=table) | CreateTableLike(table=table) if statement.or_replace and self.shared(table):
+                self.left.append(f"{table} was made anew")
+                return replace(statement, or_replace=False)
+            case RenameTable(pairs=pairs):
+                leaving = self._leaving(work, where, known)
+                kept = tuple(_without(pairs, leaving))
+                return replace(statement, pairs=kept) if kept else None
+            case AlterTable(table=table, actions=actions) if any(isinstance(one, RenameTo) for one in actions):
+                return None if table in self._leaving(work, where, known) else statement
+            case _:
+                return statement
+
+    def _dropping(self, statement: DropTable, tables: Iterable[TableName]) -> Statement | None:
+        left = frozenset(filter(self.shared, tables))
+        self.left.extend(f"{table} was dropped" for table in sorted(left))
+        kept = tuple(table for table in tables if table not in left)
+        return replace(statement, tables=kept) if kept else None
+
+    def _dropping_schema(
+        self, statement: DropDatabase | CreateDatabase, name: str, known: Collection[TableName]
+    ) -> Statement | None:
+        tables = sorted(table for table in known if table.schema == name)
+        there = self.rules.routes.schema(name)
+        if not any(map(self.shared, tables)) and not self.groups.shares_schema(self.source, name, there):
+            return statement
+        self.left.append(f"schema {name} was dropped, whose target {there} others share")
+        alone = tuple(table for table in tables if not self.shared(table))
+        return DropTable(alone, if_exists=True) if alone else None
+
+    def _leaving(self, work: Work, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
+        """Returns the tables that leave their merged table by a rename; halts where rows would have to move."""
+        for old, new in work.renamed:
+            if old in known and self.groups.keeps_columns(Member(self.source, old)):
+                raise Halted(
+                    "rename-moves-rows",
+                    f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
+                    where=replace(where, table=str(old)),
+                    todo="Have all shards drop them, then: pidts ddl retry; or clear them in its rows on the target, "
+                    "then: pidts ddl skip",
+                )
+            moves = old in known and self.rules.landed_name(old) != self.rules.landed_name(new)
+            if moves and (self.shared(old) or self.shared(new)):
+                raise Halted(
+                    "rename-moves-rows",
+                    f"{old} was renamed to {new}, and its rows are in {self.rules.landed_name(old)}, not in "
+                    f"{self.rules.landed_name(new)}; others have rows there, too",
+                    where=replace(where, table=str(old)),
+                    todo="Move the target's rows, and say pidts ddl skip",
+                )
+        leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
+        for name in sorted(leaving):
+            self.left.append(f"{name} was renamed to what the task does not take")
+        return leaving
+
+
+def _without(
+    pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
+) -> list[tuple[TableName, TableName]]:
+    """Returns the rename steps of all other tables; a name may pass from table to table in these steps."""
+    first: dict[TableName, TableName] = {}
+    kept = []
+    for old, new in pairs:
+        first[new] = first.pop(old, old)
+        if first[new] not in leaving:
+            kept.append((old, new))
+    return kept

@@ -1,0 +1,98 @@
+"""The part of the target's record of structures that concerns groups, besides the structures they have agreed on.
+
+It holds columns that members have dropped while the target has them, and changes that members miss. Both are written by
+the commit of the change that makes it so, and read when an attempt of a part begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pidts.apply import SchemaChange, TargetSession, dropped_by, owed_by
+from pidts.model import Lsn, Member, Table, TableName
+from pidts.shards.decide import Owed
+from pidts.shards.structures import same_version
+
+Records = dict[str, Mapping[TableName, Table | None]]
+"""Structures by the text that takes the place of a source."""
+
+
+def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
+    """Returns the records of columns that members have dropped while the target has them."""
+    records: dict[str, dict[TableName, Table | None]] = {}
+    for member, names in dropped.items():
+        columns = tuple(column for column in agreed.columns if column.name.lower() in names)
+        table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
+        records.setdefault(dropped_by(member.source), {})[member.table] = table
+    return dict(records)
+
+
+def dropped_under(
+    renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
+) -> dict[Member, frozenset[str]]:
+    """Returns the dropped columns under their members' new names, with their rows, and none under the old names.
+
+    `dropped` is what the change makes of `known`, by the names before the change.
+    """
+    moved = {old: frozenset[str]() for old in renamed}
+    moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
+    found = {**dropped, **moved}
+    return {member: names for member, names in found.items() if names != known.get(member, frozenset())}
+
+
+def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
+    """Returns records that clear the dropped columns of former members.
+
+    A new table by the same name has rows of its own.
+    """
+    gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
+    return {dropped_by(source): {name: None for name in gone if known.get(Member(source, name))}}
+
+
+def owed_records(behind: Owed, before: Owed) -> Records:
+    """Returns the records of what members miss now, one for each step."""
+    records: dict[str, dict[TableName, Table | None]] = {}
+    for member, owed in behind.items():
+        for place in range(max(len(owed), len(before.get(member, ())))):
+            step = owed[place] if place < len(owed) else None
+            records.setdefault(owed_by(member.source, place), {})[member.table] = step
+    return dict(records)
+
+
+def owed_under(source: str, renamed: Mapping[TableName, TableName], behind: Owed) -> Owed:
+    """Returns what renamed tables miss, under their new names, and under their old names where that differs."""
+    moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
+    moved |= {Member(source, new): behind.get(Member(source, old), ()) for old, new in renamed.items()}
+    return {member: owed for member, owed in moved.items() if owed != behind.get(member, ())}
+
+
+def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Owed:
+    """Returns what all members of these sources miss."""
+    found: dict[Member, tuple[Table, ...]] = {}
+    for source in sorted(sources):
+        place = 0
+        while steps := session.meta.structures.load(task, owed_by(source, place)):
+            for name, step in steps.items():
+                found[Member(source, name)] = (*found.get(Member(source, name), ()), step)
+            place += 1
+    return found
+
+
+def settle_owed(
+    session: TargetSession, task: str, source: str, landed: Mapping[TableName, Table | None], lsn: Lsn
+) -> None:
+    """Updates, in the open transaction, what tables miss that continue after an unread part of the log.
+
+    A table that looks as one of its missed changes makes it has reached that change, and misses nothing up to it any
+    more. Where any other table has been is not known: it misses nothing, as one that is gone (None).
+    """
+    owed = load_owed(session, task, (source,)) if landed else {}
+    left = {one: _behind(landed[one.table], steps) for one, steps in owed.items() if one.table in landed}
+    for record, tables in owed_records(left, owed).items():
+        session.meta.structures.save(task, record, lsn, tables)
+
+
+def _behind(landed: Table | None, owed: tuple[Table, ...]) -> tuple[Table, ...]:
+    places = (place for place, step in enumerate(owed) if landed is not None and same_version(landed, step))
+    return owed[next(places, len(owed)) + 1 :]

@@ -1,0 +1,117 @@
+"""Keeps tables where they are while a change of their group is made for other members.
+
+A member that has arrived with the change stands before it. The other shards of the group, where they do not wait for
+it, would continue writing to the table that is being changed. Their batches, with all other tables in these, would wait
+for the change as long as it takes, and the change's end for their checkpoints. So these tables are held as by a change
+of their own, and the change begins when all of their parts have stopped there.
+
+Nothing of this is durable. A part that does not report it in time is no longer waited for: it may be down, or may write
+to a table that somebody else has locked. Its writes then wait on the target.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+import structlog
+
+from pidts.model import TableName
+
+_log = structlog.get_logger(__name__)
+
+Keep = Callable[[frozenset[TableName]], None]
+"""Tells a part's planner which tables stay where they are."""
+
+_PATIENCE_SECONDS = 30.0
+
+
+class ShardHolds:
+    """The write barrier of one process, which all threads of all parts use."""
+
+    def __init__(self) -> None:
+        self._keeps: dict[str, Keep] = {}
+        self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
+        """The tables that stay where they are, by the change for which they do."""
+        self._stand: dict[str, frozenset[TableName]] = {}
+        self._quiet: set[str] = set()
+        self._moved = threading.Condition()
+
+    def attend(self, source: str, keep: Keep, held: Collection[TableName] = ()) -> None:
+        """Registers an attempt of a part that begins, with its held tables."""
+        with self._moved:
+            self._keeps[source] = keep
+            self._stand[source] = frozenset(held)
+            self._quiet.discard(source)
+            keep(self._of(source))
+            self._moved.notify_all()
+
+    def leave(self, source: str, keep: Keep) -> None:
+        """Removes an attempt that has ended and writes nothing any more."""
+        with self._moved:
+            if self._keeps.get(source) is keep:
+                del self._keeps[source]
+                self._moved.notify_all()
+
+    def stand(self, source: str, tables: Collection[TableName]) -> None:
+        """Sets the tables of a part that are held after its last batch."""
+        with self._moved:
+            self._stand[source] = frozenset(tables)
+            self._moved.notify_all()
+
+    @contextmanager
+    def quiet(self, source: str) -> Iterator[None]:
+        """Marks the time in which no batch of the part is under way, and the next one has not been planned."""
+        with self._moved:
+            self._quiet.add(source)
+            self._moved.notify_all()
+        try:
+            yield
+        finally:
+            with self._moved:
+                self._quiet.discard(source)
+
+    @contextmanager
+    def holding(self, tables: Mapping[str, frozenset[TableName]]) -> Iterator[None]:
+        """Keeps these tables where they are, by their sources, while the code inside runs."""
+        if not tables:
+            yield
+            return
+        key = object()
+        with self._moved:
+            self._kept[key] = tables
+            self._tell(tables)
+            self._wait(tables)
+        try:
+            yield
+        finally:
+            with self._moved:
+                del self._kept[key]
+                self._tell(tables)
+
+    def _wait(self, tables: Mapping[str, frozenset[TableName]]) -> None:
+        deadline, left = time.monotonic() + _PATIENCE_SECONDS, dict(tables)
+        while True:
+            left = {source: names for source, names in left.items() if not self._stands(source, names)}
+            seconds = deadline - time.monotonic()
+            if not left or seconds <= 0:
+                break
+            self._moved.wait(min(seconds, 1.0))
+        if left:
+            _log.warning("a schema change begins while other shards may write to its table", sources=sorted(left))
+
+    def _stands(self, source: str, names: frozenset[TableName]) -> bool:
+        if source not in self._keeps or source in self._quiet:
+            return True
+        return names <= self._stand.get(source, frozenset())
+
+    def _of(self, source: str) -> frozenset[TableName]:
+        return frozenset[TableName]().union(*(kept.get(source, frozenset()) for kept in self._kept.values()))
+
+    def _tell(self, sources: Collection[str]) -> None:
+        for source in sources:
+            keep = self._keeps.get(source)
+            if keep is not None:
+                keep(self._of(source))

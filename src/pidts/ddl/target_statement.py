@@ -1,0 +1,108 @@
+"""Builds the target's statement for a schema change of the source: without filtered parts, by the target's names.
+
+A filtered part is not run, but it is followed all the same: rows after it have the structure that it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from pidts.model import Halted, Table, TableName, Where
+from pidts.rules import Rules, Verdict, mapping_of
+from pidts.schema import (
+    AddColumn,
+    AddKey,
+    AlterDatabase,
+    AlterTable,
+    ChangeColumn,
+    CreateDatabase,
+    CreateTable,
+    Dialect,
+    DropDatabase,
+    ModifyColumn,
+    RenameTable,
+    RenameTo,
+    Statement,
+    retargeted,
+)
+from pidts.schema.actions import Action
+from pidts.schema.events.dm_events import sifted
+
+_NOTHING: Mapping[TableName, Table] = MappingProxyType({})
+
+
+def taken(
+    statement: Statement,
+    text: str,
+    rules: Rules,
+    where: Where,
+    dialect: Dialect,
+    before: Mapping[TableName, Table] = _NOTHING,
+) -> Statement | None:
+    """Returns the part that is to run, by the source's names; None where there is none."""
+
+    def takes(table: TableName, events: frozenset[str]) -> bool:
+        verdict = rules.events(table, events, text)
+        if verdict is Verdict.REFUSE:
+            raise Halted(
+                "event-refused",
+                f"an event filter of the task file refuses this statement: {text[:200]}",
+                where=replace(where, table=str(table) if table.name else where.table),
+                todo="Look at what it does; then change the filter's action, or say what is to run: pidts ddl --help",
+            )
+        return verdict is Verdict.TAKE
+
+    return sifted(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
+
+
+def landed(statement: Statement, rules: Rules) -> Statement | None:
+    """Returns the same statement by the target's names; None where no table or schema of the target is concerned."""
+    match statement:
+        case CreateTable(structure=structure):
+            structure = rules.landed(structure)
+            return replace(statement, table=structure.name, structure=structure)
+        case CreateDatabase() | AlterDatabase() | DropDatabase():
+            return replace(statement, name=rules.routes.schema(statement.name))
+        case RenameTable(pairs=pairs):
+            moving = tuple(pair for pair in pairs if rules.landed_name(pair[0]) != rules.landed_name(pair[1]))
+            return retargeted(replace(statement, pairs=moving), rules.landed_name) if moving else None
+        case AlterTable(table=table, actions=actions):
+            there = [_clause(action, table, rules) for action in actions if not _stays(action, table, rules)]
+            return retargeted(replace(statement, actions=tuple(there)), rules.landed_name) if there else None
+        case _:
+            return retargeted(statement, rules.landed_name)
+
+
+def _stays(action: Action, table: TableName, rules: Rules) -> bool:
+    return isinstance(action, RenameTo) and rules.landed_name(action.name) == rules.landed_name(table)
+
+
+def _clause(action: Action, table: TableName, rules: Rules) -> Action:
+    if (
+        isinstance(action, AddColumn)
+        and action.computed is not None
+        and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
+    ):
+        # The target has other values in the columns from which it would be computed.
+        action = replace(action, computed=None)
+    if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
+        return replace(action, column=rules.mapped_column(action.column, table))
+    if isinstance(action, AddKey) and rules.landed_name(table) in rules.keyed:
+        return _among_own(action, tuple(name for name, _ in rules.routes.landing(table).extracted))
+    return action
+
+
+def _maps(names: Collection[str], table: TableName, rules: Rules) -> bool:
+    mapping = mapping_of(rules.mappings, table)
+    return mapping is not None and mapping.target_column.lower() in names
+
+
+def _among_own(action: AddKey, extracted: tuple[str, ...]) -> AddKey:
+    """Extends a unique key by the extracted columns: a value is unique only among the rows of one shard."""
+    key, prefixes = action.key, action.prefixes
+    if not (key.unique or key.primary):
+        return action
+    prefixes = (*prefixes, *(None for _ in extracted)) if prefixes else ()
+    return replace(action, key=replace(key, columns=(*key.columns, *extracted)), prefixes=prefixes)

@@ -1,0 +1,76 @@
+"""Temporary folders that belong to a living process, and the removal of those whose process was killed.
+
+The owner holds a lock on a file in the folder, which the kernel drops when the process dies, however it dies. Whoever
+makes the next such folder, of any task, removes the folders whose lock nobody holds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_PREFIX: Final = "pidts-"
+_LOCK: Final = "run.lock"
+_making = threading.Lock()
+_own: dict[int, Path] = {}
+"""The folder of this process, by its number: a process that was forked from it gets another one."""
+
+
+@contextmanager
+def owned_folder(name: str) -> Iterator[Path]:
+    """A folder for this user alone, which is gone afterwards; what killed processes have left is removed first."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
+    # The lock has its name only when it is held: another process must not find it free.
+    draft = folder / f"{_LOCK}.new"
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        draft.rename(folder / _LOCK)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def process_folder() -> Path:
+    """The folder that lives as long as this process, for what outlives a single run in it."""
+    with _making:
+        mine = _own.get(os.getpid())
+        if mine is None:
+            stack = ExitStack()
+            mine = _own[os.getpid()] = stack.enter_context(owned_folder("process"))
+            atexit.register(_close, os.getpid(), stack)
+        return mine
+
+
+def _close(owner: int, stack: ExitStack) -> None:
+    """Not in a process that was forked from the owner: the folder is not its own."""
+    if os.getpid() == owner:
+        stack.close()
+
+
+def _remove_abandoned(temporary: Path) -> None:
+    for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
+        # Others' folders cannot be opened; one may be removed by another process meanwhile.
+        with suppress(OSError):
+            _remove_if_abandoned(lock)
+
+
+def _remove_if_abandoned(lock: Path) -> None:
+    if lock.parent.is_symlink() or lock.parent.stat().st_uid != os.geteuid():
+        return
+    handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.parent, ignore_errors=True)
+    finally:
+        os.close(handle)

@@ -1,0 +1,103 @@
+"""Finds tables that stop before a statement which also names others, where these others are not there yet.
+
+The planner holds such tables and says nothing more about them. This module tells operators about them, and shard
+groups: where the statement removes such a table, its group need not wait for it. All of its rows are there, and none
+will follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pidts.model import LogEntry, Lsn, TableName
+from pidts.plan.state import Held, PlanState
+from pidts.plan.work import Begun, Log, Work, WorkKind, WorkOf
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A statement of the log and the tables that are blocked before it."""
+
+    lsn: Lsn
+    text: str
+    tables: frozenset[TableName]
+    """The known ones among the blocked tables; where none is known, the new ones."""
+    others: frozenset[TableName]
+    """The known tables that have to come first, since they are held at an earlier place."""
+    leaving: frozenset[TableName]
+    """The blocked tables that no longer exist after the statement."""
+    holds_all: bool = False
+    """Whether the rest of the log waits, too, since the statement may concern any table."""
+
+
+def standing(
+    state: PlanState, log: Log, work_of: WorkOf, known: Collection[TableName], halted: Collection[Lsn]
+) -> tuple[Standing, ...]:
+    """Returns the blocked statements at this state, for known and for new tables.
+
+    `halted` are the schema changes that wait for an operator.
+    """
+    begun, places = Begun(state.copy), state.exceptions
+    there = [_of_group(group, state.lsn, log, work_of, begun, places) for group in state.held]
+    there += _of_all(state, log(state.lsn, None), work_of, known, halted)
+    names = frozenset(known)
+    return tuple(
+        replace(one, tables=one.tables & names or one.tables, others=one.others & names or one.others)
+        for one in there
+        if one is not None
+    )
+
+
+def _of_group(
+    group: Held, end: Lsn, log: Log, work_of: WorkOf, begun: Begun, places: Mapping[TableName, Lsn]
+) -> Standing | None:
+    if group.halted or group.due is not None or group.lsn >= end:
+        return None
+    for entry in log(group.lsn, end):
+        lsn = entry.transaction.lsn
+        work = begun.work(work_of(entry), lsn)
+        if work.kind is WorkKind.DDL and work.tables is not None and work.tables & group.tables:
+            others = frozenset(name for name in work.tables - group.tables if places.get(name, end) < lsn)
+            return _standing(entry, work, work.tables & group.tables, others) if others else None
+        if not group.tables.isdisjoint(entry.transaction.tables):
+            return None
+    return None
+
+
+def _of_all(
+    state: PlanState,
+    entries: Iterable[LogEntry],
+    work_of: WorkOf,
+    known: Collection[TableName],
+    halted: Collection[Lsn],
+) -> list[Standing]:
+    """Returns the blocked statements of tables that are not held.
+
+    The planner may have no reason to plan a batch for them.
+    """
+    found: list[Standing] = []
+    begun, held = Begun(state.copy), set(state.exceptions)
+    for entry in entries:
+        work = begun.work(work_of(entry), entry.transaction.lsn)
+        names = work.tables
+        if work.kind is WorkKind.NOTHING or (names is not None and names <= held):
+            continue
+        if names is not None and entry.transaction.lsn == state.due and state.due in halted:
+            held |= names
+            continue
+        if work.kind is not WorkKind.DDL or not work.touches(held):
+            break
+        if names is None:
+            schemas = work.gone_schemas
+            mine = frozenset(name for name in known if not schemas or name.schema in schemas)
+            found.append(replace(_standing(entry, work, mine - held, mine & held), holds_all=True))
+            break
+        found.append(_standing(entry, work, names - held, names & held))
+        held |= names
+    return found
+
+
+def _standing(entry: LogEntry, work: Work, tables: frozenset[TableName], others: frozenset[TableName]) -> Standing:
+    leaving = frozenset(name for name in tables if name in work.gone or name.schema in work.gone_schemas)
+    return Standing(entry.transaction.lsn, entry.transaction.ddl or "", tables, others, leaving)

@@ -1,0 +1,156 @@
+"""Decides which tables are read next, and how much of each.
+
+A chunk is to take half a second and no more memory than it has to, whatever its rows are like. So each chunk sets the
+size of the next one. One job reads for some seconds: the log waits for it, and a shorter job would spend more time on
+its start than on its rows. Where nobody waits for the log, the job is longer. Many small tables share one job. Only a
+few large tables are open at a time, so that a table that was begun is also finished.
+
+Large tables without a key come last: all others would wait for the one task that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pidts.model import Lsn, TableName
+from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk
+from pidts.plan.limits import Limits
+
+_CHUNK_SECONDS = 0.5
+_CHUNK_BYTES = 16 << 20
+_GROWTH = 8
+_ENOUGH_ROWS = 10_000
+"""The rows below which a smaller chunk is no faster: the time then goes into the round trip."""
+_UNKNOWN_ROWS = 2_000
+"""The rows of a first chunk, where the length of rows is not known."""
+_CHUNKS_PER_SLOT = 8
+_CHUNKS_ALONE = 24
+_LEAST_WEIGHT = 1 / 16
+"""The cost, in chunks, of a table with next to no rows."""
+_UNKNOWN_WEIGHT = 1 / 4
+_MOST_REQUESTS = 256
+_JOB_SECONDS = 3.0
+_SLOW_ROWS = 500
+"""The rows below which a request is not worth its cost, where the rate is limited."""
+
+
+def next_limit(chunk: StagedChunk, limits: Limits) -> int:
+    """Returns how many rows the table's next chunks shall have."""
+    asked = chunk.request.limit
+    if chunk.largest * 2 < asked:  # a short remainder says little about speed
+        return asked
+    by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
+    by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
+    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), asked * _GROWTH, limits.most_rows)
+    return max(1, int(min(max(wanted, limits.least_rows), by_bytes)))
+
+
+def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:
+    """Returns the same table with smaller requests.
+
+    Its waiting rows have to be reduced together with the log of their window.
+    """
+    return replace(state, limit=max(min(limits.least_rows, request.limit), request.limit // 2))
+
+
+def _rows(state: CopyState, limits: Limits) -> int:
+    """Returns the rows of the next chunk."""
+    if state.limit:
+        return state.limit
+    known = _CHUNK_BYTES // state.row_bytes if state.row_bytes else _UNKNOWN_ROWS
+    return max(1, min(limits.chunk_rows, known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    name: TableName
+    weight: float
+    """The cost of its first chunk, as a part of a job."""
+    wanted: int
+    """The chunks that would be left to read, as far as that is known."""
+
+
+def ask(
+    copy: Mapping[TableName, CopyState], limits: Limits, held: Collection[TableName], lsn: Lsn
+) -> dict[TableName, CopyState]:
+    """Returns the tables, each with the request that is read next."""
+    copy = dict(copy)
+    slots = (_CHUNKS_PER_SLOT if limits.follows else _CHUNKS_ALONE) * limits.threads
+    for share, parts in _parts(_chosen(copy, limits, held, lsn, slots), slots, limits):
+        state = copy[share.name]
+        copy[share.name] = replace(state, reads=state.reads + 1, reading=_request(share.name, state, parts, limits))
+    return copy
+
+
+def _request(name: TableName, state: CopyState, parts: int, limits: Limits) -> ChunkRequest:
+    if state.phase is Phase.FINISH:
+        return ChunkRequest(name, state.reads, None, None, 0, phase=state.phase, way=state.way)
+    whole = state.keyless
+    # All rows that an earlier request may have loaded would have to be in memory.
+    again = state.reads > state.settled
+    alone = whole or again or state.phase is not Phase.ROWS or not state.limit
+    count = 1 if alone else min(parts, state.parts or parts)
+    limit = _rows(state, limits)
+    return ChunkRequest(name, state.reads, state.after, state.upto, limit, count, state.phase, state.way, whole)
+
+
+def _chosen(
+    copy: Mapping[TableName, CopyState], limits: Limits, held: Collection[TableName], lsn: Lsn, slots: int
+) -> list[_Share]:
+    opened = [
+        (_rank(state, limits), _share(name, state, limits, slots))
+        for name, state in copy.items()
+        if not state.done and name not in held and (state.since is None or state.since <= lsn)
+    ]
+    opened.sort(key=lambda one: one[0])
+    most = _MOST_REQUESTS
+    if limits.rate is not None:
+        most = max(1, min(most, int(limits.rate * _JOB_SECONDS) // _SLOW_ROWS))
+    first = opened[0][0] if opened else 0
+    chosen: list[_Share] = []
+    spent, large = 0.0, 0
+    for rank, share in opened:
+        if len(chosen) >= most or (chosen and spent + share.weight > slots) or (rank == _LAST and first != _LAST):
+            break
+        if share.wanted > 1:
+            large += 1
+            if large > limits.chunks:
+                continue
+        spent += share.weight
+        chosen.append(share)
+    return chosen
+
+
+_LAST = 2
+
+
+def _rank(state: CopyState, limits: Limits) -> int:
+    if state.phase is Phase.FINISH:
+        return 0
+    small = 0 < state.estimate <= 2 * limits.chunk_rows
+    return _LAST if state.keyless and not small else 1
+
+
+def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Share:
+    if state.phase is Phase.FINISH:
+        return _Share(name, _LEAST_WEIGHT, 1)
+    limit = _rows(state, limits)
+    if not state.limit or state.keyless:
+        left = state.estimate or int(limit * _UNKNOWN_WEIGHT)
+        return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), 1)
+    # A guess may be wrong by half, so something is always left.
+    left = max(state.estimate - state.rows, state.estimate // 10) if state.estimate else slots * limit
+    return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), max(1, -(-left // limit)))
+
+
+def _parts(shares: list[_Share], slots: int, limits: Limits) -> list[tuple[_Share, int]]:
+    """Divides the rest of the job among the tables that have much to read."""
+    spare = slots - sum(share.weight for share in shares)
+    wanted = sum(share.wanted for share in shares if share.wanted > 1)
+    if limits.rate is not None:
+        spare = min(spare, _CHUNKS_PER_SLOT)
+    return [
+        (share, 1 + (min(share.wanted * 2, int(max(0.0, spare) * share.wanted / wanted)) if share.wanted > 1 else 0))
+        for share in shares
+    ]

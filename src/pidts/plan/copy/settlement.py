@@ -1,0 +1,104 @@
+"""Settles the requests that were carried out, once the log has passed their windows.
+
+A request is settled if its whole window is in the batch and its table is not held. All others are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from pidts.model import Halted, Lsn, TableName, Where
+from pidts.plan.copy.requests import next_limit, slower
+from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk, Way
+from pidts.plan.limits import Limits
+from pidts.plan.state import Held
+
+_ONE_PIECE_BYTES = 8 << 20
+"""A batch with more log than this may be reduced and written in several pieces."""
+
+Touched = Callable[[TableName, Lsn, Lsn], bool]
+"""Whether the log has rows of a table after one place, up to another."""
+
+
+@dataclass(slots=True)
+class Settling:
+    """The copy while a batch is planned; `size` is the number of bytes of the batch's log."""
+
+    copy: dict[TableName, CopyState]
+    end: Lsn
+    size: int
+    held: Collection[TableName]
+    limits: Limits
+    settled: list[ChunkRequest] = field(default_factory=list)
+    written: list[ChunkRequest] = field(default_factory=list)
+    behind: list[Held] = field(default_factory=list)
+    """Tables without a key that were settled as of an earlier place than the batch's end."""
+    _names: set[TableName] = field(default_factory=set)
+
+    def settle(self, staged: Mapping[TableName, StagedChunk], touched: Touched) -> None:
+        """Settles all chunks that can be settled."""
+        for name, chunk in staged.items():
+            before = self.copy.get(name)
+            if before is None or name in self.held or chunk.request.phase is not before.phase:
+                continue
+            if chunk.request.phase is Phase.FINISH:
+                self._done(name, replace(before, done=True), chunk)
+            elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
+                # This also holds where the batch ends before the window: in the same time as much log would follow
+                # again.
+                self.copy[name] = slower(before, chunk.request, self.limits)
+            elif chunk.high <= self.end:
+                self._settle(name, before, chunk, touched)
+        for name, state in self.copy.items():
+            self.copy[name] = replace(state, ahead=self._is_ahead(name, state))
+
+    def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
+        request = chunk.request
+        if chunk.stale:
+            # All of the log up to the reading is in this batch, and a batch holds no DDL after its first row.
+            raise Halted(
+                "changed-outside-log",
+                "the table's structure was changed without a statement in the log",
+                where=Where(table=str(name), position=str(chunk.high)),
+                todo="Make the same change on the target, then start a new task for this table",
+            )
+        if request.whole:
+            low = chunk.low if chunk.low is not None else chunk.high
+            if not touched(name, low, chunk.high):
+                after = replace(before, rows=chunk.rows, since=chunk.high, phase=Phase.FINISH)
+                self._done(name, after, chunk)
+                if chunk.high < self.end:
+                    self.behind.append(Held(frozenset({name}), chunk.high))
+        else:
+            if chunk.waiting:
+                self.written.append(request)
+            self._done(name, self._further(before, chunk), chunk)
+
+    def _further(self, before: CopyState, chunk: StagedChunk) -> CopyState:
+        after = replace(
+            before,
+            after=chunk.last_key if chunk.last_key is not None else before.after,
+            upto=chunk.upto,
+            limit=next_limit(chunk, self.limits),
+            # Waiting rows are all in memory, so the number of chunks grows only step by step.
+            parts=min(self.limits.threads, 2 * chunk.request.parts) if chunk.waiting else 0,
+        )
+        if chunk.request.phase is Phase.ROWS:
+            after = replace(after, rows=before.rows + chunk.rows)
+        if chunk.is_last:
+            extras = before.way in (Way.REPAIR, Way.OWN) and before.phase is Phase.ROWS
+            after = replace(after, after=None, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
+        return after
+
+    def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
+        self.copy[name] = replace(after, settled=after.reads)
+        self.settled.append(chunk.request)
+        self._names.add(name)
+
+    def _is_ahead(self, name: TableName, state: CopyState) -> bool:
+        if state.done or state.keyless or state.way is not Way.NEW:
+            return False
+        if state.reads > state.settled:
+            return state.phase is Phase.ROWS
+        return name in self._names and self.size > _ONE_PIECE_BYTES

@@ -1,0 +1,102 @@
+"""Moves held tables on, towards the place that all other tables will have reached.
+
+Some groups of held tables stop before a schema change that concerns tables of several of them. They wait there for each
+other, and continue as one group. A group splits where some of its tables have to wait for a schema change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from pidts.model import Lsn, TableName
+from pidts.plan.copy.state import CopyState
+from pidts.plan.limits import Limits
+from pidts.plan.state import Held
+from pidts.plan.work import Begun, Log, Size, WorkKind, WorkOf, after_ddl
+
+
+class Groups:
+    """All groups of held tables of one batch; `held` are those that remain after it."""
+
+    def __init__(
+        self,
+        copy: dict[TableName, CopyState],
+        limits: Limits,
+        work_of: WorkOf,
+        done: Collection[Lsn],
+        kept: frozenset[TableName] = frozenset(),
+    ) -> None:
+        self.copy = copy
+        self.held: list[Held] = []
+        self.bytes = 0
+        self.has_moved = False
+        self._kept = kept
+        self._limits, self._work_of, self._done = limits, work_of, done
+        self._meeting: dict[Lsn, tuple[frozenset[TableName], list[Held]]] = {}
+        """Schema changes that concern several groups: their tables, and the groups that wait before them."""
+
+    def walk(self, groups: Iterable[Held], overtaken: Collection[Held], log: Log, goal: Lsn) -> None:
+        """Moves each group as far as it may go; groups that a schema change has just stopped have to wait."""
+        left = deque(groups)
+        while left:
+            group = left.popleft()
+            after = group if group in overtaken else self._walk(group, log, goal, left)
+            self.has_moved |= after != group
+            if after is not None:
+                self.held.append(after)
+        for lsn, (names, there) in self._meeting.items():
+            tables = frozenset(name for group in there for name in group.tables)
+            if names <= tables and len({group.lsn for group in there}) == 1:
+                self.held = [group for group in self.held if group not in there]
+                self.held.append(Held(tables, there[0].lsn, lsn))
+                self.has_moved = True
+
+    def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
+        """Returns the group after the batch, or None where it has caught up; adds tables that split off to `left`."""
+        if group.halted or (group.due is not None and group.due not in self._done):
+            return group
+        if (staying := group.tables & self._kept) and group.due is not None:
+            return self._over_its_own(group, log, group.due)
+        if staying:
+            if staying != group.tables:
+                left.append(replace(group, tables=group.tables - staying))
+                group = replace(group, tables=staying)
+            return group
+        tables, lsn = group.tables, group.lsn
+        size = Size(self._limits)
+        try:
+            for entry in log(lsn, goal):
+                transaction = entry.transaction
+                if transaction.lsn > goal:
+                    return None
+                work = Begun(self.copy).work(self._work_of(entry), transaction.lsn)
+                if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
+                    if transaction.lsn not in self._done:
+                        if tables - work.tables:
+                            left.append(Held(tables - work.tables, lsn))
+                        return self._waiting(tables & work.tables, lsn, transaction.lsn, work.tables)
+                    self.copy = after_ddl(self.copy, work, transaction.lsn)
+                if size.is_full:
+                    return Held(tables, lsn)
+                rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
+                size.take(entry, rows=rows)
+                lsn = transaction.lsn
+            return None if lsn >= goal else Held(tables, lsn)
+        finally:
+            self.bytes += size.bytes
+
+    def _over_its_own(self, group: Held, log: Log, due: Lsn) -> Held:
+        """Moves the group over the one change that was made for all of its tables, and no further."""
+        for entry in log(group.lsn, due):
+            if entry.transaction.lsn == due:
+                self.copy = after_ddl(self.copy, Begun(self.copy).work(self._work_of(entry), due), due)
+        return Held(group.tables, due)
+
+    def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> Held:
+        if names == tables:
+            return Held(tables, lsn, ddl)
+        group = Held(tables, lsn)
+        self._meeting.setdefault(ddl, (names, []))[1].append(group)
+        return group

@@ -1,0 +1,43 @@
+"""Finds the oldest transaction of a task's tables that the target does not have.
+
+After a task's place the log may hold only transactions of other tables. Then the place does not move for long
+(`Limits.idle_entries`), and the target lacks nothing. So the lag of a target is not the distance between two places of
+the log, but the age of the first transaction that has to be applied.
+"""
+
+from __future__ import annotations
+
+from pidts.model import LogEntry, Lsn
+from pidts.plan.state import PlanState
+from pidts.plan.work import Begun, Log, WorkKind, WorkOf
+
+
+class Unapplied:
+    """Searches the log of one attempt; each search continues where the previous one ended."""
+
+    def __init__(self, work_of: WorkOf) -> None:
+        self._work_of = work_of
+        self._clear: Lsn | None = None
+        """Up to here the log holds nothing more for the task."""
+        self._found: LogEntry | None = None
+
+    def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
+        """Returns the first entry that the tables at the task's place lack; None where they lack nothing.
+
+        The log is read only after the end of the previous search, up to `received` at least. Tables that are held at
+        earlier places are not considered.
+        """
+        if self._found is not None and self._found.transaction.lsn > state.lsn:
+            return self._found
+        self._found = None
+        begun = Begun(state.copy)
+        at = state.lsn if self._clear is None else max(self._clear, state.lsn)
+        if at >= received:
+            return None
+        for entry in log(at, None):
+            transaction = entry.transaction
+            if entry.lacks_rows or begun.work(self._work_of(entry), transaction.lsn).kind is not WorkKind.NOTHING:
+                self._found = entry
+                return entry
+            self._clear = transaction.lsn
+        return None

@@ -1,0 +1,73 @@
+"""One half of an update that gives its row another key: the old key's DELETE, or the new key's INSERT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import ChangeBatch, Halted, Lsn, Where
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Explains why an INSERT half cannot be completed, and what may help besides full row images."""
+
+    what: str
+    todo: str
+
+
+def halves(batch: ChangeBatch, op: npt.NDArray[np.int64], gone: _Mask, halved: _Mask) -> ChangeBatch:
+    """Updates of which one half is applied, as that half: the DELETE where the other one is `gone`."""
+    rows, fields = batch.rows, list(batch.table.arrow)
+    sides: list[pa.Array] = []
+    for side, without in (("before", halved & ~gone), ("after", halved & gone)):
+        image = rows.column(side)
+        mask = pc.or_(image.is_null(), pa.array(without))
+        sides.append(pa.StructArray.from_arrays(image.flatten(), fields=fields, mask=mask))
+    arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, rows.column("partial")]
+    return ChangeBatch(batch.table, pa.RecordBatch.from_arrays(arrays, schema=rows.schema), batch.upstream)
+
+
+def halved_bitmaps(
+    batch: ChangeBatch, row: pa.Int64Array, is_delete: pa.BooleanArray, is_insert: pa.BooleanArray, lack: Lacking
+) -> pa.BinaryArray:
+    """Returns the columns that the images of both halves hold.
+
+    An insert that lacks some columns keeps both bitmaps, so that it is known for a half. The missing values would have
+    to come from the row under the old key, which is not to be had here, so such an insert can never be completed. Only
+    generated columns may be missing (MariaDB leaves them out of every update): the target computes them. `row` is each
+    one's place in the batch.
+    """
+    told = batch.rows.column("partial").take(row)
+    if not batch.is_partial:
+        return told
+    columns = batch.table.columns
+    width = (len(columns) + 7) // 8
+    needed = sum(1 << place for place, column in enumerate(columns) if not column.generated)
+    after = pc.binary_slice(told, width, 2 * width)
+    found = {bits: int.from_bytes(bits, "little") for bits in pc.unique(after.filter(is_insert)).to_pylist() if bits}
+    short = [bits for bits, held in found.items() if held & needed != needed]
+    lacking = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(short, pa.binary())))
+    if pc.any(lacking).as_py():
+        where = pc.indices_nonzero(lacking)[0].as_py()
+        raise Halted(
+            "partial-row-image",
+            f"a row that is told in part gets another key, and {lack.what}",
+            where=Where(
+                table=str(batch.table.name),
+                position=str(Lsn.from_bytes(batch.rows.column("lsn")[row[where].as_py()].as_py())),
+            ),
+            todo=f"{lack.todo} binlog_row_image=FULL on the source and copy the table again",
+        )
+    whole = [bits for bits, held in found.items() if held == (1 << len(columns)) - 1]
+    full = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(whole, pa.binary())))
+    return pc.if_else(full, None, pc.if_else(is_delete, pc.binary_slice(told, 0, width), told))

@@ -1,0 +1,75 @@
+"""Measures the room on a relay's disk, and keeps a small reserve, so that a relay on a full disk can begin a segment.
+
+The counterexample that both prevent: one segment, which all tasks have applied to its last byte, has filled the disk.
+It cannot be purged, since the last segment always stays, and there is no room for a new one. So (1) a segment takes a
+part of the free room only, and purged segments make room for the next ones; (2) where something else has filled the
+disk, the reserve is given up for the two small files that begin a segment, and the full one can be purged.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pidts.relay.permissions import FILE_MODE
+
+_PART: Final = 4
+"""A segment takes at most one quarter of the free space."""
+_LEAST_SEGMENT: Final = 1 << 20
+"""The smallest segment size, however little space is left."""
+_RESERVE_BYTES: Final = 64 << 10
+_WORTH_TRYING: Final = _PART * _RESERVE_BYTES
+"""The free space with which receiving continues and the reserve is created again."""
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Returns the free space on the folder's disk, or None if the file system does not tell."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
+def segment_limit(folder: Path, wanted: int) -> int:
+    """Returns the size limit of a new segment: `wanted` bytes, or less on a nearly full disk."""
+    free = free_bytes(folder)
+    return wanted if free is None else min(wanted, max(_LEAST_SEGMENT, free // _PART))
+
+
+def has_room(folder: Path) -> bool:
+    """Returns whether receiving may be tried again after the disk was full."""
+    found = os.statvfs(folder)
+    size = found.f_blocks * found.f_frsize
+    return not size or found.f_bavail * found.f_frsize >= min(_WORTH_TRYING, size // _PART)
+
+
+class Reserve:
+    """A file of zeros beside the segments, which is removed when its space is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "reserve"
+        # A process that was killed may have left a part of it, which has too little room for a segment.
+        self._is_kept = self._path.exists() and self._path.stat().st_size >= _RESERVE_BYTES
+
+    def keep(self) -> None:
+        """Creates the file if it is missing and the disk has plenty of space."""
+        if self._is_kept:
+            return
+        free = free_bytes(self._path.parent)
+        if free is not None and free < _WORTH_TRYING:
+            return
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            try:
+                # A sparse file takes no space, so the zeros are written.
+                written = os.write(handle, bytes(_RESERVE_BYTES))
+                os.fsync(handle)
+                self._is_kept = written == _RESERVE_BYTES
+            finally:
+                os.close(handle)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+
+    def give_up(self) -> None:
+        """Removes the file, so that its space can be used."""
+        self._path.unlink(missing_ok=True)
+        self._is_kept = False

@@ -1,0 +1,161 @@
+"""Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
+
+Each task has a small file, its *mark*, in the relay's own folder. The mark says up to which Lsn the task's target has
+the log. It is written before anything is purged and is never ahead of the target's checkpoint, so it can be trusted
+without asking the target. A stopped task keeps its mark until an operator removes it. A task that begins and does not
+know its place yet needs everything.
+
+The counterexample that the lock prevents: a purge has read the marks, a second task writes its first mark and finds all
+that it needs still there, and then the purge removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pidts.model import Halted, Lsn, Transient, Where
+from pidts.relay.folder import Folder
+from pidts.relay.permissions import FILE_MODE, make_folder, private_opener
+
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The part of a relay that one task needs, as its mark says."""
+
+    task: str
+    lsn: Lsn | None
+    """The target has everything up to here; None: the task needs the whole relay."""
+    keep_seconds: int = 0
+    """Log received within this time stays, even if the target has it."""
+    written_at: float = 0.0
+    """The time when the mark was written, in seconds since 1970."""
+
+
+@contextmanager
+def needs_locked(folder: Folder) -> Iterator[None]:
+    """Locks the marks, so that none is written while a purge uses them, and the reverse."""
+    directory = _directory(folder)
+    try:
+        make_folder(directory)
+        handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise refused(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def read_needs(folder: Folder) -> list[Need]:
+    """Returns all needs, sorted by task. An unreadable mark counts as a need for everything."""
+    found = []
+    for path in sorted(_directory(folder).glob("*" + _SUFFIX)):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            lsn = Lsn.parse(data["lsn"]) if data["lsn"] else None
+            need = Need(path.stem, lsn, int(data["keep_seconds"]), float(data["written_at"]))
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError):
+            need = Need(path.stem, None)
+        found.append(need)
+    return found
+
+
+def write_need(folder: Folder, need: Need) -> None:
+    """Replaces a task's mark durably. The caller has the lock."""
+    path = _directory(folder) / (need.task + _SUFFIX)
+    data = {
+        "task": need.task,
+        "lsn": str(need.lsn) if need.lsn else None,
+        "keep_seconds": need.keep_seconds,
+        "written_at": time.time(),
+    }
+    try:
+        replace_durably(path, json.dumps(data) + "\n")
+    except OSError as error:
+        raise refused(folder, error) from error
+
+
+def forget_need(relay: Path | str, source_id: str, task: str) -> bool:
+    """Removes a task's mark and returns whether there was one."""
+    folder = Folder.of(relay, source_id)
+    if task not in {need.task for need in read_needs(folder)}:
+        return False
+    with needs_locked(folder):
+        (_directory(folder) / (task + _SUFFIX)).unlink(missing_ok=True)
+    return True
+
+
+def replace_durably(path: Path, text: str) -> None:
+    """Writes a whole file. Readers see the old content or the new, also after a power loss."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def refused(folder: Folder, error: OSError) -> Halted | Transient:
+    """Returns the error for a small file beside the relay that cannot be written."""
+    where = Where(source=folder.source_id, file=str(error.filename or folder.path))
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return Transient(
+            "relay-full",
+            "the relay's disk is full",
+            where=where,
+            todo="Make room on that disk.",
+        )
+    todo = "Look at the disk and the folder's permissions, then start again."
+    return Halted("relay-unwritable", f"the relay's folder cannot be written: {error.strerror}", where=where, todo=todo)
+
+
+class TaskMark:
+    """The mark of a running task."""
+
+    def __init__(self, relay: Path | str, source_id: str, task: str, keep_seconds: int = 0) -> None:
+        self._folder = Folder.of(relay, source_id)
+        self._task, self._keep_seconds = task, keep_seconds
+
+    def begin(self) -> None:
+        """Reserves what the last run needed, or everything if the task never ran, until its place is known."""
+        with needs_locked(self._folder):
+            if not any(need.task == self._task for need in read_needs(self._folder)):
+                write_need(self._folder, Need(self._task, None, self._keep_seconds))
+
+    def move(self, lsn: Lsn) -> None:
+        """Records that the target has everything up to `lsn`, which is earlier than before if a target was restored."""
+        with needs_locked(self._folder):
+            write_need(self._folder, Need(self._task, lsn, self._keep_seconds))
+
+    def withdraw(self) -> None:
+        """Removes the mark of a first start that failed: without a place it would keep the whole log for ever."""
+        with needs_locked(self._folder):
+            for need in read_needs(self._folder):
+                if need.task == self._task and need.lsn is None:
+                    (_directory(self._folder) / (self._task + _SUFFIX)).unlink(missing_ok=True)
+
+
+def _directory(folder: Folder) -> Path:
+    return folder.path / "needs"

@@ -1,0 +1,184 @@
+"""Values inside MySQL's JSON documents: JSON_EXTRACT, `->` and `->>` with a constant path, and how they compare.
+
+A JSON column holds the text that the server writes for a document. It shows most types: `2` is an integer, `2.0` a
+double, `"2"` a text. It does not tell a date (`CAST(NOW() AS JSON)`) from a text of the same digits, so a comparison in
+which that matters is refused when the expression is read.
+
+MariaDB keeps JSON as plain text and compares what it extracts by other rules, so there it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.binlog.values.json import quoted
+from pidts.model import Kind
+from pidts.rules.expressions.tree import NotSupportedError
+from pidts.rules.expressions.values import Expr, Family, Rows, failed
+
+_LEG = re.compile(r'\.(?:([A-Za-z_$][\w$]*)|("(?:[^"\\]|\\.)*"))|\[(\d{1,9})\]', re.ASCII)
+_NOT_A_TEXT = re.compile(
+    r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d\.\d{6})?|-?\d{2,}:\d\d:\d\d\.\d{6}|base64:type\d+:.*", re.DOTALL
+)
+"""The server's text for values of SQL types that JSON does not have, in quotes like a text."""
+
+_LARGEST_DOUBLE = 1e15
+"""The number up to which the digits that a server writes for a double are its value, as far as an integer goes."""
+_SMALLEST_EXPONENT = -60
+"""Servers cut smaller doubles off when they compare them with decimals."""
+
+Step = str | int
+
+
+class _Number(str):
+    """A number as the document has it."""
+
+    __slots__ = ()
+
+
+def extracted(document: Expr, path: Expr) -> Expr:
+    """`JSON_EXTRACT(column, path)`, `column -> path`."""
+    if document.column is None or document.column.type.kind is not Kind.JSON:
+        raise NotSupportedError(f"JSON_EXTRACT of {document.nature}: only of a column of MySQL's type JSON")
+    if not isinstance(path.constant, str):
+        raise NotSupportedError("JSON_EXTRACT with a path that is no constant text")
+    steps = _steps(path.constant)
+
+    def run(rows: Rows) -> pa.Array:
+        return pa.array([_value_at(text, steps) for text in document.run(rows).to_pylist()], pa.string())
+
+    return Expr(Family.JSON, run, nature="JSON_EXTRACT()")
+
+
+def unquoted(value: Expr) -> Expr:
+    """`JSON_UNQUOTE(JSON_EXTRACT(column, path))`, `column ->> path`: a text."""
+    if value.family is not Family.JSON:
+        raise NotSupportedError(f"JSON_UNQUOTE of {value.nature}: only of JSON_EXTRACT()")
+
+    def run(rows: Rows) -> pa.Array:
+        return pa.array([_plain(text) for text in value.run(rows).to_pylist()], pa.string())
+
+    return Expr(Family.TEXT, run, charset="utf8mb4", collation="utf8mb4_bin", nature="JSON_UNQUOTE()")
+
+
+def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
+    """A JSON value with a constant, which becomes a JSON value of its own type first; text is no number here."""
+    value, other = (left, right) if left.family is Family.JSON else (right, left)
+    order = _order_of(operation, other)
+    sign = 1 if value is left else -1
+
+    def run(rows: Rows) -> Any:
+        places = [None if text is None else sign * order(text) for text in value.run(rows).to_pylist()]
+        return pc.call_function(operation, [pa.array(places, pa.int8()), pa.scalar(0, pa.int8())])
+
+    return run
+
+
+def _order_of(operation: str, other: Expr) -> Callable[[str], int]:
+    """Tells whether a JSON value is less than a constant (-1), equal to it (0) or more (1)."""
+    constant = other.constant
+    if other.is_truth:
+        raise NotSupportedError("TRUE or FALSE beside a JSON value: servers differ; compare ->> with 'true'")
+    if isinstance(constant, str) and not other.explicit:
+        if operation not in ("equal", "not_equal"):
+            raise NotSupportedError("the order of texts in JSON values: use ->>")
+        if _NOT_A_TEXT.fullmatch(constant):
+            raise NotSupportedError(
+                f"{constant!r} beside a JSON value: it may be there as a text and as another type; use ->>"
+            )
+        wanted = quoted(constant)
+        return lambda text: 0 if text == wanted else 1
+    if other.family in (Family.INT, Family.UINT, Family.DECIMAL, Family.DOUBLE) and constant is not None:
+        if isinstance(constant, float) and not _SMALLEST < abs(constant) < _LARGEST_DOUBLE and constant:
+            raise NotSupportedError(f"{constant} beside a JSON value: a number of that size with an exponent")
+        return lambda text: _beside_number(text, constant)
+    raise NotSupportedError(f"{other.nature} beside a JSON value: only constant numbers and texts, and NULL")
+
+
+_SMALLEST = 10.0**-15
+
+
+def _beside_number(text: str, constant: float | Decimal) -> int:
+    """NULL of JSON is less than each number, everything else more."""
+    if text == "null":
+        return -1
+    if text[0] not in "-0123456789":
+        return 1
+    wanted = Decimal(repr(constant)) if isinstance(constant, float) else Decimal(constant)
+    number = Decimal(text)
+    if "e" in text:
+        if number.adjusted() < _SMALLEST_EXPONENT and isinstance(constant, Decimal):
+            raise failed(f"servers cut the JSON number {text} off when they compare it with a decimal")
+        if isinstance(constant, int):  # an integer is compared with the very value of a double
+            number = Decimal(float(text))
+    return (number > wanted) - (number < wanted)
+
+
+def _steps(path: str) -> tuple[Step, ...]:
+    """`$.a."b c"[3]`; wildcards, ranges and `last` give several values, or are not known to all servers."""
+    found: list[Step] = []
+    at = 1
+    while path.startswith("$") and at < len(path):
+        leg = _LEG.match(path, at)
+        if leg is None:
+            break
+        name, in_quotes, place = leg.groups()
+        found.append(int(place) if place else name or _name(path, in_quotes))
+        at = leg.end()
+    if not path.startswith("$") or at < len(path):
+        raise NotSupportedError(f'the path {path!r} into a JSON value: write it as $.name."a name"[0]')
+    return tuple(found)
+
+
+def _name(path: str, in_quotes: str) -> str:
+    try:
+        return str(json.loads(in_quotes))
+    except ValueError:
+        raise NotSupportedError(f"the path {path!r} into a JSON value: a name in it is no JSON text") from None
+
+
+def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
+    """Returns the value at a path, as text; None where there is none."""
+    if text is None:
+        return None
+    value = _parsed(text)
+    for step in steps:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return None
+            value = value[step]
+        elif isinstance(value, list):
+            if step >= len(value):
+                return None
+            value = value[step]
+        elif step:  # what is no array is the only member of one
+            return None
+    return _rendered(value)
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, strict=False)
+
+
+def _rendered(value: Any) -> str:
+    """Writes a value as the server does."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(name)}: {_rendered(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_rendered, value)) + "]"
+    return json.dumps(value)
+
+
+def _plain(text: str | None) -> str | None:
+    return json.loads(text, strict=False) if text is not None and text.startswith('"') else text

@@ -1,0 +1,111 @@
+"""Finds the tables that a statement of the log may change, also where the statement itself cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from pidts.model.table import TableName
+from pidts.schema.dialect import Dialect
+from pidts.schema.parse.classify import classify
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, tokens
+from pidts.schema.statements import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    Statement,
+    Unknown,
+)
+
+_OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
+
+
+def understood(text: str, default_schema: str, dialect: Dialect) -> list[Statement]:
+    """The statements of one transaction. What the index joins into one text is taken apart where it can be.
+
+    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can only be read that way,
+    that is how it was meant.
+    """
+    whole = _classified(text, default_schema, dialect)
+    if not isinstance(whole, Unknown):
+        return [whole]
+    try:
+        parts = [_classified(part, default_schema, dialect) for part in split(text, dialect)]
+    except NotUnderstoodError:
+        return [whole]
+    return [whole] if any(isinstance(part, Unknown) for part in parts) else parts
+
+
+def split(text: str, dialect: Dialect) -> list[str]:
+    """A script's statements: cut at each `;` that stands in no name, text or comment."""
+    parts, start, last = [], None, 0
+    for token in tokens(text, dialect):
+        ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
+        if ends and start is not None:
+            # A comment with code in it, `/*!40101 ... */`, has its signs outside the tokens.
+            parts.append(text[start : token.start])
+        if ends:
+            start, last = None, token.end
+        elif start is None:
+            start = last
+    return parts
+
+
+def concerned(statement: Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
+    """The tables of which a statement may leave another, each with whether it certainly is new.
+
+    `there` are those that are known: a database may go with all of its own.
+    """
+    match statement:
+        case CreateTable() | CreateTableLike():
+            yield statement.table, not (statement.if_not_exists or statement.or_replace)
+        case AlterTable(tables=names):
+            yield names[0], False
+            yield from ((name, True) for name in names[1:])
+        case RenameTable(pairs=pairs):
+            for old, new in pairs:
+                yield old, False
+                yield new, True
+        case DropTable(tables=names):
+            yield from ((name, False) for name in names)
+        case DropDatabase(name=schema):
+            yield from ((name, False) for name in there if name.schema == schema)
+        case CreateDatabase(name=schema, or_replace=True):
+            yield from ((name, False) for name in there if name.schema == schema)
+        case Unknown(tables=names):
+            of_database = _OF_A_DATABASE.match(text) is not None
+            named = {name for name in there if mentions(text, name) or (of_database and _has_word(text, name.schema))}
+            yield from ((name, False) for name in sorted({*names, *named}))
+
+
+def databases(statement: Statement, text: str, there: Collection[str]) -> tuple[str, ...]:
+    """The databases whose default charset a statement may change."""
+    match statement:
+        case CreateDatabase(name=name) | AlterDatabase(name=name) | DropDatabase(name=name):
+            return (name,)
+        case Unknown() if _OF_A_DATABASE.match(text):
+            return tuple(name for name in there if _has_word(text, name))
+    return ()
+
+
+def mentions(text: str, name: TableName) -> bool:
+    """Whether the table's name stands somewhere in a text that nobody can read."""
+    return _has_word(text, name.name)
+
+
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w$]){re.escape(word)}(?![\w$])", text, re.IGNORECASE) is not None
+
+
+def _classified(text: str, default_schema: str, dialect: Dialect) -> Statement:
+    statement = classify(text, default_schema, dialect=dialect)
+    if isinstance(statement, Unknown) and not dialect.ansi_quotes:
+        meant = classify(text, default_schema, dialect=replace(dialect, ansi_quotes=True))
+        return statement if isinstance(meant, Unknown) else meant
+    return statement

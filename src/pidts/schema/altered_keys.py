@@ -1,0 +1,316 @@
+"""The keys of a table after a statement, with the names and in the order that the server gives them.
+
+The order matters: the first unique key without a NULL names the rows of a table without a primary key. MySQL sorts the
+keys in each statement that changes a table, MariaDB in each that adds a key, see `in_order`. The server makes a key for
+a foreign key that needs one, and drops it once another key begins with its columns, see `_needed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pidts.model.errors import Halted, Where
+from pidts.model.table import Column, Key, Table
+from pidts.model.types import LOB_BYTES, ColumnType, Kind
+from pidts.schema.actions import Action, AddKey, DropConstraint, DropKey, RenameKey, RenameTo
+from pidts.schema.charsets import bytes_per_character
+from pidts.schema.dialect import Dialect
+from pidts.schema.key_bytes import bytes_in_key
+from pidts.schema.parse.key_clause import PRIMARY
+
+_A = TypeVar("_A")
+
+_DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
+"""Kinds of columns of which a key may hold a part."""
+_LABELED = frozenset({Kind.ENUM, Kind.SET})
+
+
+def does_not_fit(table: Table, what: str) -> Halted:
+    """A statement that the source ran cannot fail here, unless the structure on record is not the source's."""
+    return Halted(
+        "ddl-does-not-fit",
+        f"the structure on record does not fit the statement: {what}",
+        where=Where(table=str(table.name)),
+        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A column of the table before that is still there, or whose name a new column has now."""
+
+    before: Column
+    after: Column
+    is_new: bool = False
+    """Whether the statement dropped the column and added another one under its name."""
+
+
+def keys_after(
+    table: Table, kept: Mapping[str, Kept], columns: Sequence[Column], actions: Sequence[Action], dialect: Dialect
+) -> tuple[Key, ...]:
+    """The table's keys after the actions.
+
+    `kept` holds the columns of before by their names in lower case, `columns` are those of after as their clauses
+    define them: a primary key has not yet taken the NULLs from its columns.
+    """
+    if actions and all(isinstance(action, RenameTo) for action in actions):
+        return table.keys
+    there = {_fold(column.name): column for column in columns}
+    keys = _remaining(table, kept, actions, dialect)
+    added = _added(table, actions)
+    declared = [*keys, *(_spelled(table, there, item) for item in added)]
+    named: list[Key] = []
+    for key in _needed(declared, dialect):
+        key = _named(key, named)  # noqa: PLW2901 - the same key
+        if (present := _key(named, key.name)) is not None:
+            if present.declared_unique or present.primary:
+                raise does_not_fit(table, f"key {key.name} exists already")
+            # A catalogue does not tell which keys the server made for foreign keys; this one was, and is replaced.
+            named.remove(present)
+        named.append(key)
+    held = tuple(_as_held(key, there, dialect) for key in named)
+    if dialect.mariadb and not added and not _first_takes_null(table, held, there):
+        return held
+    return in_order(held, there)
+
+
+def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
+    """The keys of a new table whose columns have got their charsets: the room that a character takes counts."""
+    columns = {_fold(column.name): column for column in table.columns}
+    held = [_as_held(key, columns, dialect) for key in table.keys]
+    return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
+
+
+def same_keys(keys: Sequence[Key], others: Sequence[Key]) -> bool:
+    """Whether these are the same keys, in whatever order: servers then leave them as they are."""
+    return {_all_of(key) for key in keys} == {_all_of(key) for key in others}
+
+
+def _all_of(key: Key) -> tuple[object, ...]:
+    return key.name, key.columns, key.prefixes, key.primary, key.declared_unique, key.fulltext
+
+
+def _first_takes_null(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]) -> bool:
+    """Whether the key that named the rows now takes NULLs; MariaDB then sorts, as where a key is added.
+
+    In all other statements it leaves the order as it is, also where a column's new definition would change it.
+    """
+    if not keys or not table.keys or not table.keys[0].declared_unique:
+        return False
+    before = {_fold(column.name): column for column in table.columns}
+    took = any(before[_fold(name)].nullable for name in table.keys[0].columns if _fold(name) in before)
+    return not took and not keys[0].primary and any(columns[_fold(name)].nullable for name in keys[0].columns)
+
+
+def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
+    """The keys as servers sort them; `columns` by their names in lower case.
+
+    Unique keys without NULLs come first, the primary key before all, those over whole columns before those over
+    prefixes; then unique keys with NULLs in the same way, those too long for a key (MariaDB), other keys, and fulltext
+    keys. Equals stay as they were. A primary key takes the NULLs only from keys behind it: the server goes through them
+    one by one.
+    """
+    without_null: set[str] = set()
+    ranked: list[tuple[tuple[bool, ...], Key]] = []
+    for key in keys:
+        there = [columns[_fold(name)] for name in key.columns if _fold(name) in columns]
+        if key.primary:
+            without_null |= {_fold(column.name) for column in there}
+        takes_null = any(column.nullable and _fold(column.name) not in without_null for column in there)
+        if not key.declared_unique:
+            rank = (True, False, False, False, key.fulltext)
+        elif _is_too_long(key, columns):
+            rank = (False, True, True, True, True)
+        else:
+            rank = (False, takes_null, not key.primary, any(key.prefixes), False)
+        ranked.append((rank, key))
+    return tuple(key for _, key in sorted(ranked, key=lambda one: one[0]))
+
+
+def _is_too_long(key: Key, columns: Mapping[str, Column]) -> bool:
+    """Whether MariaDB keeps the key over hashes of its values; other servers refuse such unique keys."""
+    if not key.declared_unique:
+        return False
+    sizes = [
+        bytes_in_key(columns[name].type) if prefix is None else prefix * _width(columns[name].type)
+        for name, prefix in _parts(key)
+        if name in columns
+    ]
+    return None in sizes or sum(size for size in sizes if size is not None) > _MOST_BYTES
+
+
+def _fold(name: str) -> str:
+    return name.lower()
+
+
+def _of(kind: type[_A], actions: Sequence[Action]) -> list[_A]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def _key(keys: Sequence[Key], name: str) -> Key | None:
+    return next((key for key in keys if _fold(key.name) == _fold(name)), None)
+
+
+def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
+    """Returns the added keys without those that IF NOT EXISTS skips.
+
+    IF NOT EXISTS looks at the keys of before, even at those that the statement drops.
+    """
+    added: list[AddKey] = []
+    for item in _of(AddKey, actions):
+        names = [_expected_name(other) for other in added]
+        if item.if_not_exists and (_key(table.keys, _expected_name(item)) or _expected_name(item) in names):
+            continue
+        added.append(item)
+    return added
+
+
+def _expected_name(item: AddKey) -> str:
+    """The name that a key is looked up by: one without a name would be called after its first column."""
+    return _fold(item.key.name or ("" if item.supports_foreign_key else item.key.columns[0]))
+
+
+def _remaining(table: Table, kept: Mapping[str, Kept], actions: Sequence[Action], dialect: Dialect) -> list[Key]:
+    dropped = {_fold(item.name) for item in _of(DropConstraint, actions)}
+    gone = {_fold(item.name) for item in _of(DropKey, actions)}
+    renamed = {_fold(rename.old): rename.new for rename in _of(RenameKey, actions)}
+    keys = []
+    for key in table.keys:
+        name = _fold(key.name)
+        prefixes = key.prefixes or (None,) * len(key.columns)
+        parts = [
+            (found.after.name, _prefix_after(found, prefix, dialect))
+            for column, prefix in zip(key.columns, prefixes, strict=True)
+            if (found := kept.get(_fold(column))) is not None
+        ]
+        if name in gone or (key.declared_unique and name in dropped) or not parts:
+            continue
+        keys.append(
+            replace(
+                key,
+                name=renamed.get(name, key.name),
+                columns=tuple(column for column, _ in parts),
+                prefixes=tuple(prefix for _, prefix in parts),
+                # The server no longer drops a key that somebody has named.
+                for_foreign_key=key.for_foreign_key and name not in renamed,
+            )
+        )
+    return keys
+
+
+def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | None:
+    """Returns how much of a column stays in a key when the column's definition changes; None: all of it."""
+    before, after = column.before.type, column.after.type
+    if column.before == column.after:
+        return prefix
+    if before.kind in _LABELED and not column.is_new and not dialect.mariadb:
+        # To MySQL these are texts as long as their labels, of which the key holds a part.
+        size = bytes_in_key(before) or 0
+        if after.kind in _DIVISIBLE and size != _shown_length(before) * _width(before):
+            return size // _width(before) or None
+    if column.is_new:
+        # The server keeps the number of bytes, also where it was the whole of the old column.
+        return prefix or (bytes_in_key(before) or 0) // _width(before) or None
+    if prefix is None or before.kind not in _DIVISIBLE or after.kind not in _DIVISIBLE:
+        return None
+    most = LOB_BYTES.get(after.kind, after.length)
+    return None if most is not None and most < prefix else prefix
+
+
+def _shown_length(kind: ColumnType) -> int:
+    lengths = [len(label) for label in kind.labels]
+    return max(lengths) if kind.kind is Kind.ENUM else sum(lengths) + len(lengths) - 1
+
+
+def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
+    """The key with its columns as their definitions spell them."""
+    for name in item.key.columns:
+        if _fold(name) not in columns:
+            raise does_not_fit(table, f"there is no column {name} for key {item.key.name}")
+    names = tuple(columns[_fold(name)].name for name in item.key.columns)
+    prefixes = item.prefixes or (None,) * len(names)
+    return replace(item.key, columns=names, prefixes=prefixes, for_foreign_key=item.supports_foreign_key)
+
+
+def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
+    """Returns the keys without those for foreign keys that another key can serve, as servers find them.
+
+    Each key is compared with those before it. Of two keys for foreign keys the longer stays, of two equal ones the
+    later.
+    """
+    dropped: set[int] = set()
+    for at, key in enumerate(keys):
+        for before in range(at):
+            if before in dropped or not _replaces(key, keys[before], dialect):
+                continue
+            other = keys[before]
+            shorter = key.for_foreign_key and len(key.columns) < len(other.columns)
+            dropped.add(at if not other.for_foreign_key or shorter else before)
+            break
+    return [key for at, key in enumerate(keys) if at not in dropped]
+
+
+def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
+    """Whether one of the two is there for a foreign key and the other begins with its columns.
+
+    MariaDB and MySQL before 8.0 take a fulltext key for such a one.
+    """
+    if not one.for_foreign_key and not other.for_foreign_key:
+        return False
+    if (one.fulltext or other.fulltext) and not dialect.mariadb and dialect.version >= (8, 0, 0):
+        return False
+    helper, wider = (one, other) if one.for_foreign_key else (other, one)
+    if wider.for_foreign_key and len(helper.columns) > len(wider.columns):
+        helper, wider = wider, helper
+    return _parts(helper) == _parts(wider)[: len(helper.columns)]
+
+
+def _parts(key: Key) -> list[tuple[str, int | None]]:
+    prefixes = key.prefixes or (None,) * len(key.columns)
+    return [(_fold(name), prefix) for name, prefix in zip(key.columns, prefixes, strict=True)]
+
+
+def _named(key: Key, keys: Sequence[Key]) -> Key:
+    """A key without a name is called after its first column: `a`, `a_2`, `a_3`."""
+    if key.name:
+        return key
+    name, number = key.columns[0], 2
+    while _key(keys, name) is not None or _fold(name) == _fold(PRIMARY):
+        name, number = f"{key.columns[0]}_{number}", number + 1
+    return replace(key, name=name)
+
+
+def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
+    """The key with the prefixes that are shorter than their columns, and what it is unique over.
+
+    Unique prefixes are not called unique: they refuse rows whose columns as a whole differ, which no key over the whole
+    columns does. As primary key they name a row all the better.
+    """
+    prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
+    is_whole = not any(prefixes)
+    return replace(
+        key,
+        prefixes=() if is_whole else prefixes,
+        unique=key.declared_unique and (is_whole or key.primary),
+        unique_prefixes=key.declared_unique and not is_whole and not key.primary,
+    )
+
+
+def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialect) -> int | None:
+    if key.fulltext:
+        return None
+    is_open = kind.is_text and kind.charset is None
+    if prefix is None and kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:
+        return min(LOB_BYTES[kind.kind], _MOST_BYTES // _width(kind))  # MariaDB says how much, where nobody has
+    size = bytes_in_key(kind)
+    return None if prefix is None or (size is not None and prefix * _width(kind) >= size) else prefix
+
+
+_MOST_BYTES = 3072
+"""The most bytes that a part of a key may take in InnoDB's tables."""
+
+
+def _width(kind: ColumnType) -> int:
+    return bytes_per_character(kind.charset) if kind.charset else 1

@@ -1,0 +1,74 @@
+"""The expression of a generated column, from the statement that makes the column, as tokens.
+
+The text of the statement alone would not do. Another session reads quotes and backslashes in its own way, so names and
+texts are written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.schema.defaults import literal
+from pidts.schema.parse.lexer import Lexeme, Token
+from pidts.schema.parse.token_cursor import Cursor
+
+_OF_SESSIONS = frozenset(
+    {
+        *("AES_DECRYPT", "AES_ENCRYPT", "CONVERT_TZ", "CURRENT_TIMESTAMP", "DATE_FORMAT", "DAYNAME", "FORMAT"),
+        *("FROM_UNIXTIME", "LOCALTIME", "LOCALTIMESTAMP", "MONTHNAME", "NOW", "STR_TO_DATE", "TO_CHAR"),
+        *("UNIX_TIMESTAMP", "WEEK"),
+    }
+)
+"""Functions whose results depend on a setting of the session: its zone, its language, its mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The expression of a generated column, with its parentheses."""
+
+    tokens: tuple[Token, ...]
+    stored: bool
+
+    @property
+    def sql(self) -> str:
+        """The expression for a session with backslash escapes and without ANSI_QUOTES."""
+        parts: list[str] = []
+        end = self.tokens[0].start
+        for token in self.tokens:
+            parts += [" "] * (token.start > end) + [_written(token)]
+            end = token.end
+        return "".join(parts)
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """Returns words that are the same for two equal expressions, whatever their spaces and letters' case."""
+        return tuple(
+            (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
+            for token in self.tokens
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Returns all words that may name a column, in lower case."""
+        return frozenset(token.text.lower() for token in self.tokens if token.lexeme in (Lexeme.WORD, Lexeme.NAME))
+
+
+def parse_computed(cursor: Cursor) -> Computed | None:
+    """Reads the expression, and VIRTUAL or STORED; None where its values depend on the session that computes them."""
+    start = cursor.peek()
+    cursor.skip_parentheses()
+    tokens = cursor.taken(start)
+    stored = cursor.take_any("VIRTUAL", "STORED", "PERSISTENT") in {"STORED", "PERSISTENT"}
+    if cursor.dialect.other_values or any(token.word in _OF_SESSIONS for token in tokens):
+        return None
+    return Computed(tokens, stored)
+
+
+def _written(token: Token) -> str:
+    match token.lexeme:
+        case Lexeme.NAME:
+            return "`" + token.text.replace("`", "``") + "`"
+        case Lexeme.TEXT:
+            return literal(token.text)
+        case _:
+            return token.text

@@ -1,0 +1,1 @@
+"""Applies statements to structures, and keeps the history of a source's structures."""

@@ -1,0 +1,273 @@
+"""A table after an ALTER TABLE, clause by clause, in the order in which servers do it.
+
+The clauses of one statement do not happen one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns, and
+`DROP COLUMN a, ADD COLUMN a text` replaces one. Dropped and changed names are looked up in the old table; only then
+are columns added and moved, and keys made, by the new names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TypeVar
+
+from pidts.model.table import Column, Table
+from pidts.schema.actions import (
+    Action,
+    AddColumn,
+    AddKey,
+    ChangeColumn,
+    ConvertCharset,
+    DropColumn,
+    DropConstraint,
+    DropKey,
+    ModifyColumn,
+    RenameColumn,
+    RenameKey,
+    RenameTo,
+    SetCharset,
+    SetComment,
+    SetDefault,
+)
+from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
+from pidts.schema.charset_rules import Charset, closed, completed, converted
+from pidts.schema.charsets import charset_of
+from pidts.schema.dialect import Dialect
+from pidts.schema.evolve.implicit_timestamps import with_implicit_defaults
+from pidts.schema.primary_columns import in_primary_key
+
+_A = TypeVar("_A")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A column of the new table and the name it had before; None for a new one."""
+
+    old: str | None
+    column: Column
+
+
+def altered(table: Table, actions: Sequence[Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
+    """The new structure; `inherited` is the database's charset, without which an open table stays open."""
+    slots = _columns(table, actions)
+    changed = _charset(replace(table, columns=(), keys=()), slots, actions, dialect, inherited)
+    keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
+    primary = {_fold(name) for key in keys if key.primary for name in key.columns}
+    columns = with_implicit_defaults(
+        [in_primary_key(column, dialect) if _fold(column.name) in primary else column for column in changed.columns],
+        {item.column.name for item in actions if isinstance(item, AddColumn | ModifyColumn | ChangeColumn)},
+        dialect,
+    )
+    for action in actions:
+        if isinstance(action, SetComment):
+            changed = replace(changed, comment=action.text)
+        elif isinstance(action, RenameTo):
+            changed = changed.renamed(action.name)
+    after = replace(changed, columns=columns, keys=keys)
+    is_about_keys = all(isinstance(action, AddKey | DropKey) for action in actions)
+    if is_about_keys and columns == table.columns and same_keys(keys, table.keys):
+        return table  # `DROP KEY k, ADD KEY k (a)` does nothing, and does not put the keys in order either
+    return after
+
+
+def keys_there(table: Table, actions: Sequence[Action]) -> list[str]:
+    """Returns the names of keys that the statement makes, or renames a key to, while the table has such a key already.
+
+    A server refuses such a statement. `altered` does not, since on the source a key that was made for a foreign key
+    gives way to a new one of its name.
+    """
+    added = {_fold(item.column.name) for item in _of(AddColumn, actions)}
+    dropped = {_fold(item.name) for item in _of(DropColumn, actions)} - added
+    gone = {_fold(item.name) for item in actions if isinstance(item, DropKey | DropConstraint)}
+    gone |= {_fold(key.name) for key in table.keys if dropped.issuperset(map(_fold, key.columns))}
+    had = {_fold(key.name) for key in table.keys}
+    renamed = [item for item in _of(RenameKey, actions) if _fold(item.old) in had]
+    made = [item.key.name for item in _of(AddKey, actions) if not (item.if_not_exists or item.supports_foreign_key)]
+    taken = had - gone - {_fold(item.old) for item in renamed}
+    return [name for name in (*made, *(item.new for item in renamed)) if _fold(name) in taken]
+
+
+def _fold(name: str) -> str:
+    return name.lower()
+
+
+def _of(kind: type[_A], actions: Sequence[Action]) -> list[_A]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def _columns(table: Table, actions: Sequence[Action]) -> list[_Slot]:
+    known = {_fold(column.name) for column in table.columns}
+
+    def fits(name: str, *, lenient: bool) -> bool:
+        if _fold(name) not in known and not lenient:
+            raise does_not_fit(table, f"there is no column {name}")
+        return _fold(name) in known
+
+    dropped = {_fold(item.name) for item in _of(DropColumn, actions) if fits(item.name, lenient=item.if_exists)}
+    changes: dict[str, list[Callable[[Column], Column]]] = {}
+
+    def change(name: str, how: Callable[[Column], Column], *, lenient: bool) -> None:
+        if fits(name, lenient=lenient):
+            changes.setdefault(_fold(name), []).append(how)
+
+    for item in _of(ChangeColumn, actions):
+        change(item.old, _replacement(item.column), lenient=item.if_exists)
+    for redefined in _of(ModifyColumn, actions):
+        change(redefined.column.name, _replacement(redefined.column), lenient=redefined.if_exists)
+    for rename in _of(RenameColumn, actions):
+        change(rename.old, _renaming(rename.new), lenient=rename.if_exists)
+    for default in _of(SetDefault, actions):
+        change(default.column, _defaulting(default.default), lenient=default.if_exists)
+    slots = [
+        _Slot(column.name, reduce(_applied, changes.get(_fold(column.name), ()), column))
+        for column in table.columns
+        if _fold(column.name) not in dropped
+    ]
+    named = set(known)
+    for action in actions:
+        if isinstance(action, AddColumn):
+            # `DROP a, ADD a int, ALTER a SET DEFAULT 3`, which MariaDB takes, is about the new column.
+            again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
+            slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
+        elif isinstance(action, ModifyColumn | ChangeColumn):
+            slots = _move(table, slots, action)
+        if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
+            named.add(_fold(action.column.name))
+    names = [_fold(slot.column.name) for slot in slots]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise does_not_fit(table, f"column {twice} would exist twice")
+    return slots
+
+
+def _applied(column: Column, change: Callable[[Column], Column]) -> Column:
+    return change(column)
+
+
+def _replacement(new: Column) -> Callable[[Column], Column]:
+    return lambda _: new
+
+
+def _renaming(name: str) -> Callable[[Column], Column]:
+    return lambda column: replace(column, name=name)
+
+
+def _defaulting(default: str | None) -> Callable[[Column], Column]:
+    return lambda column: replace(column, default=default)
+
+
+def _at(slots: list[_Slot], name: str) -> int | None:
+    return next((at for at, slot in enumerate(slots) if _fold(slot.column.name) == _fold(name)), None)
+
+
+def _add(table: Table, slots: list[_Slot], action: AddColumn, named: set[str]) -> list[_Slot]:
+    """Adds a column to the structure.
+
+    IF NOT EXISTS looks at the columns of before, even dropped ones, and at those that the statement has named.
+    """
+    if action.if_not_exists and _fold(action.column.name) in named:
+        return slots
+    return _move(table, [*slots, _Slot(None, action.column)], action)
+
+
+def _move(table: Table, slots: list[_Slot], action: AddColumn | ModifyColumn | ChangeColumn) -> list[_Slot]:
+    name = _fold(action.column.name)
+    at = max((at for at, slot in enumerate(slots) if _fold(slot.column.name) == name), default=None)
+    if at is None or not (action.first or action.after):
+        return slots
+    slot, rest = slots[at], slots[:at] + slots[at + 1 :]
+    if action.first:
+        return [slot, *rest]
+    behind = _at(rest, action.after or "")
+    if behind is None:
+        raise does_not_fit(table, f"there is no column {action.after}")
+    return [*rest[: behind + 1], slot, *rest[behind + 1 :]]
+
+
+def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, Kept]:
+    """`DROP h, ADD h int` in one statement leaves the keys of the old `h` to the new one."""
+    before = {_fold(column.name): column for column in table.columns}
+    kept = {}
+    for slot, column in zip(slots, columns, strict=True):
+        name = _fold(column.name)
+        if slot.old is None and name in before:
+            kept[name] = Kept(before[name], column, is_new=True)
+    for slot, column in zip(slots, columns, strict=True):
+        if slot.old is not None:
+            kept[_fold(slot.old)] = Kept(before[_fold(slot.old)], column)
+    return kept
+
+
+def _charset(
+    table: Table, slots: list[_Slot], actions: Sequence[Action], dialect: Dialect, inherited: Charset | None
+) -> Table:
+    """The new default, and the columns under it."""
+    convert = next(iter(reversed(_of(ConvertCharset, actions))), None)
+    charset, collation = _asked(table, actions, dialect, inherited)
+    own = _own(charset, collation, inherited, dialect)
+    columns = [slot.column for slot in slots]
+    if own is None:
+        return replace(table, charset=charset, collation=collation, columns=tuple(columns))
+    if convert is None:
+        columns = [closed(column, own, dialect) for column in columns]
+    else:
+        meant = _meant(convert.charset, inherited, dialect)
+        every = _own(meant, convert.collation, inherited, dialect) or own
+        if _changes_nothing(actions, columns, every, dialect):
+            return replace(table, columns=tuple(columns))
+        columns = [
+            converted(closed(column, every, dialect), _binary(column, every, dialect), dialect) for column in columns
+        ]
+    return replace(table, charset=own[0], collation=own[1], columns=tuple(columns))
+
+
+def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
+    """A column that the statement defines as BINARY stays so under its CONVERT, unless the column names a charset."""
+    is_open = column.type.charset is None or _is_old(dialect)
+    if column.type.collation != "bin" or not is_open or every[0] == "binary":
+        return every
+    return every[0], f"{every[0]}_bin"
+
+
+def _is_old(dialect: Dialect) -> bool:
+    return not dialect.mariadb and dialect.version < (5, 7, 0)
+
+
+def _changes_nothing(actions: Sequence[Action], columns: Sequence[Column], own: Charset, dialect: Dialect) -> bool:
+    """MySQL before 5.7 forgets a CONVERT that rewrites no column, and with it the table's new default."""
+    if not _is_old(dialect) or not all(isinstance(action, ConvertCharset | RenameTo) for action in actions):
+        return False
+    return all(converted(column, own, dialect) == column for column in columns)
+
+
+def _asked(
+    table: Table, actions: Sequence[Action], dialect: Dialect, inherited: Charset | None
+) -> tuple[str | None, str | None]:
+    """The table's new default: of DEFAULT and CONVERT in one statement MariaDB takes DEFAULT, MySQL the last one."""
+    asked: Sequence[Action] = _of(SetCharset, actions) if dialect.mariadb else ()
+    charset, collation = table.charset, table.collation
+    named: str | None = None
+    for action in asked or actions:
+        if isinstance(action, SetCharset) and action.charset is None and action.collation is not None:
+            charset, collation = charset_of(action.collation) or charset, action.collation
+            named = collation
+        elif isinstance(action, SetCharset):
+            # `COLLATE latin1_bin CHARSET latin1` means both, and only the second to MySQL before 5.7.
+            keeps = not _is_old(dialect) and named is not None and charset_of(named) in (action.charset, None)
+            charset, collation = _meant(action.charset, inherited, dialect), named if keeps else None
+        elif isinstance(action, ConvertCharset):
+            charset, collation = _meant(action.charset, inherited, dialect), action.collation
+    return charset, collation
+
+
+def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
+    """Resolves a charset: CHARACTER SET DEFAULT is the database's, to MariaDB without the database's collation."""
+    return inherited[0] if charset is None and inherited is not None and dialect.mariadb else charset
+
+
+def _own(charset: str | None, collation: str | None, inherited: Charset | None, dialect: Dialect) -> Charset | None:
+    if inherited is not None:
+        return completed(charset, collation, inherited, dialect)
+    if charset is None:
+        return None
+    return completed(charset, collation, (charset, dialect.collation_of(charset)), dialect)

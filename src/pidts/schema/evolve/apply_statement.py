@@ -1,0 +1,170 @@
+"""The structures of tables after a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pidts.model.errors import Halted, Where
+from pidts.model.table import Table, TableName
+from pidts.schema.altered_keys import closed_keys
+from pidts.schema.charset_rules import Charset, close_table, completed
+from pidts.schema.dialect import MYSQL, Dialect
+from pidts.schema.evolve.apply_alter import altered
+from pidts.schema.statements import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    Ignored,
+    RenameTable,
+    Statement,
+    StatementDml,
+    TruncateTable,
+    Unknown,
+)
+
+Changes = dict[TableName, Table | None]
+"""Tables that are new or altered, as they are afterwards; None: gone."""
+
+
+def apply(
+    statement: Statement,
+    structures: Mapping[TableName, Table],
+    schema_charsets: Mapping[str, Charset],
+    *,
+    dialect: Dialect = MYSQL,
+) -> Changes:
+    """Returns the changes that the statement makes to structures.
+
+    `schema_charsets` holds (charset, collation) of the databases; the server's default stands for those missing in it.
+    """
+    match statement:
+        case CreateTable():
+            return _create(statement, statement.structure, structures, schema_charsets, dialect)
+        case CreateTableLike(like=like):
+            return _create(statement, _known(like, structures), structures, schema_charsets, dialect)
+        case AlterTable():
+            return _alter(statement, structures, schema_charsets, dialect)
+        case RenameTable():
+            return _rename(statement, structures)
+        case DropTable(tables=tables):
+            return {name: None for name in tables if name in structures}
+        case DropDatabase(name=schema):
+            return {name: None for name in structures if name.schema == schema}
+        case CreateDatabase(name=schema, or_replace=True):
+            return {name: None for name in structures if name.schema == schema}
+        case CreateDatabase() | AlterDatabase() | TruncateTable() | Ignored():
+            return {}
+        case StatementDml() | Unknown():
+            raise _refused(statement)
+
+
+def apply_charset(
+    statement: Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
+) -> dict[str, Charset | None]:
+    """The databases whose default charset the statement changes; None: gone."""
+    server = server_charset(dialect)
+    match statement:
+        case CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
+            return {}
+        case CreateDatabase(name=name, charset=charset, collation=collation):
+            return {name: completed(charset, collation, server, dialect)}
+        case AlterDatabase(name=name, charset=charset, collation=collation):
+            present = schema_charsets.get(name, server)
+            return {name: completed(charset, collation, present, dialect)}
+        case DropDatabase(name=name):
+            return {name: None}
+        case _:
+            return {}
+
+
+def server_charset(dialect: Dialect) -> Charset:
+    """Returns the charset and collation that databases inherit."""
+    return dialect.charset, dialect.collation or dialect.collation_of(dialect.charset)
+
+
+def _create(
+    statement: CreateTable | CreateTableLike,
+    pattern: Table,
+    structures: Mapping[TableName, Table],
+    schema_charsets: Mapping[str, Charset],
+    dialect: Dialect,
+) -> Changes:
+    name = statement.table
+    if name in structures and not statement.or_replace:
+        if statement.if_not_exists:
+            return {}
+        raise Halted(
+            "ddl-does-not-fit",
+            "the source created a table that exists already in the structures on record",
+            where=Where(table=str(name)),
+            todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+        )
+    inherited = schema_charsets.get(name.schema, server_charset(dialect))
+    table = close_table(pattern.renamed(name), inherited, dialect)
+    return {name: replace(table, keys=closed_keys(table, dialect))}
+
+
+def _alter(
+    statement: AlterTable,
+    structures: Mapping[TableName, Table],
+    schema_charsets: Mapping[str, Charset],
+    dialect: Dialect,
+) -> Changes:
+    name = statement.table
+    if statement.if_exists and name not in structures:
+        return {}
+    before = _known(name, structures)
+    inherited = schema_charsets.get(name.schema, server_charset(dialect))
+    after = altered(before, statement.actions, dialect, inherited)
+    # Also where nothing differs: `DROP a, ADD a int` empties a column and leaves the structure as it was.
+    return {after.name: after} if after.name == name else {name: None, after.name: after}
+
+
+def _rename(statement: RenameTable, structures: Mapping[TableName, Table]) -> Changes:
+    """One pair after the other: `a TO x, b TO a, x TO b` is a swap."""
+    now: dict[TableName, Table | None] = {}
+    for old, new in statement.pairs:
+        table = now[old] if old in now else structures.get(old)
+        if table is None:
+            if statement.if_exists:
+                continue
+            raise _missing(old)
+        now[old], now[new] = None, table.renamed(new)
+    return {name: table for name, table in now.items() if table is not None or name in structures}
+
+
+def _known(name: TableName, structures: Mapping[TableName, Table]) -> Table:
+    if name not in structures:
+        raise _missing(name)
+    return structures[name]
+
+
+def _missing(name: TableName) -> Halted:
+    return Halted(
+        "ddl-does-not-fit",
+        "the statement speaks of a table whose structure is not on record",
+        where=Where(table=str(name)),
+        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+    )
+
+
+def _refused(statement: StatementDml | Unknown) -> Halted:
+    table = ", ".join(map(str, statement.tables))
+    if isinstance(statement, StatementDml):
+        return Halted(
+            "statement-format",
+            f"rows were changed by {statement.verb} logged as a statement, so the changed rows are not known",
+            where=Where(table=table),
+            todo="SET GLOBAL binlog_format = ROW on the source, reconnect its sessions, and copy the table again.",
+        )
+    return Halted(
+        "ddl-not-understood",
+        f"{statement.reason}, in: {statement.sql[:200]}",
+        where=Where(table=table),
+        todo="Run what the target needs by hand and start behind the statement, or leave the table out.",
+    )

@@ -1,0 +1,427 @@
+"""The structures of all tables at one place of a log, followed from statement to statement.
+
+What is not known is said, never guessed. A statement that cannot be read makes its tables unknown from there on; so
+does one that does not fit what is on record. And a catalogue shows the structures of *now*: where it was read later
+than the place at which reading starts, a table that was altered in between is unknown up to the last of these changes.
+The counterexample: `a` is renamed to `b` and a new `a` is made; rows from before the change, read with the catalogue of
+after it, have the right number of columns and the wrong names.
+
+Rows may know more: with `binlog_row_metadata=FULL` the log has a table's columns in front of them, see `refined`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pidts.model.errors import Halted, Where
+from pidts.model.lsn import Lsn
+from pidts.model.table import Column, Table, TableName
+from pidts.model.transaction import Transaction
+from pidts.model.types import Kind
+from pidts.schema.affected_tables import concerned, databases, mentions, understood
+from pidts.schema.charset_rules import Charset
+from pidts.schema.dialect import Dialect
+from pidts.schema.evolve.apply_statement import apply, apply_charset
+from pidts.schema.evolve.sequences import sequences_after, sequences_before
+from pidts.schema.evolve.unknown_charset import CANDIDATES, common, supposed
+from pidts.schema.statements import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    Ignored,
+    RenameTable,
+    SequenceChange,
+    Statement,
+    StatementDml,
+    TruncateTable,
+    Unknown,
+)
+
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
+
+_IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+"""Types of MariaDB's that its log calls BINARY."""
+
+Known = Table | str | None
+"""A table's structure, or the statement since which it is not known, or None: there is no such table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The tables that become known again after one transaction."""
+
+    lsn: Lsn
+    tables: Mapping[TableName, Known] = field(default_factory=dict)
+    charsets: Mapping[str, Charset | None] = field(default_factory=dict)
+    sequences: frozenset[TableName] | None = None
+    """The names of all sequences, where they become known again."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The structures of all tables, as far as they are known at one place of the log.
+
+    A catalogue read at that place gives the first history.
+    """
+
+    tables: Mapping[TableName, Table] = field(default_factory=dict)
+    charsets: Mapping[str, Charset] = field(default_factory=dict)
+    """Default charset and collation of each database; new tables inherit them."""
+    unknown: Mapping[TableName, str] = field(default_factory=dict)
+    """The tables whose structure cannot be told, each with the statement since which, or up to which, that holds."""
+    unclear: tuple[str, ...] = ()
+    """Statements that were not understood: what tables that nobody knew by then became of them is not known either."""
+    complete: bool = True
+    """Whether a table that is not here does not exist; else nobody has looked."""
+    turns: tuple[Turn, ...] = ()
+    sequences: frozenset[TableName] = frozenset()
+    """MariaDB's SEQUENCE objects, as far as a catalogue or a statement tells of them."""
+
+    def table(self, name: TableName) -> Table | None:
+        """Returns the table's structure; None where there is no such table or the history never met it.
+
+        Halted where the structure is unknown.
+        """
+        if (table := self.tables.get(name)) is not None:
+            return table
+        if name in self.sequences:
+            return None
+        if statement := self.unknown.get(name) or next((text for text in self.unclear if mentions(text, name)), ""):
+            raise structure_unknown(name, statement)
+        return None
+
+    def has_no(self, name: TableName) -> bool:
+        """Whether there is certainly no such table."""
+        if name in self.sequences:
+            return True
+        return (
+            self.complete
+            and name not in self.tables
+            and name not in self.unknown
+            and not any(mentions(text, name) for text in self.unclear)
+        )
+
+    def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
+        """Whether rows of this name are the state of one of MariaDB's SEQUENCE objects, which nothing here carries.
+
+        Where no statement and no catalogue tells of the sequence, it needs rows that look like those of one, and the
+        certainty that there is no table: a copy of a sequence is a table with the very same columns.
+        """
+        if name in self.tables:
+            return False
+        return name in self.sequences or (looks_like_one and self.has_no(name))
+
+    def after(self, transaction: Transaction, dialect: Dialect) -> History:
+        """Returns the history after the next transaction of the log; the same object where nothing changed.
+
+        `dialect` is the server's; where the statement's own `sql_mode` is known, give `dialect.under(sql_mode)`.
+        """
+        if transaction.ddl is None:
+            return self
+        history = self
+        for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
+            before, history = history.sequences, history._follow(statement, transaction.ddl, dialect)
+            sequences = sequences_after(before, statement, transaction.ddl) | (history.sequences - before)
+            if sequences != history.sequences:
+                history = replace(history, sequences=sequences)
+        due = tuple(turn for turn in history.turns if turn.lsn <= transaction.lsn)
+        return history._with(due) if due else history  # noqa: SLF001 - its own kind
+
+    def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
+        """The same catalogue seen from a place before all of `changes`, the schema changes up to its own in log order.
+
+        Going forward through them with `after` leads back to this one.
+        """
+        first: dict[TableName, str] = {}
+        last: dict[TableName, Lsn] = {}
+        schemas: dict[str, Lsn] = {}
+        final: set[Lsn] = set()
+        statements: list[Statement] = []
+        for transaction in changes:
+            text = transaction.ddl or ""
+            for statement in understood(text, transaction.ddl_schema, dialect) if text else ():
+                statements.append(statement)
+                there = {*self.tables, *self.unknown, *last}
+                for name, is_new in concerned(statement, text, there):
+                    first.setdefault(name, "" if is_new else text)
+                    last[name] = transaction.lsn
+                schemas |= dict.fromkeys(databases(statement, text, self.charsets), transaction.lsn)
+            final = {transaction.lsn}
+        lsns = sorted({*last.values(), *schemas.values(), *final})
+        turns = tuple(
+            Turn(
+                lsn,
+                {name: self.tables.get(name) or self.unknown.get(name) for name, at in last.items() if at == lsn},
+                {name: self.charsets.get(name) for name, at in schemas.items() if at == lsn},
+            )
+            for lsn in lsns
+        )
+        unknown = {name: text for name, text in self.unknown.items() if name not in first}
+        sequences = self.sequences
+        for statement in reversed(statements):
+            sequences = sequences_before(sequences, statement)
+        if turns and (self.sequences or sequences):
+            turns = (*turns[:-1], replace(turns[-1], sequences=self.sequences))
+        unknown |= {name: text for name, text in first.items() if text and name not in sequences}
+        return replace(
+            self,
+            tables={name: table for name, table in self.tables.items() if name not in first},
+            charsets={name: charset for name, charset in self.charsets.items() if name not in schemas},
+            unknown=unknown,
+            sequences=sequences,
+            turns=(*turns, *self.turns),
+        )
+
+    def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
+        """Returns the history without the tables of schema changes that ran *while* the catalogue was read.
+
+        The catalogue may show either side of these changes.
+        """
+        changes = [*changes]
+        doubtful = {
+            name: text
+            for text, schema in ((change.ddl or "", change.ddl_schema) for change in changes)
+            for statement in (understood(text, schema, dialect) if text else ())
+            for name, _ in concerned(statement, text, self.tables)
+        }
+        sequences = self.sequences
+        for change in changes:  # those that the catalogue shows already change nothing
+            for statement in understood(change.ddl or "", change.ddl_schema, dialect):
+                sequences = sequences_after(sequences, statement, change.ddl or "")
+        if not doubtful:
+            return self if sequences == self.sequences else replace(self, sequences=sequences)
+        tables = {name: table for name, table in self.tables.items() if name not in doubtful}
+        return replace(self, tables=tables, unknown={**self.unknown, **doubtful}, sequences=sequences)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the relay's record."""
+        return {
+            "tables": [table.to_json() for table in self.tables.values()],
+            "charsets": {name: list(charset) for name, charset in self.charsets.items()},
+            "unknown": [[name.schema, name.name, text] for name, text in self.unknown.items()],
+            "unclear": list(self.unclear),
+            "complete": self.complete,
+            "sequences": _names_to_json(self.sequences),
+            "turns": [
+                {
+                    "lsn": str(turn.lsn),
+                    "tables": [
+                        [name.schema, name.name, known.to_json() if isinstance(known, Table) else known]
+                        for name, known in turn.tables.items()
+                    ],
+                    "charsets": {name: charset and list(charset) for name, charset in turn.charsets.items()},
+                    "sequences": None if turn.sequences is None else _names_to_json(turn.sequences),
+                }
+                for turn in self.turns
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> History:
+        """The inverse of `to_json`."""
+        tables = [Table.from_json(item) for item in data["tables"]]
+        return cls(
+            tables={table.name: table for table in tables},
+            charsets={name: (charset, collation) for name, (charset, collation) in data["charsets"].items()},
+            unknown={TableName(schema, name): text for schema, name, text in data["unknown"]},
+            unclear=tuple(data["unclear"]),
+            complete=data["complete"],
+            sequences=_names_from_json(data.get("sequences", [])),
+            turns=tuple(
+                Turn(
+                    Lsn.parse(item["lsn"]),
+                    {
+                        TableName(schema, name): Table.from_json(known) if isinstance(known, dict) else known
+                        for schema, name, known in item["tables"]
+                    },
+                    {name: charset and (charset[0], charset[1]) for name, charset in item["charsets"].items()},
+                    None if item.get("sequences") is None else _names_from_json(item["sequences"]),
+                )
+                for item in data["turns"]
+            ),
+        )
+
+    def _follow(self, statement: Statement, text: str, dialect: Dialect) -> History:
+        match statement:
+            case SequenceChange(made=made, there=there, unless_table=maybe):
+                # That it ran proves that there is no table of such a name.
+                new = self.sequences.union(filter(self.has_no, maybe))
+                history = self._put(dict.fromkeys([*made, *there]))
+                return history if new == self.sequences else replace(history, sequences=new)
+            case Ignored() | StatementDml() | TruncateTable():
+                return self
+            case Unknown():
+                names = [name for name, _ in concerned(statement, text, {*self.tables, *self.unknown})]
+                gone = databases(statement, text, self.charsets)
+                charsets = {name: charset for name, charset in self.charsets.items() if name not in gone}
+                return replace(self._lost(text, names), charsets=charsets, unclear=(*self.unclear, text))
+            case RenameTable():
+                return self._renamed(statement, text)
+            case CreateTable() | CreateTableLike():
+                return self._created(statement, text, dialect)
+            case AlterTable():
+                return self._altered(statement, text, dialect)
+            case DropTable(tables=names):
+                return self._put(dict.fromkeys(names))
+        return self._database(statement, dialect)
+
+    def _created(self, statement: CreateTable | CreateTableLike, text: str, dialect: Dialect) -> History:
+        name = statement.table
+        if statement.if_not_exists and not statement.or_replace:
+            if name in self.tables or name in self.unknown or name in self.sequences:
+                return self
+            if not self.complete:
+                return self._lost(text, [name])
+        if isinstance(statement, CreateTableLike) and statement.like in self.sequences:
+            return self._put({name: None})  # a sequence like the other
+        # That it ran proves that there was no such table, whatever is on record.
+        statement = replace(statement, or_replace=True)
+        like = self.tables.get(statement.like) if isinstance(statement, CreateTableLike) else None
+        return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
+
+    def _altered(self, statement: AlterTable, text: str, dialect: Dialect) -> History:
+        names = statement.tables
+        if names[0] in self.sequences and names[0] not in self.tables:
+            return self
+        if (table := self.tables.get(names[0])) is not None:
+            return self._applied(statement, text, dialect, inherits=table.charset is not None)
+        if names[0] in self.unknown:
+            return self._put({names[0]: None, names[-1]: self.unknown[names[0]]})
+        return self if statement.if_exists or not self.complete else self._lost(text, names)
+
+    def _applied(
+        self, statement: CreateTable | CreateTableLike | AlterTable, text: str, dialect: Dialect, *, inherits: bool
+    ) -> History:
+        """Applies a statement; tries several charsets where it is not known which one the table inherits.
+
+        For most statements the charset makes no difference.
+        """
+        schema = statement.table.schema
+        told = self.charsets.get(schema) if inherits else None
+        unread = [self.tables[name] for name in statement.tables if self._lacks_charset(name)]
+        ways = []
+        try:
+            for charset in CANDIDATES if told is None or unread else (told,):
+                supposing = {table.name: supposed(table, charset, dialect) for table in unread}
+                tables = {**self.tables, **supposing} if unread else self.tables
+                ways.append(apply(statement, tables, {schema: told or charset}, dialect=dialect))
+        except Halted:
+            return self._lost(text, statement.tables if isinstance(statement, AlterTable) else statement.tables[:1])
+        changed: dict[TableName, Known] = {}
+        for name in ways[0]:
+            found = [table for way in ways if (table := way[name]) is not None]
+            changed[name] = (common(found) or self.unknown.get(name, text)) if found else None
+        return self._put(changed)
+
+    def _lacks_charset(self, name: TableName) -> bool:
+        return name in self.tables and self.tables[name].has_unknown_charset
+
+    def _renamed(self, statement: RenameTable, text: str) -> History:
+        """One pair after the other, so that two can swap their names over a third."""
+        state: dict[TableName, Known] = {}
+        sequences = self.sequences
+        for old, new in statement.pairs:
+            known = state[old] if old in state else self.tables.get(old) or self.unknown.get(old)
+            if known is None and (statement.if_exists or old in sequences):
+                if old in sequences:
+                    sequences = sequences_after(sequences, RenameTable(((old, new),)), text)
+                    state[old] = state[new] = None
+                continue
+            state[old] = None
+            # It moved a table that is not on record; without a catalogue that says nothing.
+            state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
+        return self._put(state)
+
+    def _database(self, statement: Statement, dialect: Dialect) -> History:
+        history = self
+        if isinstance(statement, DropDatabase) or (isinstance(statement, CreateDatabase) and statement.or_replace):
+            gone = [name for name in (*self.tables, *self.unknown) if name.schema == statement.name]
+            history = history._put(dict.fromkeys(gone))
+        if isinstance(statement, CreateDatabase) and statement.if_not_exists and not self.complete:
+            return history
+        changed = apply_charset(statement, history.charsets, dialect=dialect)
+        return replace(history, charsets=_merged(history.charsets, changed)) if changed else history
+
+    def _lost(self, text: str, names: Iterable[TableName]) -> History:
+        return self._put({name: self.unknown.get(name, text) for name in names})
+
+    def _put(self, changed: Mapping[TableName, Known] | Mapping[TableName, Table | None]) -> History:
+        if not changed:
+            return self
+        tables = {name: known if isinstance(known, Table) else None for name, known in changed.items()}
+        unknown = {name: known if isinstance(known, str) else None for name, known in changed.items()}
+        return replace(self, tables=_merged(self.tables, tables), unknown=_merged(self.unknown, unknown))
+
+    def _with(self, due: tuple[Turn, ...]) -> History:
+        history = self
+        for turn in due:
+            sequences = history.sequences if turn.sequences is None else turn.sequences
+            charsets = _merged(history.charsets, turn.charsets)
+            history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
+        turns = history.turns[len(due) :]
+        # The catalogue's own place is reached: whatever was not understood before is in it.
+        return replace(history, turns=turns, unclear=history.unclear if turns else ())
+
+
+def refined(told: Table, known: Table | None) -> Table:
+    """The structure that the log tells in front of rows (FULL metadata), with what a record knows besides.
+
+    The log does not tell unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and
+    its JSON text. A record that contradicts it is of another time: only such types are taken from it.
+    """
+    if known is None:
+        return told
+    if len(told.columns) == len(known.columns) and all(map(_agree, told.columns, known.columns)):
+        return known
+    types = {column.name: column.type for column in known.columns if column.type.kind in _IDENTIFIERS}
+    columns = tuple(
+        replace(column, type=types[column.name]) if column.name in types and column.type.kind is Kind.BINARY else column
+        for column in told.columns
+    )
+    return replace(told, columns=columns)
+
+
+def structure_unknown(name: TableName, statement: str) -> Halted:
+    """Rows of a table whose columns nobody can name."""
+    return Halted(
+        "structure-unknown",
+        f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
+        where=Where(table=str(name)),
+        todo=(
+            "Start behind that statement, or give the structure from elsewhere (a catalogue or CREATE TABLE), or leave "
+            "the table out; binlog_row_metadata=FULL on the source tells it from now on"
+        ),
+    )
+
+
+def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:
+    return [[name.schema, name.name] for name in sorted(names)]
+
+
+def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
+    return frozenset(TableName(schema, name) for schema, name in names)
+
+
+def _agree(told: Column, known: Column) -> bool:
+    """Whether two columns are one, as far as the log tells types."""
+    first, second = told.type, known.type
+    if told.name != known.name:
+        return False
+    if second.kind in _IDENTIFIERS:
+        return first.kind is Kind.BINARY
+    if first.is_text and second.is_text and first.charset and second.charset and first.charset != second.charset:
+        return False
+    same = (first.kind, first.unsigned, first.precision, first.scale, first.labels)
+    return same == (second.kind, second.unsigned, second.precision, second.scale, second.labels)
+
+
+def _merged(known: Mapping[_Name, _Value], changed: Mapping[_Name, _Value | None]) -> dict[_Name, _Value]:
+    """Returns the mapping with its changes; None removes an entry."""
+    merged: dict[_Name, _Value | None] = {**known, **changed}
+    return {name: value for name, value in merged.items() if value is not None}

@@ -1,0 +1,64 @@
+"""Applies a statement to a table that inherits a charset which is not known.
+
+The statement is applied under several charsets. What is the same under all of them is known: names, signs, precisions,
+labels, keys. A text column that differs gets `UNKNOWN_CHARSET`; its rows may tell the charset, and else only its values
+cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pidts.model.table import Column, Table
+from pidts.model.types import UNKNOWN_CHARSET
+from pidts.schema.charset_rules import Charset, closed
+from pidts.schema.dialect import Dialect
+
+CANDIDATES: tuple[Charset, ...] = (
+    ("latin1", "latin1_swedish_ci"),
+    ("utf8mb4", "utf8mb4_general_ci"),
+    ("binary", "binary"),
+)
+"""Charsets that differ in all that a charset decides: the room of a character, and whether there are characters."""
+
+
+def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
+    """Returns the table as it is if its columns of unknown charset have this one."""
+    columns = (
+        closed(replace(column, type=replace(column.type, charset=None, collation=None)), charset, dialect)
+        if column.type.has_unknown_charset
+        else column
+        for column in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def common(tables: Sequence[Table]) -> Table | None:
+    """Returns what the tables have in common, as one table; None where they differ in more than charsets.
+
+    They are one table under each of `CANDIDATES`, in this order. The text types of columns of unknown charset are those
+    of the first.
+    """
+    first, *others = tables
+    if all(other == first for other in others):
+        return first
+    columns = [_common(same) for same in zip(*(table.columns for table in tables), strict=False)]
+    known = tuple(column for column in columns if column is not None)
+    rests = {replace(table, columns=(), charset=None, collation=None) for table in tables}
+    if len(rests) > 1 or any(len(table.columns) != len(known) for table in tables):
+        return None
+    agreed = replace(first, columns=known)
+    if len({(table.charset, table.collation) for table in tables}) > 1:
+        return replace(agreed, charset=None, collation=None)
+    return agreed
+
+
+def _common(columns: Sequence[Column]) -> Column | None:
+    first, *others = columns
+    if all(other == first for other in others):
+        return first
+    names = {(column.name, column.nullable, column.generated, column.type.labels) for column in columns}
+    if len(names) > 1 or not first.type.is_text:
+        return None
+    return replace(first, type=replace(first.type, charset=UNKNOWN_CHARSET, collation=None))

@@ -1,0 +1,71 @@
+"""Labels of enum and set that a statement writes as bytes (`enum(0x41, x'42', b'01000011')`).
+
+The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is read.
+Until then each byte is one lone surrogate, which no text of a statement can hold.
+"""
+
+from __future__ import annotations
+
+from pidts.schema.dialect import Dialect
+from pidts.schema.parse.lexer import NotUnderstoodError
+
+_FIRST, _LAST = 0xDC00, 0xDCFF
+_CODECS = {
+    "ascii": "ascii",
+    "binary": "utf_8",
+    "ucs2": "utf_16_be",
+    "utf16": "utf_16_be",
+    "utf16le": "utf_16_le",
+    "utf32": "utf_32_be",
+    "utf8mb3": "utf_8",
+    "utf8mb4": "utf_8",
+}
+_LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
+"""Bytes that MySQL's latin1 has as control characters and cp1252 has not."""
+
+
+def literal_bytes(text: str) -> bytes:
+    """The bytes of a hexadecimal or bit literal as it stands in a statement."""
+    digits = text[2:].rstrip("'")
+    if text[0] in "bB" or text[:2] == "0b":
+        return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")
+    return bytes.fromhex("0" * (len(digits) % 2) + digits)
+
+
+def bytes_as_label(data: bytes) -> str:
+    """The bytes, kept in a text until the charset is known."""
+    return "".join(chr(_FIRST + byte) for byte in data)
+
+
+def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
+    """The labels as the server's catalogue tells them, now that the charset is known."""
+    return tuple(_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
+
+
+def _is_bytes(label: str) -> bool:
+    return bool(label) and all(_FIRST <= ord(sign) <= _LAST for sign in label)
+
+
+def _decoded(label: str, charset: str, dialect: Dialect) -> str:
+    """Decodes a label as the server's catalogue shows it.
+
+    Where bytes are no text, MySQL's catalogue ends the label, and that of MariaDB and MySQL 5 has question marks.
+    """
+    data = bytes(ord(sign) - _FIRST for sign in label)
+    if charset == "latin1":
+        text = "".join(chr(byte) if byte in _LATIN1_HOLES else bytes([byte]).decode("cp1252") for byte in data)
+    elif data.isascii() and charset not in _CODECS:
+        text = data.decode("ascii")
+    elif charset not in _CODECS:
+        raise NotUnderstoodError(f"a label is written as bytes of charset {charset}: 0x{data.hex()}")
+    else:
+        text = _text(data, _CODECS[charset], cut=not dialect.mariadb and dialect.version >= (8, 0, 0))
+    return text.rstrip(" ")
+
+
+def _text(data: bytes, codec: str, *, cut: bool) -> str:
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError as error:
+        good = data[: error.start].decode(codec)
+        return good if cut else good + "?" + _text(data[error.start + 1 :], codec, cut=False)

@@ -1,0 +1,182 @@
+"""Online schema changes, as gh-ost and pt-online-schema-change make them: whose table is whose, by name.
+
+Such a tool alters a *shadow* of the table, an empty one at first, fills it while the table goes on living, and swaps
+the two by their names. What was the table is *trash* from then on; gh-ost keeps a table of notes beside it, too. Seen
+from another server only one thing has happened: the table was altered. So shadow and trash are not carried; what is
+done to the shadow is remembered, and done to the *real* table when the shadow takes its name (`online_swap`).
+
+Names alone tell which is which, by regular expressions that match a whole name and have one group, the real name. A
+tool that finds a name taken puts more underscores before it, so `__t_new` may be the shadow of `_t` or of `t`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+
+from pidts.model.errors import ConfigError
+from pidts.model.table import TableName
+from pidts.schema.actions import RenameTo
+from pidts.schema.statements import (
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    DropTable,
+    RenameTable,
+    Statement,
+    StatementDml,
+    TruncateTable,
+    Unknown,
+)
+
+SHADOW = (r"^_(.+)_(?:new|gho)$",)
+"""The names that both tools give their shadows."""
+TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
+"""The names of what they leave behind, and of gh-ost's notes."""
+
+_LONGEST = 64
+"""Characters in a name; of a name as long as this, the tool has cut off what did not go in."""
+
+
+class Role(Enum):
+    """The role of a table in an online schema change."""
+
+    REAL = "real"
+    SHADOW = "shadow"
+    TRASH = "trash"
+
+
+Pairs = tuple[tuple[TableName, TableName], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One statement, taken apart."""
+
+    rest: Statement | None
+    """The part that changes real tables by itself; None: nothing."""
+    shadows: tuple[TableName, ...] = ()
+    """The shadows that it names."""
+    swapped: Pairs = ()
+    """Shadows that take a real name, each with that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineDdl:
+    """Tells tables apart; without expressions all are real."""
+
+    shadow: tuple[str, ...] = ()
+    trash: tuple[str, ...] = ()
+    case_sensitive: bool = False
+
+    def __post_init__(self) -> None:
+        for rule in (*self.shadow, *self.trash):
+            _compiled(rule, self.case_sensitive)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any table can be other than real."""
+        return bool(self.shadow or self.trash)
+
+    def role(self, name: TableName) -> Role:
+        """Returns a table's role, judged by its name alone."""
+        if self._found(self.shadow, name) is not None:
+            return Role.SHADOW
+        return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
+
+    def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
+        """The tables whose shadow it may be; None: any, for its name was cut off."""
+        if len(shadow.name) >= _LONGEST:
+            return None
+        name = self._found(self.shadow, shadow) or ""
+        bare = name.lstrip("_")
+        spellings = dict.fromkeys(name[at:] for at in range(len(name) - len(bare) + 1) if name[at:])
+        return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
+
+    def parted(self, statement: Statement) -> Parts:
+        """Splits a statement into its parts on real tables and on the other ones, judged by its text alone."""
+        if not self.is_on:
+            return Parts(statement)
+        match statement:
+            case RenameTable(pairs=pairs):
+                return self._renamed(statement, net(pairs))
+            case AlterTable(table=table, actions=actions) if moved := _of(RenameTo, actions):
+                return self._renamed(statement, ((table, moved[-1].name),))
+            case CreateTable(table=table) | CreateTableLike(table=table) | TruncateTable(table=table):
+                shadows = self._shadows(statement.tables)
+                return Parts(statement if self.role(table) is Role.REAL else None, shadows)
+            case DropTable(tables=tables):
+                real = tuple(name for name in tables if self.role(name) is Role.REAL)
+                rest = statement if real == tables else replace(statement, tables=real) if real else None
+                return Parts(rest, self._shadows(tables))
+            case AlterTable() | Unknown() | StatementDml() if statement.tables:
+                is_real = any(self.role(name) is Role.REAL for name in statement.tables)
+                return Parts(statement if is_real else None, self._shadows(statement.tables))
+            case _:
+                return Parts(statement)
+
+    def _renamed(self, statement: RenameTable | AlterTable, pairs: Pairs) -> Parts:
+        named = [(old, new, self.role(old), self.role(new)) for old, new in pairs]
+        real = tuple((old, new) for old, new, was, becomes in named if _is_known(was, becomes))
+        swapped = tuple((old, new) for old, new, was, becomes in named if (was, becomes) == (Role.SHADOW, Role.REAL))
+        rest: Statement | None = None
+        if real:
+            rest = statement
+            if isinstance(statement, RenameTable) and real != pairs:
+                rest = replace(statement, pairs=real)
+        return Parts(rest, self._shadows(name for pair in pairs for name in pair), swapped)
+
+    def _shadows(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
+        return tuple(dict.fromkeys(name for name in names if self.role(name) is Role.SHADOW))
+
+    def _found(self, rules: tuple[str, ...], name: TableName) -> str | None:
+        for rule in rules:
+            if (found := _compiled(rule, self.case_sensitive).fullmatch(name.name)) is not None:
+                return (found[1] if found.re.groups else "") or ""
+        return None
+
+
+def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
+    """The expressions of a task file, each made to match whole names; one that cannot be meant is a ConfigError."""
+    whole = [("" if rule.startswith("^") else "^") + rule + ("" if rule.endswith("$") else "$") for rule in rules]
+    for rule in whole:
+        if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
+            raise ConfigError(
+                "bad-pattern",
+                f"{key}: {rule!r} has {groups} groups",
+                todo="Write one group, (...), for the real table's name; a group that is none is written (?:...)",
+            )
+    return tuple(dict.fromkeys(whole))
+
+
+def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
+    """Names before and after the whole statement: pairs go one after the other, and two swap over a third name."""
+    firsts: dict[TableName, TableName] = {}
+    for old, new in pairs:
+        firsts[new] = firsts.pop(old, old)
+    return tuple((first, last) for last, first in firsts.items())
+
+
+def _is_known(was: Role, becomes: Role) -> bool:
+    """Whether a rename is one of a real table's rows: not when they go to the trash, for they are to stay."""
+    if was is Role.REAL:
+        return becomes is not Role.TRASH
+    return was is Role.TRASH and becomes is Role.REAL
+
+
+def _of(kind: type[RenameTo], actions: Sequence[object]) -> list[RenameTo]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+@lru_cache(maxsize=256)
+def _compiled(rule: str, case_sensitive: bool) -> re.Pattern[str]:  # noqa: FBT001 - part of the cache's key
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a class like [[:alpha:]], which Python takes for a set
+            return re.compile(rule, re.NOFLAG if case_sensitive else re.IGNORECASE)
+    except (re.error, FutureWarning) as error:
+        raise ConfigError("bad-pattern", f"the pattern {rule!r} is not understood: {error}") from None

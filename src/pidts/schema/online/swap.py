@@ -1,0 +1,316 @@
+"""Applies an online schema change to the real table, once its shadow takes the table's name.
+
+Each statement that alters the shadow is remembered. At the swap they are done to the real table as one ALTER TABLE.
+It is checked before it runs: it must lead from the real table's structure to the very one that the shadow has become,
+for rows after the swap look like that. Where it does not (the real table was altered beside the tool), or where the
+shadow existed before the task, the difference of the two structures is done instead, if only one ALTER TABLE can have
+been meant; else the task halts at the swap.
+
+The shadow's rows are not carried. So no ALTER is made from a shadow whose rows may differ from the real table's:
+
+- a shadow that nothing has altered since it was made (`CREATE TABLE _report_new ...; INSERT ...; RENAME ...` of a
+  report that is made anew each night looks just like the end of an online schema change, and is none);
+- a shadow with a new column whose default is another value each time (the clock, a counter): the tool gave the existing
+  rows their values while it copied them;
+- trash that takes a real name: its rows are as old as the swap that made it trash;
+- a shadow that takes the name of a table that does not exist.
+
+Crash points: what is remembered changes in the commit that says "done" of the very statement in the journal. Before
+that commit, the statement is met again and finds what it found at first; after it, the statement is not met again. A
+swap finds what is remembered until its ALTER TABLE is done, and the same commit forgets it. Nothing is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pidts.model.errors import Halted, Where
+from pidts.model.shadow import Shadow, Spoken
+from pidts.model.table import Table, TableName
+from pidts.schema.actions import Action, AddColumn, RenameTo
+from pidts.schema.charset_rules import Charset
+from pidts.schema.compare import differences
+from pidts.schema.dialect import Dialect
+from pidts.schema.evolve.apply_statement import apply
+from pidts.schema.online.difference import actions_between
+from pidts.schema.online.names import OnlineDdl, Parts, Role, net
+from pidts.schema.parse.classify import classify
+from pidts.schema.statements import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    Statement,
+    StatementDml,
+    TruncateTable,
+)
+
+_AGAIN = "Copy the table once more with `pidts run TASK --resync TABLE`, after skipping this statement"
+_OTHERWISE = "or write online-ddl: false, if such tables are tables like any other here"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One statement, as the target is to hear of it."""
+
+    statement: Statement | None
+    """The statement to run; None: nothing."""
+    shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
+    """The shadows as they are remembered from now on; None: nothing any more."""
+    structures: Mapping[TableName, Table | None] | None = None
+    """The real table's structures after the swap; None: the statement itself makes them."""
+    text: str = ""
+    """The statements of a swap that altered the shadow, where they are known."""
+
+
+def translate(
+    online: OnlineDdl,
+    statement: Statement,
+    spoken: Spoken,
+    *,
+    shadows: Mapping[TableName, Shadow],
+    structures: Mapping[TableName, Table],
+    charsets: Mapping[str, Charset],
+    dialect: Dialect,
+) -> Translation:
+    """`shadows` is what is remembered, `structures` the real tables before the statement, `dialect` the server's."""
+    step = _Step(online, shadows, structures, charsets, dialect)
+    return step.translated(statement, spoken)
+
+
+def untranslated(
+    online: OnlineDdl, statement: Statement, shadows: Mapping[TableName, Shadow]
+) -> tuple[dict[TableName, Table], dict[TableName, None]]:
+    """Returns what follows from a swap that an operator has taken into his own hands.
+
+    That is the structures that it leaves, and the shadows to forget.
+    """
+    swapped = online.parted(statement).swapped
+    found = {real: shadows[name].structure for name, real in swapped if name in shadows}
+    structures = {real: structure.renamed(real) for real, structure in found.items() if structure is not None}
+    return structures, dict.fromkeys(name for name, _ in swapped)
+
+
+class _Step:
+    def __init__(
+        self,
+        online: OnlineDdl,
+        shadows: Mapping[TableName, Shadow],
+        structures: Mapping[TableName, Table],
+        charsets: Mapping[str, Charset],
+        dialect: Dialect,
+    ) -> None:
+        self._online, self._shadows, self._structures = online, shadows, structures
+        self._charsets, self._dialect = charsets, dialect
+        self._changed: dict[TableName, Shadow | None] = {}
+
+    def translated(self, statement: Statement, spoken: Spoken) -> Translation:
+        if not self._online.is_on:
+            return Translation(statement)
+        parts = self._online.parted(statement)
+        match statement:
+            case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
+                self._changed |= {name: None for name in self._shadows if name.schema == schema}
+            case DropTable(tables=tables):
+                self._refuse_half_a_swap(parts, tables)
+                self._changed |= dict.fromkeys(parts.shadows)
+            case CreateTable() | CreateTableLike():
+                return self._created(statement, spoken, parts)
+            case RenameTable() | AlterTable() if parts.swapped or self._renames(statement):
+                return self._renamed(statement, spoken, parts)
+            case TruncateTable() | StatementDml():
+                pass
+            case _:
+                for name in parts.shadows:
+                    self._alter(name, statement, spoken)
+        return Translation(parts.rest, self._changed)
+
+    def _shadow(self, name: TableName) -> Shadow | None:
+        if name in self._changed:
+            return self._changed[name]
+        known = self._shadows.get(name)
+        if known is None and name in self._structures:
+            return Shadow(self._structures[name], complete=False)
+        return known
+
+    def _apply(self, statement: Statement, spoken: Spoken) -> dict[TableName, Table | None] | None:
+        known = {**self._structures}
+        for name in statement.tables:
+            shadow = self._shadow(name)
+            if shadow is not None and shadow.structure is not None:
+                known[name] = shadow.structure
+        dialect = self._dialect.under(spoken.sql_mode)
+        try:
+            return apply(statement, known, self._charsets, dialect=dialect)
+        except Halted:
+            return None
+
+    def _created(self, statement: CreateTable | CreateTableLike, spoken: Spoken, parts: Parts) -> Translation:
+        name = statement.table
+        if parts.rest is None and self._online.role(name) is Role.SHADOW:
+            known = self._shadow(name)
+            if not statement.if_not_exists or statement.or_replace:
+                made = self._apply(replace(statement, or_replace=True), spoken)
+                self._changed[name] = Shadow(made.get(name) if made is not None else None)
+            elif known is None:
+                self._changed[name] = Shadow(None, complete=False)
+        elif parts.rest is not None and isinstance(statement, CreateTableLike):
+            pattern = self._shadow(statement.like) if statement.like in parts.shadows else None
+            if pattern is not None and pattern.structure is not None:
+                made_like = pattern.structure.renamed(name)
+                rest = CreateTable(name, made_like, statement.if_not_exists, statement.or_replace)
+                return Translation(rest, self._changed)
+        return Translation(parts.rest, self._changed)
+
+    def _alter(self, name: TableName, statement: Statement, spoken: Spoken) -> None:
+        known = self._shadow(name) or Shadow(None, complete=False)
+        after = self._apply(statement, spoken) if known.structure is not None else None
+        structure = after.get(name) if after is not None else None
+        self._changed[name] = replace(known, structure=structure, statements=(*known.statements, spoken))
+
+    def _renames(self, statement: RenameTable | AlterTable) -> bool:
+        if isinstance(statement, RenameTable):
+            return any(self._online.role(name) is not Role.REAL for name in statement.tables)
+        moves = any(isinstance(action, RenameTo) for action in statement.actions)
+        return moves and any(self._online.role(name) is not Role.REAL for name in statement.tables)
+
+    def _renamed(self, statement: RenameTable | AlterTable, spoken: Spoken, parts: Parts) -> Translation:
+        self._refuse(statement, spoken, parts)
+        if isinstance(statement, AlterTable):
+            rest = tuple(action for action in statement.actions if not isinstance(action, RenameTo))
+            if rest and statement.table in parts.shadows:
+                self._alter(statement.table, replace(statement, actions=rest), spoken)
+        swapped = dict(parts.swapped)
+        found = {name: self._shadow(name) for name in parts.shadows}
+        self._changed |= dict.fromkeys(parts.shadows)
+        for old, new in _moves(statement):
+            if old in found and new in found:
+                moved = found[old]
+                structure = moved.structure.renamed(new) if moved is not None and moved.structure is not None else None
+                self._changed[new] = replace(moved, structure=structure) if moved is not None else None
+        for shadow, real in swapped.items():
+            return self._swapped(shadow, found[shadow], real)
+        return Translation(parts.rest, self._changed)
+
+    def _refuse(self, statement: RenameTable | AlterTable, spoken: Spoken, parts: Parts) -> None:
+        """Refuses a rename that could not even be the end of the tool's own work."""
+        pairs = net(_moves(statement))
+        for old, new in pairs:
+            was, becomes = self._online.role(old), self._online.role(new)
+            if (was, becomes) == (Role.TRASH, Role.REAL):
+                raise _rows(new, f"{old} takes its place: an online schema change is undone, with rows of before it")
+            if (was, becomes) == (Role.REAL, Role.SHADOW):
+                raise _rows(old, f"it becomes {new}, which is a name of tables that are not carried")
+        trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
+        taken = trashed.intersection(new for old, new in pairs if self._online.role(old) is Role.REAL)
+        if taken or len(parts.swapped) + (parts.rest is not None) > 1:
+            raise self._mixed(parts, spoken)
+
+    def _swapped(self, name: TableName, shadow: Shadow | None, real: TableName) -> Translation:
+        before = self._structures.get(real)
+        if before is None:
+            raise _rows(real, f"{name} takes the name of a table that is not on record, and its rows were not carried")
+        if shadow is None or shadow.structure is None:
+            raise self._unknown(name, shadow, real)
+        if shadow.complete and not shadow.statements:
+            raise _rows(real, f"{name} takes its place and was never altered, so its rows may be any")
+        after = shadow.structure.renamed(real)
+        for actions in (self._remembered(shadow), actions_between(before, after)):
+            if actions is not None and self._leads(before, actions, after):
+                if (column := _filled_by_the_tool(actions)) is not None:
+                    raise _rows(real, f"the tool gave its rows values in the new column {column}, which are in no log")
+                statement = AlterTable(real, actions, mariadb=self._dialect.mariadb)
+                text = "; ".join(spoken.sql for spoken in shadow.statements)
+                return Translation(statement, self._changed, {real: after}, text)
+        raise Halted(
+            "online-ddl-differs",
+            f"what altered {name} does not lead from the table to what it has become: "
+            + "; ".join(differences(after, before)),
+            where=Where(table=str(real)),
+            todo=f"Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`. {_AGAIN}",
+        )
+
+    def _remembered(self, shadow: Shadow) -> tuple[Action, ...] | None:
+        actions: list[Action] = []
+        for spoken in shadow.statements if shadow.complete else ():
+            statement = classify(spoken.sql, spoken.schema, dialect=self._dialect.under(spoken.sql_mode))
+            if not isinstance(statement, AlterTable):
+                return None
+            actions += (action for action in statement.actions if not isinstance(action, RenameTo))
+        return tuple(actions) if shadow.complete else None
+
+    def _leads(self, before: Table, actions: Sequence[Action], after: Table) -> bool:
+        try:
+            made = apply(
+                AlterTable(before.name, tuple(actions), mariadb=self._dialect.mariadb),
+                {before.name: before},
+                self._charsets,
+                dialect=self._dialect,
+            )
+        except Halted:
+            return False
+        found = made.get(before.name)
+        return found is not None and not differences(after, found)
+
+    def _refuse_half_a_swap(self, parts: Parts, tables: Sequence[TableName]) -> None:
+        """`drop_swap` of pt-online-schema-change drops the table, and renames the shadow by a statement of its own."""
+        gone = {name for name in tables if name not in parts.shadows}
+        for shadow, known in self._shadows.items():
+            real = gone.intersection(self._online.reals(shadow) or ()) if shadow not in tables else None
+            if real and known.statements:
+                raise Halted(
+                    "online-ddl-dropped",
+                    f"the table is dropped while {shadow}, made for an online schema change of it, is there",
+                    where=Where(table=", ".join(map(str, sorted(real)))),
+                    todo="If the tool was told to drop and swap, skip this statement: the swap then alters the table. "
+                    "If the table is really gone, run the statement as it is: `pidts ddl replace`",
+                )
+
+    def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:
+        seen = [spoken.sql[:200] for spoken in shadow.statements] if shadow is not None else []
+        heard = f"; what was heard of it: {'; '.join(seen)}" if seen else ""
+        return Halted(
+            "online-ddl-unknown",
+            f"{name} takes its place, and what has altered it is not known{heard}",
+            where=Where(table=str(real)),
+            todo="The task began in the middle of this online schema change, or a statement about it was not "
+            "understood. Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`",
+        )
+
+    def _mixed(self, parts: Parts, spoken: Spoken) -> Halted:
+        names = sorted({*(parts.rest.tables if parts.rest is not None else ()), *(real for _, real in parts.swapped)})
+        return Halted(
+            "online-ddl-mixed",
+            f"a statement swaps tables as an online schema change does, and more than that: {spoken.sql[:200]}",
+            where=Where(table=", ".join(map(str, names))),
+            todo=f"{_AGAIN}; {_OTHERWISE}",
+        )
+
+
+def _moves(statement: RenameTable | AlterTable) -> list[tuple[TableName, TableName]]:
+    if isinstance(statement, RenameTable):
+        return list(statement.pairs)
+    return [(statement.table, action.name) for action in statement.actions if isinstance(action, RenameTo)]
+
+
+def _rows(real: TableName, what: str) -> Halted:
+    return Halted("online-ddl-rows", what, where=Where(table=str(real)), todo=f"{_AGAIN}; {_OTHERWISE}")
+
+
+def _filled_by_the_tool(actions: Sequence[Action]) -> str | None:
+    """A column whose default is another value each time; rows got theirs while the tool copied them."""
+    for action in actions:
+        if isinstance(action, AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
+            return action.column.name
+    return None
+
+
+def _is_moving(default: str | None) -> bool:
+    text = (default or "").lower()
+    if text.startswith(("'", '"')):
+        return False
+    return "(" in text or text.startswith(("current_", "now", "localtime"))

@@ -1,0 +1,223 @@
+"""Parses a statement of the log into its kind; what cannot be read exactly is Unknown, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pidts.model.errors import Halted
+from pidts.model.table import TableName
+from pidts.schema.dialect import MYSQL, Dialect
+from pidts.schema.ignored import DML_VERBS, SEQUENCE, ignored_reason
+from pidts.schema.parse.alter_table import parse_alter_table, parse_create_index, parse_drop_index, take_wait
+from pidts.schema.parse.create_table import parse_create_table
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.parse.table_options import parse_default_charset
+from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.statements import (
+    AlterDatabase,
+    CreateDatabase,
+    DropDatabase,
+    DropTable,
+    Ignored,
+    RenameTable,
+    SequenceChange,
+    Statement,
+    StatementDml,
+    TruncateTable,
+    Unknown,
+)
+
+
+def classify(
+    sql: str,
+    default_schema: str,
+    ansi_quotes: bool = False,  # noqa: FBT001, FBT002 - the same as `dialect.ansi_quotes`, for callers that know only that
+    *,
+    dialect: Dialect = MYSQL,
+) -> Statement:
+    """The statement that this text is, run while `default_schema` was the current database."""
+    if ansi_quotes:
+        dialect = replace(dialect, ansi_quotes=True)
+    try:
+        cursor = Cursor(sql, dialect, default_schema)
+    except NotUnderstoodError as error:
+        return Unknown(sql, str(error))
+    try:
+        return _statement(cursor)
+    except NotUnderstoodError as error:
+        return Unknown(sql, str(error), _tables_named(sql, default_schema, dialect))
+    except Halted as error:
+        return Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
+
+
+def _statement(cursor: Cursor) -> Statement:
+    if cursor.at_end():
+        return Ignored("empty")
+    if (reason := ignored_reason(cursor)) is not None:
+        return _sequences(cursor, reason) if reason == SEQUENCE else Ignored(reason)
+    if word := cursor.take_any(*_PARSERS):
+        return _PARSERS[word](cursor)
+    if cursor.peek().word in DML_VERBS:
+        return _dml(cursor)
+    raise cursor.surprise("a statement that is known")
+
+
+def _sequences(cursor: Cursor, reason: str) -> Statement:
+    """Parses CREATE, ALTER or DROP SEQUENCE as far as the names go; the sequences' numbers do not matter."""
+    verb = cursor.take_any("CREATE", "ALTER", "DROP")
+    cursor.take("OR", "REPLACE")
+    cursor.take("TEMPORARY")
+    if not cursor.take("SEQUENCE"):
+        return Ignored(reason)
+    if verb == "DROP":
+        cursor.if_exists()
+        return SequenceChange(reason, gone=cursor.table_names())
+    if verb == "CREATE":
+        may_be_there = cursor.if_not_exists()
+        name = cursor.table_name()
+        return SequenceChange(reason, unless_table=(name,)) if may_be_there else SequenceChange(reason, made=(name,))
+    may_be_absent = cursor.if_exists()
+    name = cursor.table_name()
+    return SequenceChange(reason) if may_be_absent else SequenceChange(reason, there=(name,))
+
+
+def _create(cursor: Cursor) -> Statement:
+    or_replace = cursor.take("OR", "REPLACE")
+    cursor.take_any("ONLINE", "OFFLINE")
+    if cursor.take("TABLE"):
+        return parse_create_table(cursor, or_replace=or_replace)
+    if cursor.take_any("DATABASE", "SCHEMA"):
+        if_not_exists = cursor.if_not_exists()
+        name = cursor.schema_name()
+        charset, collation = _database_options(cursor)
+        return CreateDatabase(name, charset, collation, if_not_exists, or_replace)
+    if or_replace and not cursor.dialect.mariadb:
+        raise cursor.surprise("VIEW")
+    return parse_create_index(cursor, or_replace=or_replace)
+
+
+def _alter(cursor: Cursor) -> Statement:
+    words: set[str] = set()
+    while word := cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
+        words.add(word)
+    if cursor.take("TABLE"):
+        return replace(parse_alter_table(cursor), ignore="IGNORE" in words)
+    if not cursor.take_any("DATABASE", "SCHEMA"):
+        raise cursor.surprise("TABLE or DATABASE")
+    name = cursor.default_schema if _at_database_option(cursor) else cursor.schema_name()
+    if not name:
+        raise cursor.surprise("a database")
+    charset, collation = _database_options(cursor)
+    return AlterDatabase(name, charset, collation)
+
+
+def _drop(cursor: Cursor) -> Statement:
+    cursor.take_any("ONLINE", "OFFLINE")
+    if cursor.take_any("TABLE", "TABLES"):
+        if_exists = cursor.if_exists()
+        tables = cursor.table_names()
+        take_wait(cursor)
+        cursor.take_any("RESTRICT", "CASCADE")
+        cursor.expect_end()
+        return DropTable(tables, if_exists)
+    if cursor.take("INDEX"):
+        return parse_drop_index(cursor)
+    if not cursor.take_any("DATABASE", "SCHEMA"):
+        raise cursor.surprise("TABLE, INDEX or DATABASE")
+    if_exists = cursor.if_exists()
+    name = cursor.schema_name()
+    cursor.expect_end()
+    return DropDatabase(name, if_exists)
+
+
+def _truncate(cursor: Cursor) -> Statement:
+    cursor.take("TABLE")
+    name = cursor.table_name()
+    take_wait(cursor)
+    cursor.expect_end()
+    return TruncateTable(name)
+
+
+def _rename(cursor: Cursor) -> Statement:
+    if not cursor.take_any("TABLE", "TABLES"):
+        raise cursor.surprise("TABLE")
+    if_exists = cursor.if_exists()
+    pairs = []
+    while True:
+        old = cursor.table_name()
+        take_wait(cursor)
+        cursor.expect("TO")
+        pairs.append((old, cursor.table_name()))
+        if not cursor.take_sign(","):
+            break
+    cursor.expect_end()
+    return RenameTable(tuple(pairs), if_exists)
+
+
+_PARSERS: dict[str, Callable[[Cursor], Statement]] = {
+    "CREATE": _create,
+    "ALTER": _alter,
+    "DROP": _drop,
+    "TRUNCATE": _truncate,
+    "RENAME": _rename,
+}
+
+_DATABASE_OPTIONS = ("COMMENT", "ENCRYPTION", "READ", "DEFAULT", "CHARACTER", "CHARSET", "CHAR", "COLLATE")
+
+
+def _at_database_option(cursor: Cursor) -> bool:
+    """ALTER DATABASE may leave the name out; it then means the current one."""
+    words = _DATABASE_OPTIONS
+    return cursor.peek().word in words and cursor.peek(1).lexeme is not Lexeme.END and cursor.peek(1).word != "UPGRADE"
+
+
+def _database_options(cursor: Cursor) -> tuple[str | None, str | None]:
+    charset = collation = None
+    while not cursor.at_end():
+        if found := parse_default_charset(cursor):
+            charset, collation = found[0] or charset, found[1] or collation
+        elif cursor.take("READ", "ONLY"):
+            cursor.take_sign("=")
+            cursor.next()
+        elif cursor.take("UPGRADE", "DATA", "DIRECTORY", "NAME"):
+            continue
+        else:
+            cursor.take("DEFAULT")
+            if not cursor.take_any("COMMENT", "ENCRYPTION"):
+                raise cursor.surprise("a database option")
+            cursor.take_sign("=")
+            cursor.text()
+    return charset, collation
+
+
+_DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
+
+
+def _dml(cursor: Cursor) -> StatementDml:
+    """The verb, and the table where it stands at once behind it."""
+    verb = cursor.next().word
+    if verb == "LOAD":
+        while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
+            cursor.next()
+    elif verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
+        return StatementDml(verb)
+    while cursor.take_any(*_DML_WORDS):
+        pass
+    try:
+        return StatementDml(verb, cursor.table_names())
+    except NotUnderstoodError:
+        return StatementDml(verb)
+
+
+def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
+    """The table behind the word TABLE or ON, so that a rule for that table can still be asked."""
+    cursor = Cursor(sql, dialect, default_schema)
+    while cursor.peek().lexeme is not Lexeme.END:
+        if cursor.next().word in ("TABLE", "TABLES", "ON"):
+            _ = cursor.if_not_exists() or cursor.if_exists()
+            try:
+                return cursor.table_names()
+            except NotUnderstoodError:
+                return ()
+    return ()

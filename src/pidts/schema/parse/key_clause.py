@@ -1,0 +1,165 @@
+"""Keys and constraints as tables define them."""
+
+from __future__ import annotations
+
+from pidts.model.table import Key
+from pidts.schema.actions import Action, AddKey, AlterOption
+from pidts.schema.parse.lexer import Lexeme
+from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.periods import refuse_periods
+
+PRIMARY = "PRIMARY"
+_STARTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
+
+
+def at_key(cursor: Cursor) -> bool:
+    """Whether a key or constraint begins here, and not a column."""
+    if cursor.peek().word in _STARTS:
+        return True
+    return cursor.at_words("VECTOR", "INDEX") or cursor.at_words("VECTOR", "KEY")
+
+
+def parse_key(cursor: Cursor) -> Action:
+    """Parses one key, foreign key or check."""
+    start = cursor.peek()
+    symbol, if_not_exists = "", False
+    if cursor.take("CONSTRAINT"):
+        if_not_exists = cursor.if_not_exists()
+        if cursor.peek().word not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+            symbol = cursor.name()
+    if cursor.at_words("CHECK"):
+        parse_check(cursor)
+        return AlterOption(cursor.since(start), "check")
+    if cursor.take("PRIMARY", "KEY"):
+        if_not_exists |= cursor.if_not_exists()
+        _name(cursor)
+        return parse_key_body(cursor, PRIMARY, unique=True, if_not_exists=if_not_exists)
+    if cursor.take("FOREIGN", "KEY"):
+        return _foreign_key(cursor, symbol, if_not_exists=if_not_exists)
+    kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
+    cursor.take_any("KEY", "INDEX")
+    if_not_exists |= cursor.if_not_exists()
+    name = _name(cursor) or symbol
+    return parse_key_body(
+        cursor, name, unique=kind == "UNIQUE", fulltext=kind == "FULLTEXT", if_not_exists=if_not_exists
+    )
+
+
+def parse_key_body(
+    cursor: Cursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False
+) -> AddKey | AlterOption:
+    """The columns and options behind a key's name; a key over an expression says nothing about columns."""
+    start = cursor.peek()
+    columns, prefixes = _parts(cursor)
+    _options(cursor)
+    if not all(columns):
+        return AlterOption(cursor.since(start), "key over an expression")
+    key = Key(name, columns, unique=unique, primary=name == PRIMARY, fulltext=fulltext)
+    return AddKey(key, if_not_exists, prefixes=prefixes if any(prefixes) else ())
+
+
+def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
+    if_not_exists |= cursor.if_not_exists()
+    name = symbol or _name(cursor)
+    if symbol:
+        _name(cursor)
+    columns, _ = _parts(cursor)
+    rule = parse_references(cursor)
+    return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True, rule=rule)
+
+
+def _name(cursor: Cursor) -> str:
+    """A key's name and type, both optional."""
+    name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
+    if cursor.take_any("USING", "TYPE"):
+        cursor.name()
+    return name
+
+
+def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
+    """The columns of a key, empty for an expression, and how much of each is in it."""
+    columns: list[str] = []
+    prefixes: list[int | None] = []
+    cursor.expect_sign("(")
+    while True:
+        prefix = None
+        if cursor.at_sign("("):
+            cursor.skip_parentheses()
+            columns.append("")
+        else:
+            columns.append(cursor.name())
+            if cursor.take_sign("("):
+                prefix = cursor.number()
+                cursor.expect_sign(")")
+        prefixes.append(prefix)
+        cursor.take_any("ASC", "DESC")
+        refuse_periods(cursor)
+        if not cursor.take_sign(","):
+            break
+    cursor.expect_sign(")")
+    return tuple(columns), tuple(prefixes)
+
+
+_VALUED = ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
+
+
+def _options(cursor: Cursor) -> None:
+    while True:
+        if cursor.take_any("USING", "TYPE") or cursor.take("WITH", "PARSER"):
+            cursor.name()
+        elif cursor.take_any(*_VALUED):
+            cursor.take_sign("=")
+            cursor.next()
+        elif not _visibility(cursor) and not _engine_option(cursor):
+            return
+
+
+def _visibility(cursor: Cursor) -> bool:
+    return bool(cursor.take_any("VISIBLE", "INVISIBLE", "IGNORED")) or cursor.take("NOT", "IGNORED")
+
+
+def _engine_option(cursor: Cursor) -> bool:
+    """`word = value`, as storage engines of MariaDB add to keys."""
+    follower = cursor.peek(1)
+    if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
+        return False
+    if cursor.at_words("ALGORITHM") or cursor.at_words("LOCK"):
+        return False
+    cursor.name()
+    cursor.next()
+    cursor.next()
+    return True
+
+
+_CHANGING = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
+_RULES = (("RESTRICT",), ("NO", "ACTION"), *_CHANGING)
+
+
+def parse_check(cursor: Cursor) -> None:
+    """`CHECK (expression)` and whether it is enforced."""
+    cursor.expect("CHECK")
+    cursor.skip_parentheses()
+    if not cursor.take("NOT", "ENFORCED"):
+        cursor.take("ENFORCED")
+
+
+def parse_references(cursor: Cursor) -> str:
+    """Parses the table that a foreign key points to and its rules; returns the rules that change rows."""
+    rules: list[str] = []
+    cursor.expect("REFERENCES")
+    cursor.table_name()
+    if cursor.at_sign("("):
+        cursor.skip_parentheses()
+    while True:
+        if cursor.take("MATCH"):
+            cursor.name()
+        elif cursor.take("ON"):
+            when = cursor.take_any("DELETE", "UPDATE")
+            for words in _RULES:
+                if when and cursor.take(*words):
+                    rules += [f"ON {when} {' '.join(words)}"] if words in _CHANGING else []
+                    break
+            else:
+                raise cursor.surprise("what the foreign key does")
+        else:
+            return " ".join(rules)

@@ -1,0 +1,139 @@
+"""The words of a statement, read as MySQL and MariaDB read them.
+
+Three things decide against a general SQL tokenizer: text inside `/*! ... */` is part of the statement or not depending
+on the server's version, a double quote opens a name or a text depending on the SQL mode, and so does a backslash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from pidts.schema.dialect import Dialect
+
+
+class NotUnderstoodError(Exception):
+    """A place where a statement or an expression says something that is not known here."""
+
+
+class Lexeme(Enum):
+    """The kind of a token."""
+
+    WORD = "word"
+    NAME = "quoted name"
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "hexadecimal or bit literal"
+    SIGN = "sign"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token; `start` and `end` are its place in the statement."""
+
+    lexeme: Lexeme
+    text: str
+    """A name or text without quotes and escapes, else as written."""
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """Returns the token in upper case if it may be a keyword, else nothing."""
+        return self.text.upper() if self.lexeme is Lexeme.WORD else ""
+
+
+_SPACE = re.compile(r"\s+")
+_LINE_COMMENT = re.compile(r"(?:#|--(?=\s|\Z))[^\n]*")
+_CODE_COMMENT = re.compile(r"/\*(M?)!(\d{5,6})?")
+_HEX_OR_BITS = re.compile(r"[xX]'[0-9a-fA-F]*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w$])|0b[01]+(?![\w$])")
+# As servers read it: digits with letters behind them are a name (`12a`, `2e`), but `2e5` is a number whatever follows.
+_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
+_WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
+    """Yields all tokens, then one END."""
+    at, code_depth, in_name = 0, 0, -1
+    while at < len(sql):
+        if found := _SPACE.match(sql, at) or _LINE_COMMENT.match(sql, at):
+            at = found.end()
+            continue
+        if code_depth and sql.startswith("*/", at):
+            at, code_depth = at + 2, code_depth - 1
+            continue
+        if sql.startswith("/*", at):
+            inside = _code_comment(sql, at, dialect)
+            at, code_depth = (_comment_end(sql, at), code_depth) if inside is None else (inside, code_depth + 1)
+            continue
+        # `db.2e5` is a name: where a name or its dot ends, no number begins.
+        token = _token(sql, at, dialect, in_name=in_name == at)
+        yield token
+        at = token.end
+        in_name = at if token.lexeme in (Lexeme.WORD, Lexeme.NAME) or token.text == "." else -1
+    if code_depth:
+        raise NotUnderstoodError("a comment with code in it does not end")
+    yield Token(Lexeme.END, "", at, at)
+
+
+def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
+    sign = sql[at]
+    if sign == "`" or (sign == '"' and dialect.ansi_quotes):
+        text, end = quoted(sql, at, escapes=False)
+        return Token(Lexeme.NAME, text, at, end)
+    if sign in "'\"":
+        text, end = quoted(sql, at, escapes=not dialect.no_backslash_escapes)
+        return Token(Lexeme.TEXT, text, at, end)
+    if sign in "nN" and sql.startswith("'", at + 1):
+        text, end = quoted(sql, at + 1, escapes=not dialect.no_backslash_escapes)
+        return Token(Lexeme.TEXT, text, at, end)
+    if not in_name:
+        if found := _HEX_OR_BITS.match(sql, at):
+            return Token(Lexeme.BYTES, found.group(), at, found.end())
+        if found := _NUMBER.match(sql, at):
+            return Token(Lexeme.NUMBER, found.group(), at, found.end())
+    if found := _WORD.match(sql, at):
+        return Token(Lexeme.WORD, found.group(), at, found.end())
+    return Token(Lexeme.SIGN, sign, at, at + 1)
+
+
+def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
+    """Returns the text between the quote at `at` and its closing quote, and the place after that."""
+    parts: list[str] = []
+    quote, begin, at = sql[at], at, at + 1
+    while at < len(sql):
+        sign = sql[at]
+        if sign == quote:
+            if not sql.startswith(quote, at + 1):
+                return "".join(parts), at + 1
+            at += 1
+        elif sign == "\\" and escapes and at + 1 < len(sql):
+            at += 1
+            sign = _ESCAPES.get(sql[at], sql[at])
+        parts.append(sign)
+        at += 1
+    raise NotUnderstoodError(f"the {quote} at character {begin + 1} is never closed")
+
+
+def _code_comment(sql: str, at: int, dialect: Dialect) -> int | None:
+    """Returns where the code in a comment begins; None for a comment that this server skips."""
+    found = _CODE_COMMENT.match(sql, at)
+    if found is None:
+        return None
+    if dialect.runs_comment(int(found.group(2) or 0), mariadb_only=bool(found.group(1))):
+        return found.end()
+    return None
+
+
+def _comment_end(sql: str, at: int) -> int:
+    end = sql.find("*/", at + 2)
+    if end < 0:
+        raise NotUnderstoodError("a comment does not end")
+    inner = sql.find("/*", at + 2, end)
+    if inner >= 0 and sql.startswith(("/*!", "/*M!"), at):
+        return _comment_end(sql, _comment_end(sql, inner) - 2)  # a skipped code comment may hold a plain one
+    return end + 2

@@ -1,0 +1,106 @@
+"""Parses the clauses after a table's columns: engine, charset, statistics, partitions."""
+
+from __future__ import annotations
+
+from pidts.schema.actions import Action, AlterOption, SetCharset, SetComment
+from pidts.schema.parse.column_type import parse_charset_name, parse_collation_name
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.periods import refuse_periods
+
+_ONE_VALUE = frozenset(
+    {
+        "ENGINE",
+        "TYPE",
+        "AUTO_INCREMENT",
+        "AUTOEXTEND_SIZE",
+        "AVG_ROW_LENGTH",
+        "CHECKSUM",
+        "TABLE_CHECKSUM",
+        "PAGE_CHECKSUM",
+        "COMPRESSION",
+        "CONNECTION",
+        "DELAY_KEY_WRITE",
+        "ENCRYPTION",
+        "ENCRYPTED",
+        "ENGINE_ATTRIBUTE",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "SECONDARY_ENGINE",
+        "INSERT_METHOD",
+        "KEY_BLOCK_SIZE",
+        "MAX_ROWS",
+        "MIN_ROWS",
+        "PACK_KEYS",
+        "PASSWORD",
+        "ROW_FORMAT",
+        "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES",
+        "TABLESPACE",
+        "TRANSACTIONAL",
+    }
+)
+
+
+def parse_option(cursor: Cursor) -> Action | None:
+    """Parses one option; None if something else is here."""
+    start = cursor.peek()
+    refuse_periods(cursor)
+    if charset := parse_default_charset(cursor):
+        return SetCharset(*charset)
+    if cursor.take("COMMENT"):
+        cursor.take_sign("=")
+        return SetComment(cursor.text())
+    if cursor.take_any("DATA", "INDEX"):
+        cursor.expect("DIRECTORY")
+        cursor.take_sign("=")
+        cursor.text()
+    elif cursor.take("UNION"):
+        cursor.take_sign("=")
+        cursor.skip_parentheses()
+    elif cursor.take("STORAGE"):
+        cursor.name()
+    elif cursor.peek().word in _ONE_VALUE:
+        cursor.next()
+        cursor.take_sign("=")
+        _value(cursor)
+    elif cursor.dialect.mariadb and _is_engine_option(cursor):
+        cursor.name()
+        cursor.next()
+        _value(cursor)
+    else:
+        return None
+    return AlterOption(cursor.since(start), start.text.lower())
+
+
+def parse_default_charset(cursor: Cursor) -> tuple[str | None, str | None] | None:
+    """`[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` as (charset, collation)."""
+    ahead = 1 if cursor.at_words("DEFAULT") else 0
+    word, following = cursor.peek(ahead).word, cursor.peek(ahead + 1).word
+    if word == "COLLATE":
+        for _ in range(ahead + 1):
+            cursor.next()
+        cursor.take_sign("=")
+        return None, parse_collation_name(cursor)
+    if word == "CHARSET" or (word in ("CHARACTER", "CHAR") and following == "SET"):
+        for _ in range(ahead + (1 if word == "CHARSET" else 2)):
+            cursor.next()
+        cursor.take_sign("=")
+        return (None if cursor.take("DEFAULT") else parse_charset_name(cursor)), None
+    return None
+
+
+def _value(cursor: Cursor) -> None:
+    if cursor.peek().lexeme in (Lexeme.SIGN, Lexeme.END):
+        raise cursor.surprise("a value")
+    cursor.next()
+
+
+def _is_engine_option(cursor: Cursor) -> bool:
+    """MariaDB's engines add options of their own; the few that change what a table is are named here."""
+    follower = cursor.peek(1)
+    if follower.lexeme is not Lexeme.SIGN or follower.text != "=":
+        return False
+    if cursor.peek().word == "SEQUENCE":
+        raise NotUnderstoodError("a sequence is no table")
+    return cursor.peek().word not in ("ALGORITHM", "LOCK")

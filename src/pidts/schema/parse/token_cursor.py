@@ -1,0 +1,191 @@
+"""A place in a statement's tokens, and the small questions that parsers ask there."""
+
+from __future__ import annotations
+
+from pidts.model.table import TableName
+from pidts.schema.dialect import Dialect
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
+
+
+class Cursor:
+    """Reads forward; every method either takes what it names or leaves the place as it is."""
+
+    def __init__(self, sql: str, dialect: Dialect, default_schema: str = "") -> None:
+        self.sql, self.dialect, self.default_schema = sql, dialect, default_schema
+        self._tokens = list(tokens(sql, dialect))
+        self._at = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token here, or some tokens further."""
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def next(self) -> Token:
+        """The token here; the place moves behind it."""
+        token = self.peek()
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def at_words(self, *words: str) -> bool:
+        """Whether these keywords come next."""
+        return all(self.peek(ahead).word == word for ahead, word in enumerate(words))
+
+    def take(self, *words: str) -> bool:
+        """Take these keywords if all of them come next."""
+        if not self.at_words(*words):
+            return False
+        self._at += len(words)
+        return True
+
+    def take_any(self, *words: str) -> str:
+        """Take one of these keywords; nothing if none is here."""
+        word = self.peek().word
+        return self.next().word if word in words else ""
+
+    def expect(self, *words: str) -> None:
+        """Demands that these keywords come next."""
+        if not self.take(*words):
+            raise self.surprise(" ".join(words))
+
+    def at_sign(self, sign: str) -> bool:
+        """Whether this sign comes next."""
+        token = self.peek()
+        return token.lexeme is Lexeme.SIGN and token.text == sign
+
+    def take_sign(self, sign: str) -> bool:
+        """Take this sign if it comes next."""
+        if not self.at_sign(sign):
+            return False
+        self.next()
+        return True
+
+    def expect_sign(self, sign: str) -> None:
+        """Demands that this sign comes next."""
+        if not self.take_sign(sign):
+            raise self.surprise(sign)
+
+    def at_end(self) -> bool:
+        """Whether nothing but closing semicolons is left."""
+        while self.at_sign(";"):
+            self.next()
+        return self.peek().lexeme is Lexeme.END
+
+    def expect_end(self) -> None:
+        """The whole statement must have been read."""
+        if not self.at_end():
+            raise self.surprise("the end")
+
+    def surprise(self, wanted: str) -> NotUnderstoodError:
+        """Returns the error to raise here."""
+        token = self.peek()
+        found = "the end" if token.lexeme is Lexeme.END else repr(self.sql[token.start : token.end][:40])
+        return NotUnderstoodError(f"expected {wanted}, found {found} at character {token.start + 1}")
+
+    def name(self) -> str:
+        """An identifier, quoted or not."""
+        token = self.peek()
+        if token.lexeme is Lexeme.NAME or (token.lexeme is Lexeme.WORD and not token.text.isdecimal()):
+            return self.next().text
+        raise self.surprise("a name")
+
+    def column_name(self) -> str:
+        """A column's name, which its table's (`t.a`) and its database's (`d.t.a`, or `.t.a`) may stand before."""
+        self.take_sign(".")
+        name = self.name()
+        while self.take_sign("."):
+            name = self._part()
+        return name
+
+    def word_or_text(self) -> str:
+        """A value that may be quoted: a charset, an engine."""
+        token = self.peek()
+        if token.lexeme in (Lexeme.WORD, Lexeme.NAME, Lexeme.TEXT):
+            return self.next().text
+        raise self.surprise("a word")
+
+    def schema_name(self) -> str:
+        """A database's name."""
+        name = self.name()
+        return name.lower() if self.dialect.lower_case_names else name
+
+    def table_name(self) -> TableName:
+        """`table` or `database.table` (`.table` means the current database, too)."""
+        first = "" if self.at_sign(".") else self._part()
+        schema, name = (first, self._part()) if self.take_sign(".") else (self.default_schema, first)
+        schema = schema or self.default_schema
+        if not schema:
+            raise NotUnderstoodError(f"no database is named for table {name}")
+        if self.dialect.lower_case_names:
+            return TableName(schema.lower(), name.lower())
+        return TableName(schema, name)
+
+    def _part(self) -> str:
+        token = self.peek()
+        if token.lexeme in (Lexeme.NAME, Lexeme.WORD):
+            return self.next().text
+        raise self.surprise("a name")
+
+    def table_names(self) -> tuple[TableName, ...]:
+        """A list with commas."""
+        names = [self.table_name()]
+        while self.take_sign(","):
+            names.append(self.table_name())
+        return tuple(names)
+
+    def number(self) -> int:
+        """A whole number."""
+        token = self.peek()
+        if token.lexeme is Lexeme.NUMBER and token.text.isdecimal():
+            return int(self.next().text)
+        raise self.surprise("a number")
+
+    def length(self) -> int:
+        """A whole number as the size of a type; digits behind a point are taken and mean nothing."""
+        token = self.peek()
+        if token.lexeme is Lexeme.NUMBER and token.text[0] != "." and token.text.replace(".", "", 1).isdecimal():
+            return int(self.next().text.partition(".")[0])
+        raise self.surprise("a number")
+
+    def text(self) -> str:
+        """A literal text; neighbours are one text."""
+        if self.peek().lexeme is not Lexeme.TEXT:
+            raise self.surprise("a text")
+        parts = []
+        while self.peek().lexeme is Lexeme.TEXT:
+            parts.append(self.next().text)
+        return "".join(parts)
+
+    def skip_parentheses(self) -> str:
+        """A balanced group; its text with the parentheses."""
+        start, depth = self.peek().start, 0
+        self.expect_sign("(")
+        depth = 1
+        while depth:
+            token = self.next()
+            if token.lexeme is Lexeme.END:
+                raise NotUnderstoodError("a parenthesis is never closed")
+            if token.lexeme is Lexeme.SIGN:
+                depth += (token.text == "(") - (token.text == ")")
+        return self.sql[start : self._tokens[self._at - 1].end]
+
+    def taken(self, start: Token) -> tuple[Token, ...]:
+        """The tokens from this one up to here."""
+        return tuple(token for token in self._tokens[: self._at] if token.start >= start.start)
+
+    def since(self, start: Token) -> str:
+        """The statement's text from a token up to here."""
+        return self.sql[start.start : self._tokens[self._at - 1].end]
+
+    def skip_to_end(self) -> str:
+        """The rest."""
+        start = self.peek()
+        while not self.at_end():
+            self.next()
+        return self.since(start) if start.lexeme is not Lexeme.END else ""
+
+    def if_exists(self) -> bool:
+        """The clause."""
+        return self.take("IF", "EXISTS")
+
+    def if_not_exists(self) -> bool:
+        """The clause."""
+        return self.take("IF", "NOT", "EXISTS")

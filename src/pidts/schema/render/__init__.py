@@ -1,0 +1,1 @@
+"""A structure or a change as the text of a statement."""

@@ -1,0 +1,181 @@
+"""The clauses of an ALTER TABLE in the words of MySQL and MariaDB.
+
+IF EXISTS and IF NOT EXISTS are decided here where the structure before is known: MySQL does not know them in clauses.
+RENAME COLUMN is written as CHANGE where the structure after is known: older servers know only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from pidts.model.errors import Halted, Where
+from pidts.model.table import Column, Key, Table, TableName
+from pidts.schema.actions import (
+    Action,
+    AddColumn,
+    AddKey,
+    AlterOption,
+    ChangeColumn,
+    ConvertCharset,
+    DropColumn,
+    DropConstraint,
+    DropKey,
+    ModifyColumn,
+    PartitionRows,
+    RenameColumn,
+    RenameKey,
+    RenameTo,
+    SetCharset,
+    SetComment,
+    SetDefault,
+)
+from pidts.schema.charsets import charset_of
+from pidts.schema.defaults import literal
+from pidts.schema.parse.key_clause import PRIMARY
+from pidts.schema.render.definitions import (
+    charset_clause,
+    column_clause,
+    computed_clause,
+    key_clause,
+    quote,
+    quote_table,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterWriter:
+    """Writes the clauses for one table."""
+
+    table: TableName
+    before: Table | None = None
+    after: Table | None = None
+    collations: Container[str] | None = None
+    computed: Container[str] = ()
+    """Columns, in lower case, that the server computes itself."""
+    mariadb: bool = False
+
+    def clause(self, action: Action) -> str:
+        """One clause; empty where nothing is to do."""
+        match action:
+            case AddColumn() | ModifyColumn() | ChangeColumn():
+                return self._definition(action)
+            case DropColumn(name=name, if_exists=if_exists):
+                condition = self._if_exists(name, asked=if_exists)
+                return "" if condition is None else f"DROP COLUMN {condition}{quote(name)}"
+            case RenameColumn(if_exists=if_exists):
+                return self._renamed_column(action)
+            case SetDefault(column=name, default=default, if_exists=if_exists):
+                condition = self._if_exists(name, asked=if_exists)
+                change = "DROP DEFAULT" if default is None else f"SET DEFAULT {default}"
+                return "" if condition is None else f"ALTER COLUMN {condition}{quote(name)} {change}"
+            case AddKey() | DropKey() | RenameKey() | DropConstraint():
+                return self._key(action)
+            case SetComment(text=text):
+                return f"COMMENT = {literal(text)}"
+            case RenameTo(name=name):
+                return f"RENAME TO {quote_table(name)}"
+            case SetCharset() | ConvertCharset():
+                return self._charset(action)
+            case PartitionRows():
+                raise Halted(
+                    "ddl-moves-rows",
+                    f"{action.what} takes rows out of the table or brings some in without writing them to the log",
+                    where=Where(table=str(self.table)),
+                    todo="Do the same on the target, or copy the table again.",
+                )
+            case AlterOption():
+                return ""
+
+    def _definition(self, action: AddColumn | ModifyColumn | ChangeColumn) -> str:
+        column = self._resolved(action.column)
+        text = column_clause(column, self.collations)
+        if isinstance(action, AddColumn):
+            if action.computed is not None and column.name.lower() in self.computed:
+                text = computed_clause(column, action.computed, self.collations, mariadb=self.mariadb)
+            condition = "IF NOT EXISTS " if action.if_not_exists else ""
+            if condition and self.before is not None:
+                if _column(self.before, action.column.name) is not None:
+                    return ""
+                condition = ""
+            text = f"ADD COLUMN {condition}{text}"
+        else:
+            old = action.old if isinstance(action, ChangeColumn) else action.column.name
+            if (found := self._if_exists(old, asked=action.if_exists)) is None:
+                return ""
+            old_name = f"{quote(old)} " if isinstance(action, ChangeColumn) else ""
+            text = f"{'CHANGE' if old_name else 'MODIFY'} COLUMN {found}{old_name}{text}"
+        if action.first:
+            return text + " FIRST"
+        return f"{text} AFTER {quote(action.after)}" if action.after else text
+
+    def _renamed_column(self, action: RenameColumn) -> str:
+        condition = self._if_exists(action.old, asked=action.if_exists)
+        if condition is None:
+            return ""
+        new = _column(self.after, action.new)
+        if new is None or (new.generated and action.old.lower() in self.computed):
+            return f"RENAME COLUMN {condition}{quote(action.old)} TO {quote(action.new)}"
+        return f"CHANGE COLUMN {condition}{quote(action.old)} {column_clause(new, self.collations)}"
+
+    def _resolved(self, column: Column) -> Column:
+        return _column(self.after, column.name) or column
+
+    def _if_exists(self, name: str, *, asked: bool) -> str | None:
+        """The words for a condition that was asked; None where the clause has nothing to do."""
+        if not asked or self.before is None:
+            return "IF EXISTS " if asked else ""
+        return None if _column(self.before, name) is None else ""
+
+    def _charset(self, action: SetCharset | ConvertCharset) -> str:
+        charset, collation = action.charset, action.collation
+        if self.after is not None:
+            charset, collation = self.after.charset, self.after.collation
+        elif charset is None and collation is not None:
+            charset = charset_of(collation)
+        clause = charset_clause(charset, collation, self.collations)
+        verb = "CONVERT TO" if isinstance(action, ConvertCharset) else "DEFAULT"
+        return verb + clause if clause else ""
+
+    def _key(self, action: AddKey | DropKey | RenameKey | DropConstraint) -> str:
+        match action:
+            case AddKey():
+                return self._added_key(action)
+            case RenameKey(old=old, new=new):
+                known = self.before is None or _key(self.before, old) is not None
+                return f"RENAME KEY {quote(old)} TO {quote(new)}" if known else ""
+            case DropKey(name=name, if_exists=if_exists):
+                if name.upper() == PRIMARY:
+                    return "DROP PRIMARY KEY"
+                if self.before is None:
+                    return f"DROP KEY {'IF EXISTS ' if if_exists else ''}{quote(name)}"
+                return f"DROP KEY {quote(name)}" if _key(self.before, name) is not None else ""
+            case DropConstraint(name=name):
+                key = _key(self.before, name)
+                return f"DROP KEY {quote(name)}" if key is not None and key.declared_unique else ""
+
+    def _added_key(self, action: AddKey) -> str:
+        exists = _key(self.before, action.key.name) is not None
+        if action.if_not_exists and exists:
+            return ""
+        if action.supports_foreign_key and self.after is not None and not self._appeared(action.key):
+            return ""
+        return "ADD " + text if (text := key_clause(action.key, self.after, action.prefixes)) else ""
+
+    def _appeared(self, key: Key) -> bool:
+        """Whether this very key is in the structure after, and was not in the one before."""
+        old = {present.name for present in self.before.keys} if self.before is not None else set()
+        new = self.after.keys if self.after is not None else ()
+        return any(
+            found.columns == key.columns and found.name not in old and found.name.startswith(key.name) for found in new
+        )
+
+
+def _column(table: Table | None, name: str) -> Column | None:
+    columns = table.columns if table is not None else ()
+    return next((column for column in columns if column.name.lower() == name.lower()), None)
+
+
+def _key(table: Table | None, name: str) -> Key | None:
+    keys = table.keys if table is not None else ()
+    return next((key for key in keys if key.name.lower() == name.lower()), None)

@@ -1,0 +1,141 @@
+"""Names, types, columns and keys in the words of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+
+from pidts.model.table import Column, Key, Table, TableName
+from pidts.model.types import ColumnType, Kind
+from pidts.schema.charsets import bytes_per_character
+from pidts.schema.computed import Computed
+from pidts.schema.defaults import literal
+
+_UNLIMITED = frozenset(
+    {
+        Kind.TINYTEXT,
+        Kind.TEXT,
+        Kind.MEDIUMTEXT,
+        Kind.LONGTEXT,
+        Kind.TINYBLOB,
+        Kind.BLOB,
+        Kind.MEDIUMBLOB,
+        Kind.LONGBLOB,
+        Kind.GEOMETRY,
+        Kind.JSON,
+    }
+)
+_VARYING = frozenset({Kind.VARCHAR, Kind.VARBINARY})
+_NOT_IN_KEYS = frozenset({Kind.GEOMETRY, Kind.JSON, Kind.VECTOR})
+_FRACTIONAL = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_BYTES_IN_KEY = 3072
+
+
+def quote(identifier: str) -> str:
+    """A name as SQL."""
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def quote_table(name: TableName) -> str:
+    """A table's full name as SQL."""
+    return f"{quote(name.schema)}.{quote(name.name)}"
+
+
+def type_text(kind: ColumnType, collations: Container[str] | None = None) -> str:
+    """A type with its charset. `collations` are those that the server knows; others are left to its defaults."""
+    text = kind.kind.value + _size(kind)
+    if kind.unsigned:
+        text += " unsigned"
+    return text + charset_clause(kind.charset, kind.collation, collations) if kind.is_text else text
+
+
+def _size(kind: ColumnType) -> str:
+    if kind.labels:
+        return "(" + ",".join(map(literal, kind.labels)) + ")"
+    if kind.kind in _FRACTIONAL:
+        return f"({kind.fsp})" if kind.fsp else ""
+    if kind.precision is not None:
+        return f"({kind.precision})" if kind.scale is None else f"({kind.precision},{kind.scale})"
+    return "" if kind.length is None else f"({kind.length})"
+
+
+def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None = None) -> str:
+    """` CHARACTER SET x COLLATE y`, as far as it is named and known."""
+    text = f" CHARACTER SET {charset}" if charset is not None else ""
+    if charset == "binary":
+        return text
+    if collation == "bin":
+        return text + " BINARY"
+    if collation is not None and (collations is None or collation in collations):
+        text += f" COLLATE {collation}"
+    return text
+
+
+def column_clause(column: Column, collations: Container[str] | None = None) -> str:
+    """A column's definition. A generated column is written as a plain one: its values come with the rows."""
+    parts = [quote(column.name), type_text(column.type, collations), "NULL" if column.nullable else "NOT NULL"]
+    if column.default is not None and not column.generated:
+        parts.append(f"DEFAULT {_default(column.type, column.default)}")
+    if column.auto_increment:
+        parts.append("AUTO_INCREMENT")
+    if column.comment:
+        parts.append(f"COMMENT {literal(column.comment)}")
+    return " ".join(parts)
+
+
+def computed_clause(column: Column, computed: Computed, collations: Container[str] | None, *, mariadb: bool) -> str:
+    """A generated column's definition as such; MariaDB has no word for NULL in it."""
+    parts = [quote(column.name), type_text(column.type, collations), f"GENERATED ALWAYS AS {computed.sql}"]
+    parts.append("STORED" if computed.stored else "VIRTUAL")
+    if not (mariadb or column.nullable):
+        parts.append("NOT NULL")
+    if column.comment:
+        parts.append(f"COMMENT {literal(column.comment)}")
+    return " ".join(parts)
+
+
+def _default(kind: ColumnType, default: str) -> str:
+    """Writes a default for MySQL.
+
+    There a default that is no literal needs parentheses, and so does every default of a type without a bound.
+    """
+    if default.startswith("(") or default.lower().startswith("current_timestamp"):
+        return default
+    return f"({default})" if kind.kind in _UNLIMITED or _CALL.match(default) else default
+
+
+_CALL = re.compile(r"[A-Za-z]\w*\s*\(")
+
+
+def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
+    """A key's definition; empty for a key that can not be made of these columns and is not needed.
+
+    Columns too long for a key get the longest prefix that fits, unless `prefixes` says how long. Under a longer prefix
+    no row is refused that a shorter one takes; but of a unique key over whole columns only a plain one is left.
+    """
+    kinds = {column.name: column.type for column in table.columns} if table is not None else {}
+    if not key.primary and any(kinds[name].kind in _NOT_IN_KEYS for name in key.columns if name in kinds):
+        return ""
+    if prefixes:
+        lengths = {name: f"({length})" for name, length in zip(key.columns, prefixes, strict=True) if length}
+    else:
+        lengths = _prefixes(key, kinds)
+    columns = ", ".join(quote(name) + lengths.get(name, "") for name in key.columns)
+    if key.primary:
+        return f"PRIMARY KEY ({columns})"
+    unique = key.unique and (bool(prefixes) or not lengths)
+    return f"{'UNIQUE ' if unique else ''}KEY{f' {quote(key.name)}' if key.name else ''} ({columns})"
+
+
+def _prefixes(key: Key, kinds: Mapping[str, ColumnType]) -> dict[str, str]:
+    room = _BYTES_IN_KEY // len(key.columns)
+    prefixes = {}
+    for name in key.columns:
+        kind = kinds.get(name)
+        if kind is None:
+            continue
+        size = bytes_per_character(kind.charset) if kind.charset else 1
+        if kind.kind in _UNLIMITED or (kind.kind in _VARYING and (kind.length or 0) * size > room):
+            most = 255 if kind.kind in (Kind.TINYTEXT, Kind.TINYBLOB) else room
+            prefixes[name] = f"({min(most, room) // size})"
+    return prefixes

@@ -1,0 +1,87 @@
+"""Statements in the words of MySQL and MariaDB, from structures and schema changes."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from pidts.model.table import Table, TableName
+from pidts.schema.defaults import literal
+from pidts.schema.render.alter import AlterWriter
+from pidts.schema.render.definitions import charset_clause, column_clause, key_clause, quote, quote_table, type_text
+from pidts.schema.statements import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    Statement,
+    TruncateTable,
+)
+
+__all__ = ["column_clause", "create_table", "quote", "quote_table", "render_statement", "type_text"]
+
+
+def create_table(table: Table, name: TableName | None = None, collations: Container[str] | None = None) -> str:
+    """CREATE TABLE for a structure, under another name if one is given."""
+    lines = [column_clause(column, collations) for column in table.columns]
+    lines += [clause for key in table.keys if (clause := key_clause(key, table))]
+    text = f"CREATE TABLE {quote_table(name or table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
+    if table.charset is not None or table.collation is not None:
+        text += " DEFAULT" + charset_clause(table.charset, table.collation, collations)
+    if table.comment:
+        text += f" COMMENT = {literal(table.comment)}"
+    return text
+
+
+def render_statement(
+    statement: Statement,
+    before: Table | None = None,
+    after: Table | None = None,
+    collations: Container[str] | None = None,
+    computed: Container[str] = (),
+    *,
+    mariadb: bool = False,
+) -> str:
+    """The statement again; empty where nothing is left of it that concerns structures.
+
+    `before` is the structure that an ALTER TABLE meets: it decides IF EXISTS, which not every server knows. `after` is
+    the one that it leaves: columns are written from it, with all that they inherit. CREATE OR REPLACE TABLE and RENAME
+    TABLE IF EXISTS come out as such, and only MariaDB knows them. `computed` are the columns, in lower case, that the
+    server computes itself; they are written as generated ones.
+    """
+    match statement:
+        case CreateTable(table=name, structure=structure):
+            prefix = _create_prefix(statement)
+            return prefix + create_table(after or structure, name, collations).removeprefix("CREATE TABLE")
+        case CreateTableLike(table=name, like=like):
+            return f"{_create_prefix(statement)} {quote_table(name)} LIKE {quote_table(like)}"
+        case DropTable(tables=tables, if_exists=if_exists):
+            return f"DROP TABLE {'IF EXISTS ' if if_exists else ''}" + ", ".join(map(quote_table, tables))
+        case TruncateTable(table=name):
+            return f"TRUNCATE TABLE {quote_table(name)}"
+        case RenameTable(pairs=pairs, if_exists=if_exists):
+            return f"RENAME TABLE {'IF EXISTS ' if if_exists else ''}" + ", ".join(
+                f"{quote_table(old)} TO {quote_table(new)}" for old, new in pairs
+            )
+        case AlterTable(table=name, actions=actions):
+            writer = AlterWriter(name, before, after, collations, computed, mariadb=mariadb)
+            clauses = [clause for action in actions if (clause := writer.clause(action))]
+            return f"ALTER TABLE {quote_table(name)} " + ", ".join(clauses) if clauses else ""
+        case CreateDatabase(name=schema):
+            charset = charset_clause(statement.charset, statement.collation, collations)
+            return f"CREATE DATABASE {'IF NOT EXISTS ' if statement.if_not_exists else ''}{quote(schema)}{charset}"
+        case AlterDatabase(name=schema):
+            charset = charset_clause(statement.charset, statement.collation, collations)
+            return f"ALTER DATABASE {quote(schema)}{charset}" if charset else ""
+        case DropDatabase(name=schema, if_exists=if_exists):
+            return f"DROP DATABASE {'IF EXISTS ' if if_exists else ''}{quote(schema)}"
+        case _:
+            return ""
+
+
+def _create_prefix(statement: CreateTable | CreateTableLike) -> str:
+    replaces = "OR REPLACE " if statement.or_replace else ""
+    return f"CREATE {replaces}TABLE{' IF NOT EXISTS' if statement.if_not_exists else ''}"

@@ -1,0 +1,445 @@
+"""Decides when a schema change of one shard is run on the merged table that it shares with others.
+
+All source tables that map to one target table form a *group*. The structure that the group has agreed on, G, is that of
+the target table. A member *arrives* with a schema change when all changes before it are on the target. This module then
+decides whether the member goes on or waits. It decides from structures alone, so the wording of a statement does not
+matter. After a crash all members arrive again and get the same answer.
+
+**Pessimistic**: the first member to arrive waits for the others, until all of them stand before a change that leads to
+one structure. Then one statement is run for all of them. A member that finds the group there already passes. The
+counterexample to running it for the first member: `DROP COLUMN c`, while another shard goes on writing values to `c`.
+
+    A.t  v0 ──ALTER──▶ waits ················▶ v1
+    B.t  v0 ─ rows ─ rows ─ rows ──ALTER──▶ runs, v1        the target's table: v0 until here, then v1
+
+**Optimistic**: G is the union of all members' structures: every column that one of them has. A change that takes G to
+the new union is run at once, and nobody waits. A change that leaves the union as it is passes. An example is the first
+DROP of a column that others still have: only the last DROP of it is run. A change that no union can express, such as a
+renamed column, waits as in pessimistic mode. Two more changes wait. One adds a column again to a member while the
+target still has that member's earlier values in it. The other gives existing rows a value that differs from the one
+that the target gave them.
+
+**Left behind** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
+others are left behind: they miss this one change until they have made it themselves. Structures alone cannot tell which
+member has yet to make it. The counterexample: a adds a column without b and c and drops it again, and all three look
+alike. b's column would wait for a, which has passed. a's next change would not wait for b, whose rows fit anyway. So
+the commit of the change records which member misses what, in which order. A member that reaches a missed change passes,
+and misses nothing up to that change any more. Every other change waits for a member that misses something, until it has
+reached that change, too. The *head* is the structure of the members that miss nothing. A column may be absent from the
+head while some member has it or misses a change with it. Then G keeps the column until the last member has reached the
+structure without it. Nothing else of that member's statement is run.
+
+A new table is no member before its CREATE TABLE has passed, so nobody waits for it. It waits until its rows can be
+written to G. They can be where the table is ahead of the group by an index or by a column that may be NULL. Then nobody
+waits for it to reach a structure that it has had already.
+
+The *leader* is the member whose statement is run. It is one of the members that have arrived with the change and whose
+statement leads from G to the new structure: the first by source and place in its log. As long as the same members have
+arrived, it is the same one. An operator's order about one of them makes that one the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
+from pidts.shards.structures import (
+    fills_alike,
+    fits,
+    indexed_like,
+    is_fillable,
+    joined,
+    key_has,
+    names_of,
+    same_but_order,
+    same_version,
+    same_whole,
+    taking_alike,
+    tidied,
+    unchanged,
+    widened_like,
+    with_kept,
+    without,
+)
+
+ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
+
+Owed: TypeAlias = Mapping[Member, tuple[Table, ...]]
+"""The structures that were run without a member and that it has yet to reach, in order."""
+
+Effect: TypeAlias = Callable[[Table], Table | None]
+"""Returns what an arrival's statement makes of a structure; None where that cannot be said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """All source tables that map to one target table, and what is known of them."""
+
+    target: TableName
+    mode: ShardMode
+    agreed: Table
+    """The target table's structure, as far as it follows from the members."""
+    members: Mapping[Member, Table]
+    """Each member's structure under the target's names, after all of its changes that are done."""
+    arrivals: Mapping[Member, Arrival] = field(default_factory=dict)
+    """The schema changes that wait, of members and of new tables."""
+    dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
+    """Columns that a member has dropped while the target has them, with the member's values in them."""
+    behind: Owed = field(default_factory=dict)
+    """The changes that each member misses, in order; it also names members that are gone since."""
+
+    def owed(self, one: Arrival) -> tuple[Table, ...]:
+        """Returns the changes that the member still misses at its place."""
+        return self.behind.get(one.member, ()) if one.runs else ()
+
+    def left(self, one: Arrival) -> tuple[Table, ...]:
+        """Returns the changes that the member misses once its own change is made."""
+        return come(self.owed(one), one)
+
+    def settles(self, one: Arrival) -> bool:
+        """Whether the member's change is one that it misses."""
+        return len(self.left(one)) < len(self.owed(one))
+
+    @property
+    def head(self) -> Table:
+        """The structure of the members that miss nothing."""
+        return next((owed[-1] for owed in self.behind.values() if owed), self.agreed)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The decision that a member waits for others, and for which."""
+
+    awaited: tuple[Member, ...] = ()
+    """Members that have not arrived."""
+    disagree: tuple[Arrival, ...] = ()
+    """Members that have arrived with a change that leads elsewhere."""
+    absent: tuple[str, ...] = ()
+    """Sources of which it is not known yet whether they have members."""
+    begun: tuple[str, Lsn] | None = None
+    """A source that has begun a change of the table, and its place; only that source knows how far the change is."""
+    leader: Member | None = None
+    """The member that runs the statement; all have arrived."""
+    met: tuple[str, ...] = ()
+    """New columns of the member for which its rows on the target have other values than on its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The decision that the leader's statement is run for these members, which gives the group another structure."""
+
+    leader: Arrival
+    arrivals: tuple[Arrival, ...]
+    agreed: Table
+    left: tuple[Member, ...] = ()
+    """Members without which it is run, by an operator's order."""
+    rest: bool = False
+    """Only the missing steps are run: the target has a part, or only the leader still has what goes."""
+    passes: bool = False
+    """The target has the change already: nothing is run, and the change is put on record.
+
+    Even so, only one member passes at a time, and the next one is decided by the result. Else two members that drop a
+    column at once would both leave it to the other. Or a member would get a column that is being dropped meanwhile.
+    """
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it leads the group to the structure that the leader has then."""
+        one = self.leader
+        is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
+        return not (is_alone or (one.runs and same_version(one.before, one.after)))
+
+
+Decision: TypeAlias = Wait | Run
+
+
+def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Decision:
+    """Returns the decision about the member that has arrived; `effect` is that of its statement."""
+    mine = group.arrivals[member]
+    if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
+        return Run(mine, (mine,), group.agreed)
+    passing = _passes(group, mine) if group.mode == "pessimistic" else None
+    if mine.order is OrderKind.REPLACE and mine.runs:
+        if passing is not None and group.settles(mine):
+            return Run(mine, (mine,), passing.agreed)
+        return _together(group, mine, effect)
+    met = _met(group, mine)
+    if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
+        awaited = tuple(sorted(member for member, one in group.members.items() if met & names_of(one)))
+        return Wait(awaited, met=tuple(sorted(met)))
+    if group.mode == "optimistic":
+        # A generated column waits for all members. When it is added, rows of the others get the expression's values;
+        # after that they get the column's default where the target has a plain column.
+        alone = None
+        if not mine.computes:
+            alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
+        return alone or _together(group, mine, effect)
+    return passing or _together(group, mine, effect)
+
+
+def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
+    """Returns the changes that the member still misses, once it has made its change."""
+    if not one.runs or same_version(one.before, one.after):
+        return owed if one.runs else ()
+    places = (place for place, step in enumerate(owed) if same_version(one.after, step))
+    return owed[next(places, -1) + 1 :]
+
+
+def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
+    """Returns what members miss once the decision is carried out, for those where that differs from before."""
+    if group.mode == "optimistic":
+        return {}
+    found, head = dict(group.behind), group.head
+    for one in decision.arrivals:
+        found[one.member] = come(found.get(one.member, ()), one)
+    if decision.is_step and not group.settles(mine):
+        head = decision.leader.after
+        # Of a source that is not there the record tells only that it misses something.
+        is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
+        absent = [member for member in group.behind if is_alone and member not in group.members]
+        left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
+        found = dict.fromkeys(found, ()) | left
+    kept = names_of(decision.agreed) - names_of(head)
+    come_further = [one for one in decision.arrivals if not found[one.member]]
+    found |= {one.member: (head,) for one in come_further if kept & names_of(one.after)}
+    return {member: owed for member, owed in found.items() if owed != group.behind.get(member, ())}
+
+
+def _passes(group: Group, mine: Arrival) -> Run | None:
+    """Returns a run for a member that passes without its statement, else None.
+
+    A member passes when it reaches the others' structure or a change that it misses, or when it is late and its rows
+    fit. The last member to pass removes the columns that were kept for others.
+    """
+    has_place = _is_late(group, mine) and _takes(mine, group.agreed)
+    if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
+        return None
+    gone = (
+        names_of(group.agreed)
+        - names_of(group.head)
+        - names_of(mine.after, *group.left(mine))
+        - _needed(group, (mine,))
+    )
+    if not (gone and mine.runs):
+        return Run(mine, (mine,), group.agreed, passes=True)
+    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), rest=True)
+
+
+def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
+    """Returns the columns that other members have, or that are in the changes they miss."""
+    others = group.members.keys() - {one.member for one in but}
+    owed = [step for member in others for step in group.behind.get(member, ())]
+    return names_of(*(group.members[member] for member in others), *owed)
+
+
+def _is_late(group: Group, arrival: Arrival) -> bool:
+    """Whether the member is not at the head: then its structure only has to fit into that of the others."""
+    return not arrival.runs or bool(group.owed(arrival)) or not same_version(arrival.before, group.head)
+
+
+def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
+    goal, wanted = _goal(group, mine)
+    waiting = [one for one in _arrivals(group) if not (one.runs and same_version(one.before, one.after))]
+    alike = [
+        one
+        for one in waiting
+        if _leads_to(group, one, goal) and _computes_alike(one, wanted) and not added_by_one(one, wanted)
+    ]
+    others = [
+        one
+        for one in waiting
+        if one.runs and one not in alike and (group.owed(one) or not _has_place(group, one.before, goal))
+    ]
+    # A member that is one change earlier will still reach this one.
+    behind = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
+    disagree = [one for one in others if one.member not in behind]
+    here = {one.member for one in (*alike, *disagree)}
+    awaited = [
+        member
+        for member, structure in group.members.items()
+        if member not in here and _is_awaited(group, member, structure, goal)
+    ]
+    gone = _nobodys(group)
+    able = [one for one in alike if one.runs and same_version(one.before, tidied(group.head, gone, one.before))]
+    able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
+    if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
+        leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
+        run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
+        left = tuple(sorted((*awaited, *(one.member for one in disagree))))
+        kept = _kept(group, goal, leader, run) if left else ()
+        kept += tuple(one for one in group.agreed.columns if one.name.lower() in gone)
+        agreed = with_kept(goal, kept, group.agreed)
+        made = effect(group.agreed) if group.mode == "optimistic" and mine == leader else None
+        is_more = made is not None and mine.order is OrderKind.UNLOCK and names_of(made) == names_of(agreed)
+        return Run(leader, run, made if made is not None and is_more else agreed, left)
+    return Wait(tuple(sorted(awaited)), tuple(sorted(disagree, key=lambda one: (one.since, one.member))))
+
+
+def _is_awaited(group: Group, member: Member, structure: Table, goal: Table) -> bool:
+    """Whether the group waits for a member that has not arrived; one that looks alike may still miss the change."""
+    is_there = same_version(structure, goal) or _has_place(group, structure, goal)
+    return bool(group.behind.get(member)) or not is_there
+
+
+def _arrivals(group: Group) -> list[Arrival]:
+    """Returns the arrivals, without those that an operator lets skip their change."""
+    return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
+
+
+def _kept(group: Group, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
+    """Returns the columns that would go, but that others still have or miss.
+
+    Only columns are returned for which rows of the arrived members have a known value.
+    A column that goes in a statement that also adds columns may have another name now, so it is not kept.
+    """
+    needed = _needed(group, run) - names_of(goal)
+    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is OrderKind.REPLACE for one in run)
+    needed -= frozenset() if is_drop else names_of(leader.before)
+    return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
+
+
+def _nobodys(group: Group) -> frozenset[str]:
+    """Returns the columns in which only rows of former members have values."""
+    alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
+    return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
+
+
+def _has_place(group: Group, structure: Table, goal: Table) -> bool:
+    """Whether a member need not make the change: it joined ahead of the group, and its rows fit."""
+    return not same_version(structure, group.head) and fits(structure, goal)
+
+
+def _computes_alike(one: Arrival, other: Arrival) -> bool:
+    """Whether the generated columns that both statements add have the same expressions."""
+    return not (one.computes and other.computes) or one.computes == other.computes
+
+
+def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
+    """Returns the columns that both statements bring, one of them as new columns and the other by a new name.
+
+    Comparing structures alone would not see it. The counterexample: `DROP COLUMN a, ADD COLUMN b INT`, run for a shard
+    that has said `CHANGE a b INT`, takes away the values that the shard keeps.
+    """
+    brought = (names_of(each.after) - names_of(each.before) for each in (one, other))
+    return frozenset.intersection(*brought) & (_new(one) ^ _new(other))
+
+
+def _new(one: Arrival) -> frozenset[str]:
+    """Returns the columns that the statement adds. Where no column goes, no column has got another name."""
+    had, has = names_of(one.before), names_of(one.after)
+    return one.adds if had - has else has - had
+
+
+def _goal(group: Group, mine: Arrival) -> tuple[Table, Arrival]:
+    """Returns the structure that the change leads to, and the arrival that defines it.
+
+    A late member follows the first arrival from the head whose structure its rows fit into.
+    """
+    if _is_late(group, mine) and not group.owed(mine):
+        for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
+            if one.runs and not _is_late(group, one) and fits(mine.after, one.after):
+                return one.after, one
+    return mine.after, mine
+
+
+def _takes(one: Arrival, there: Table) -> bool:
+    """Whether the member's rows fit there, with the values that its source has given them."""
+    return fits(one.after, there) and one.revalues <= taking_alike(one.after, there)
+
+
+def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
+    is_ordered = arrival.order is OrderKind.REPLACE
+    if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
+        return False  # its rows have their earlier values
+    if same_version(arrival.after, goal):
+        return True
+    if group.mode == "optimistic" and same_but_order(arrival.after, goal):
+        return True  # rows are written by column names
+    is_late = arrival.runs and _is_late(group, arrival) and not group.owed(arrival)
+    return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
+
+
+def _passes_whole(group: Group, mine: Arrival) -> Run | None:
+    before, after = _wholes(group, mine)
+    if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
+        return None
+    # The form that other members give to a column that this change drops is no part of the change.
+    left = names_of(mine.before) & names_of(after) - names_of(mine.after)
+    unchanged = before is not None and same_whole(without(left, before), without(left, after))
+    passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
+    return Run(mine, (mine,), group.agreed, passes=True) if passes else None
+
+
+def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
+    before, after = _wholes(group, mine)
+    made = effect(group.agreed) if mine.runs else None
+    if after is None or made is None:
+        return None
+    whole = effect(before) if before is not None else None
+    if not same_whole(after, made) and (whole is None or not same_whole(after, whole)):
+        return None
+    return Run(mine, (mine,), made)
+
+
+def _runs_rest(group: Group, mine: Arrival) -> Run | None:
+    """Returns a run of the steps to the union where the statement cannot be run as it stands; else None.
+
+    Either the target has a part of the change, from members that are further; or others still have what it drops. A
+    column that goes and one that joins may be one column under a new name, unless the statement says that the second
+    one is new.
+    """
+    _, after = _wholes(group, mine)
+    if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):
+        return None
+    had, has, there = names_of(mine.before), names_of(mine.after), names_of(group.agreed)
+    comes, goes, nobodys = names_of(after) - there, had & there - names_of(after), there - names_of(after) - had
+    is_renamed = bool(had - has) and not has - had <= mine.adds
+    if is_renamed or not comes <= has - had:
+        return None
+    new = [column for column in mine.after.columns if column.name.lower() in comes]
+    # A column that this change does not name may be wider in G than in any member: it has rows of a former member.
+    other = has & unchanged(mine.before, mine.after)
+    after = widened_like(after, without(there - other, group.agreed))
+    columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
+    left = (key for key in group.agreed.keys if key_has(key, nobodys) and not key.primary)
+    made = replace(group.agreed, columns=columns, keys=(*indexed_like(group.agreed, after), *left))
+    names = {key.name.lower() for key in made.keys}
+    is_whole = len(names) == len(made.keys) and same_whole(after, tidied(made, nobodys, after))
+    return Run(mine, (mine,), made, rest=True) if is_whole else None
+
+
+def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
+    """Returns the union of all members' structures, before the change and after it."""
+    others = [structure for member, structure in group.members.items() if member != mine.member]
+    before = [*others, mine.before] if mine.runs or not others else others
+    return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
+
+
+def _met(group: Group, mine: Arrival) -> frozenset[str]:
+    """Returns the member's new columns in which its existing rows differ between target and source.
+
+    An operator who lets the change go on may accept earlier values, or those of a clock; no order makes two defaults
+    one.
+    """
+    if not mine.runs:
+        return frozenset()  # it has no rows yet
+    if mine.unlocked:
+        return _filled_otherwise(mine, group.agreed)
+    gone = {name.lower() for name in group.dropped.get(mine.member, ())}
+    # If all members make the change together, their rows get what the leader's statement gives them, also a clock's
+    # time.
+    unlike = _filled_otherwise(mine, group.agreed, constant=group.mode == "optimistic")
+    return unlike | (gone & names_of(mine.after) & names_of(group.agreed) - names_of(mine.before))
+
+
+def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
+    """Returns the member's added columns in which its rows have another value than in the other table."""
+    others = {column.name.lower(): column for column in there.columns}
+    added = names_of(one.after) & others.keys() - names_of(one.before)
+    mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)
+    # Only the source knows the values of a generated column in rows that were there.
+    return frozenset(
+        name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)
+    )

@@ -1,0 +1,352 @@
+"""Compares the structures of shards, and joins them to one that holds the rows of all.
+
+Two structures are one *version* where the same statements made them, as far as can be seen. What only tells which
+product wrote them down is no difference: the width of integers, a flavor's own default collation, brackets after
+CURRENT_TIMESTAMP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from pidts.model import Column, ColumnType, Key, Kind, Table
+
+_INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
+_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
+_BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
+"""Types that may differ only in size. Not BINARY: a longer one pads values with zeros, which are part of them."""
+_FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_CONSTANT = re.compile(
+    r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
+    |([bxn]|_\w+\s*)?'([^'\\]|''|\\.)*'|"([^"\\]|""|\\.)*\"""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
+
+
+def same_version(one: Table, other: Table) -> bool:
+    """Whether both are one version of a table, whatever the tables are called."""
+    return _version(one) == _version(other)
+
+
+def same_but_order(one: Table, other: Table) -> bool:
+    """Whether both are one version of a table, in whatever order the columns stand."""
+    return same_whole(one, other) and _charset(one) == _charset(other)
+
+
+def same_whole(one: Table, other: Table) -> bool:
+    """Whether both have the same columns and keys, in whatever order the columns stand."""
+    return (set(map(_column, one.columns)), _keys(one)) == (set(map(_column, other.columns)), _keys(other))
+
+
+def names_of(*tables: Table) -> frozenset[str]:
+    """Returns the names of all columns that one of the tables has."""
+    return frozenset(column.name.lower() for table in tables for column in table.columns)
+
+
+def key_has(key: Key, names: Collection[str]) -> bool:
+    """Whether the key contains one of these columns."""
+    return any(column.lower() in names for column in key.columns)
+
+
+def without(names: Collection[str], table: Table) -> Table:
+    """Returns the table without these columns; its keys stay."""
+    return replace(table, columns=tuple(column for column in table.columns if column.name.lower() not in names))
+
+
+def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
+    """Returns the table without columns that were kept for others.
+
+    The keys over these columns become those of `like`, from which the columns went before.
+    """
+    theirs = {key.name.lower(): key for key in like.keys}
+    keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
+    return replace(without(gone, table), keys=tuple(key for key in keys if key is not None))
+
+
+def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
+    """Returns the goal with columns that stay, and with the keys over them, which do not change then."""
+    names = {column.name.lower() for column in kept}
+    keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
+    changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
+    return replace(goal, columns=(*goal.columns, *kept), keys=(*changed, *keys.values()))
+
+
+def widened_like(table: Table, like: Table) -> Table:
+    """Returns the table with its columns in the form of `like` where the two forms differ."""
+    theirs = {column.name.lower(): column for column in like.columns}
+    pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
+    return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
+
+
+def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
+    """Returns the primary key of the first table and the other keys of the second."""
+    theirs = {_key(key): key for key in like.keys if not key.primary}
+    mine = {_key(key): key for key in table.keys if key.primary or _key(key) in theirs}
+    return (*mine.values(), *(key for said, key in theirs.items() if said not in mine))
+
+
+def unchanged(before: Table, after: Table) -> frozenset[str]:
+    """Returns the columns that are the same in both structures."""
+    had = {column.name.lower(): _column(column) for column in before.columns}
+    return frozenset(name for column in after.columns if had.get(name := column.name.lower()) == _column(column))
+
+
+def differing(one: Table, other: Table) -> list[str]:
+    """Returns the names of columns and keys that `same_version` sees as different, in words for people."""
+    mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
+    names = [f"column {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    if not names and list(mine) != list(theirs):
+        names.append("the order of columns")
+    names += [f"key {name}" for name in sorted({str(key[0]) for key in _keys(one) ^ _keys(other)})]
+    if _charset(one) != _charset(other):
+        names.append("the default character set")
+    return names
+
+
+def clashing(before: Table, after: Table, into: Table) -> list[str]:
+    """Returns the columns that a member gets in another form than the one in which the others already have them."""
+    had, there = ({column.name.lower(): column for column in table.columns} for table in (before, into))
+    found = []
+    for column in after.columns:
+        name = column.name.lower()
+        if name not in there or (name in had and _column(had[name]) == _column(there[name])):
+            continue
+        wider = _wider(column.type, there[name].type)
+        if wider is None or _plain(wider) != _plain(there[name].type) or (column.nullable and not there[name].nullable):
+            found.append(column.name)
+    return found
+
+
+def fits(table: Table, into: Table) -> bool:
+    """Whether rows of the one structure can be written to a table of the other."""
+    return not misfitting(table, into)
+
+
+def misfitting(
+    table: Table, into: Table, takes: Callable[[ColumnType, ColumnType], bool] = lambda _there, _here: False
+) -> list[str]:
+    """Returns what keeps rows of the one structure from being written to a table of the other.
+
+    A type takes all values of a smaller one of its family; `takes` may accept further types.
+    """
+    there = {column.name.lower(): column for column in into.columns}
+    found: list[str] = []
+    for column in table.columns:
+        other = there.pop(column.name.lower(), None)
+        if other is None:
+            found.append(f"column {column.name} is missing")
+            continue
+        wider = _wider(other.type, column.type)
+        is_wider = wider is not None and _plain(wider) == _plain(other.type)
+        if not is_wider and not takes(other.type, column.type):
+            found.append(f"column {column.name} does not take all values")
+        elif column.nullable and not other.nullable:
+            found.append(f"column {column.name} takes no NULL")
+    if _identity(table) != _identity(into):
+        found.append("rows have another key")
+    return found + [f"column {one.name} needs a value" for one in there.values() if not is_fillable(one)]
+
+
+def revalued(before: Table, after: Table, origins: Mapping[str, str | None], *, strict: bool) -> frozenset[str]:
+    """Returns the columns in which a change may alter values of existing rows: fewer digits, or values that do not fit.
+
+    A server in strict mode refuses values that do not fit. Spaces at the end of a text are the exception: it cuts them
+    off.
+    """
+    had = {column.name.lower(): column for column in before.columns}
+    named = ((had.get(origins.get(now.name.lower(), now.name.lower()) or ""), now) for now in after.columns)
+    return frozenset(now.name.lower() for was, now in named if was is not None and _revalues(was, now, strict=strict))
+
+
+def _revalues(was: Column, now: Column, *, strict: bool) -> bool:
+    if now.type.fsp < was.type.fsp or (now.type.scale or 0) < (was.type.scale or 0):
+        return True
+    if _wider(now.type, was.type) != now.type and (not strict or (was.type.is_text and not was.type.labels)):
+        return True
+    return not strict and was.nullable and not now.nullable
+
+
+def taking_alike(one: Table, other: Table) -> frozenset[str]:
+    """Returns the columns that take the same values in both structures."""
+    mine, theirs = (
+        {column.name.lower(): (_plain(column.type), column.nullable) for column in table.columns}
+        for table in (one, other)
+    )
+    return frozenset(name for name in mine if mine[name] == theirs.get(name))
+
+
+def is_fillable(column: Column) -> bool:
+    """Whether rows without the column have a value in it all the same, and that value is known."""
+    return column.nullable or column.generated or is_constant(column.default)
+
+
+def is_constant(default: str | None) -> bool:
+    """Whether there is a default and it is the same value at any time."""
+    return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
+
+
+def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
+    """Whether existing rows have the same value in both columns, or at least the value of the same expression."""
+    if _known(one.default) is None and _known(other.default) is None:
+        return one.nullable == other.nullable
+    return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)
+
+
+def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
+    """Returns the columns whose fill value for rows that lack them differs from the one that existing rows got."""
+    there = {column.name.lower(): column for column in before.columns}
+    named = (
+        (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns
+    )
+    return frozenset(
+        column.name.lower() for column, was in named if was is not None and not fills_alike(was, column, constant=False)
+    )
+
+
+def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
+    """Returns a structure with a place for the rows of every table; None where there is none.
+
+    Columns come in the order of `like`, then in the order in which they are seen. A column that some table does not
+    have may be left out of a row, and so may one that some table lets be NULL. A unique key holds for all rows, so all
+    tables must have it. Where the tables disagree about a default, it stays what it is in `like`.
+    """
+    tables = list(tables)
+    liked = {column.name.lower(): column for column in like.columns} if like is not None else {}
+    if not tables or len({_identity(table) for table in tables}) > 1:
+        return None
+    columns: dict[str, Column] = {}
+    for table in tables:
+        for column in table.columns:
+            name = column.name.lower()
+            before = columns.get(name)
+            merged = column if before is None else _both(before, column, liked.get(name, before))
+            if merged is None:
+                return None
+            columns[name] = merged
+    own = [{column.name.lower() for column in table.columns} for table in tables]
+    for name, column in columns.items():
+        if not is_fillable(column) and not all(name in names for names in own):
+            columns[name] = replace(column, nullable=True)
+    names = [name for name in liked if name in columns] + [name for name in columns if name not in liked]
+    first = like or tables[0]
+    return replace(first, columns=tuple(columns[name] for name in names), keys=_common_keys(tables, first.keys))
+
+
+def _both(one: Column, other: Column, like: Column) -> Column | None:
+    wider = _wider(one.type, other.type)
+    if wider is None or one.generated != other.generated:
+        return None
+    default = one.default if _known(one.default) == _known(other.default) else like.default
+    return replace(one, type=wider, nullable=one.nullable or other.nullable, default=default)
+
+
+def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ...]:
+    own = [{_key(key): key for key in table.keys} for table in tables]
+    names: dict[tuple[object, ...], Key] = {}
+    for keys in own:
+        for said, key in keys.items():
+            if not key.unique or all(said in others for others in own):
+                names.setdefault(said, key)
+    first = [said for said in map(_key, order) if said in names]
+    return tuple(names[said] for said in dict.fromkeys([*first, *names]))
+
+
+def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    """Returns the one of two types that holds the other's values; None where they are of different families."""
+    mine, theirs = _plain(one), _plain(other)
+    if mine == theirs:
+        return one
+    for family in (_INTEGERS, _TEXTS, _BLOBS):
+        if one.kind in family and other.kind in family:
+            if _apart(mine, theirs):
+                return None
+            return max(one, other, key=lambda kind: family.index(kind.kind))
+    if one.kind is not other.kind or _apart(mine, theirs):
+        return None
+    return _larger(one, other)
+
+
+def _larger(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    kind = one.kind
+    if kind in _SIZED:
+        return max(one, other, key=lambda type_: type_.length or 1)
+    if kind in _FRACTIONS:
+        return max(one, other, key=lambda type_: type_.fsp)
+    if kind is Kind.DECIMAL:
+        scale = max(one.scale or 0, other.scale or 0)
+        digits = max((type_.precision or 10) - (type_.scale or 0) for type_ in (one, other))
+        return replace(one, precision=digits + scale, scale=scale)
+    if kind in {Kind.ENUM, Kind.SET}:
+        shorter, longer = sorted((one, other), key=lambda type_: len(type_.labels))
+        return longer if longer.labels[: len(shorter.labels)] == shorter.labels else None
+    return None
+
+
+def _apart(one: ColumnType, other: ColumnType) -> bool:
+    return (one.unsigned, one.charset, one.collation) != (other.unsigned, other.charset, other.collation)
+
+
+@lru_cache(maxsize=4096)
+def _version(table: Table) -> tuple[object, ...]:
+    return tuple(map(_column, table.columns)), _keys(table), _charset(table)
+
+
+def _column(column: Column) -> tuple[object, ...]:
+    plain, default = _plain(column.type), _known(column.default)
+    return column.name.lower(), plain, column.nullable, default, column.auto_increment, column.generated
+
+
+def _known(text: str | None) -> str | None:
+    """Returns a default as both flavors write it: a number stands in quotes or not."""
+    if text is None or text.upper() == "NULL":
+        return None
+    text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text
+    return text[1:-1] if re.fullmatch(r"'[-+.\d]+'", text) else text
+
+
+def _keys(table: Table) -> frozenset[tuple[object, ...]]:
+    return frozenset(map(_key, table.keys))
+
+
+def _key(key: Key) -> tuple[object, ...]:
+    name = "" if key.primary else key.name.lower()
+    return name or "primary", key.primary, key.unique, tuple(column.lower() for column in key.columns)
+
+
+def _identity(table: Table) -> tuple[str, ...]:
+    return tuple(column.lower() for column in table.identity)
+
+
+def _plain(kind: ColumnType) -> ColumnType:
+    if kind.kind in _INTEGERS:
+        return replace(kind, length=1 if kind.kind is Kind.TINYINT and kind.length == 1 else None)
+    if kind.kind is Kind.JSON:
+        return ColumnType(Kind.JSON)
+    if kind.charset is not None:
+        kind = replace(kind, charset=_named(kind.charset), collation=order_of(kind.collation))
+    return replace(kind, precision=kind.precision or 10, scale=kind.scale or 0) if kind.kind is Kind.DECIMAL else kind
+
+
+def _charset(table: Table) -> tuple[str, str]:
+    return (_named(table.charset), order_of(table.collation)) if table.charset else ("", "")
+
+
+def _named(charset: str) -> str:
+    return "utf8mb3" if charset.lower() == "utf8" else charset.lower()
+
+
+_ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "cs"}
+
+
+def order_of(collation: str | None) -> str:
+    """Returns which letters a collation distinguishes, as far as its name tells.
+
+    Each flavor has another name for its default one.
+    """
+    name = (collation or "").lower()
+    return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

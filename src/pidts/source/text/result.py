@@ -1,0 +1,152 @@
+"""One query's rows as Arrow tables, without a Python object per row.
+
+The driver would build an object per packet and decode each value on its own. Here compiled code writes what the server
+sends straight into the memory of Arrow's arrays; see `text_cells`. `PIDTS_KERNEL=python` chooses `text_lists`, which is
+plain and slow, and gives the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+import pymysql
+from pymysql.constants import COMMAND
+
+from pidts.binlog.choice import compiled
+from pidts.model import PidtsError, Table, Where
+from pidts.model.errors import Transient
+from pidts.source.connection import Session, hang_up, where_of
+from pidts.source.failures import StructureChanged, explain
+from pidts.source.packets import PacketReader
+from pidts.source.text.columns import changed
+
+AT_ONCE = 16 << 20
+_TIMEOUT = 3600.0
+"""A sort of a large table may take long before the first row comes."""
+
+_WAIT = 60.0
+_SHORT = 100
+_MOMENT = 0.0005
+"""More may come before the next is read: servers send 16 KiB at a time, and being woken for each costs both sides more
+than what is in it."""
+
+
+class Rows(Protocol):
+    """Rows of a result that have come so far."""
+
+    size: int
+    """About as many bytes."""
+
+    def take_all(self, reader: PacketReader) -> bool:
+        """Takes every whole row that has arrived; True where the next packet is no ordinary row."""
+
+    def take_row(self, row: bytes) -> None:
+        """One row, whatever its size."""
+
+    def table(self) -> pa.Table:
+        """Returns all rows so far; those that come next are new ones."""
+
+
+def read_result(connection: Session, sql: str, table: Table, at_once: int) -> Iterator[pa.Table]:
+    """Yields a query's rows, about `at_once` bytes at a time; `table` has a column for each of the result's.
+
+    A caller that does not want the rest loses the connection.
+    """
+    where = Where(source=where_of(connection).source, table=str(table.name))
+    driver: object = connection
+    try:
+        driver._execute_command(COMMAND.COM_QUERY, sql.encode())  # type: ignore[attr-defined]  # noqa: SLF001
+        sock = driver._sock  # type: ignore[attr-defined]  # noqa: SLF001
+    except (pymysql.err.Error, OSError) as error:
+        raise explain(error, where) from error
+    reader = PacketReader(sock, where)
+    is_over = False
+    try:
+        what, is_over = _read_heading(reader, table, where)
+        if what:
+            is_over = is_over or _pass_over(reader, where)
+            raise what
+        yield from _read_rows(reader, _rows(table, where), at_once, where)
+        is_over = True
+    finally:
+        if is_over:
+            sock.settimeout(None)
+        else:
+            hang_up(connection)  # What is left of the answer would be taken for the next one's.
+
+
+def _rows(table: Table, where: Where) -> Rows:
+    if compiled():
+        from pidts.source.text.cells import Cells
+
+        return Cells(table, where)
+    from pidts.source.text.lists import Lists
+
+    return Lists(table, where)
+
+
+def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[PidtsError | None, bool]:
+    """The column count, the columns, and the mark behind them: what is wrong, and whether the answer ends here."""
+    if refusal := _refusal(_next(reader, where), where):
+        return refusal, True
+    definitions = [_next(reader, where) for _ in table.columns]
+    _next(reader, where)
+    for column, definition in zip(table.columns, definitions, strict=True):
+        if what := changed(column, definition):
+            return StructureChanged("structure-changed", what, where=where), False
+    return None, False
+
+
+def _pass_over(reader: PacketReader, where: Where) -> bool:
+    """Whether the rest of the answer was short."""
+    return any(_ends(_next(reader, where)) for _ in range(_SHORT))
+
+
+def _read_rows(reader: PacketReader, rows: Rows, at_once: int, where: Where) -> Iterator[pa.Table]:
+    while True:
+        is_odd = rows.take_all(reader)
+        if rows.size >= at_once:
+            yield rows.table()
+        if not is_odd:
+            time.sleep(_MOMENT)
+            _receive(reader, where)
+            continue
+        packet = _next(reader, where)
+        if _ends(packet):
+            if refusal := _refusal(packet, where):
+                raise refusal
+            if rows.size:
+                yield rows.table()
+            return
+        rows.take_row(packet)
+
+
+def _next(reader: PacketReader, where: Where) -> bytes:
+    while (packet := reader.read_one(_WAIT)) is None:
+        _check_silence(reader, where)
+    return packet
+
+
+def _receive(reader: PacketReader, where: Where) -> None:
+    while not reader.receive(_WAIT):
+        _check_silence(reader, where)
+
+
+def _check_silence(reader: PacketReader, where: Where) -> None:
+    if reader.silent() > _TIMEOUT:
+        raise Transient("source-silent", f"no answer for {_TIMEOUT:.0f} seconds", where=where)
+
+
+def _ends(packet: bytes) -> bool:
+    return packet[:1] == b"\xff" or (packet[:1] == b"\xfe" and len(packet) < 9)
+
+
+def _refusal(packet: bytes, where: Where) -> PidtsError | None:
+    if packet[:1] != b"\xff":
+        return None
+    number = int.from_bytes(packet[1:3], "little")
+    text = packet[3:].decode("utf-8", "replace")
+    return explain(pymysql.err.OperationalError(number, text[6:] if text.startswith("#") else text), where)

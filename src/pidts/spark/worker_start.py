@@ -1,0 +1,102 @@
+"""Starts a Python process of Spark that answers Spark first and loads its modules afterwards.
+
+Spark gives a planner's process ten seconds to connect back. The process connects only after it has loaded pyspark,
+pandas and Arrow, which takes more than ten seconds on a machine that is busy, and the query fails. So this file runs
+first, with nothing but the standard library: it connects and shows Spark's secret. Then the same process becomes the
+interpreter that Spark asked for, which inherits the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+_SOCKET = "PIDTS_WORKER_SOCKET"
+"""The environment variable that tells the interpreter which file descriptor is the connection."""
+_RESUME = "from pidts.spark.worker_start import resume; resume()"
+
+
+def launcher(folder: Path) -> Path:
+    """Writes the program that Spark is to start in place of Python, and returns its path.
+
+    Many servers mount their temporary folder so that no program in it can be run (`noexec`). Spark then starts Python
+    itself, as it does without this file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "python"
+    words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in (sys.executable, "-I", "-S", __file__))
+    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.chmod(0o700)
+    return path if os.access(path, os.X_OK) else Path(sys.executable)
+
+
+def start() -> None:
+    """Connects to Spark where it waits for a connection, then becomes the interpreter with the same arguments."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-m"] and (place := _awaited()) is not None:
+        connection = _connected(place)
+        connection.settimeout(None)
+        connection.set_inheritable(True)
+        os.environ[_SOCKET] = str(connection.detach())
+        arguments = ["-c", _RESUME, *arguments[1:]]
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - this process becomes that interpreter
+
+
+def resume() -> None:
+    """Runs the module that Spark asked for; it finds the connection made already."""
+    import runpy
+
+    import pyspark.util
+
+    connection = socket.socket(fileno=int(os.environ.pop(_SOCKET)))
+
+    def connected(conn_info: object, auth_secret: object) -> tuple[object, socket.socket]:  # noqa: ARG001 - as pyspark calls it
+        size = int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))
+        return connection.makefile("rwb", size), connection
+
+    pyspark.util.local_connect_and_auth = connected
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _awaited() -> str | int | None:
+    """The socket's path or the port where Spark waits for this process; none where Spark waits for no connection."""
+    path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
+    return path or (int(port) if port else None)
+
+
+def _connected(place: str | int) -> socket.socket:
+    """A connection that Spark has accepted."""
+    seconds = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
+    if isinstance(place, str):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(seconds)
+        connection.connect(place)
+        return connection
+    host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true" else "127.0.0.1"
+    connection = socket.create_connection((host, place), timeout=seconds)
+    secret = os.environ["PYTHON_WORKER_FACTORY_SECRET"].encode()
+    connection.sendall(struct.pack("!i", len(secret)) + secret)
+    (size,) = struct.unpack("!i", _exactly(connection, 4))
+    if _exactly(connection, size) != b"ok":
+        raise SystemExit("Spark refused the secret that it gave this process")
+    return connection
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """The next bytes that Spark sends, none of those behind them."""
+    read = b""
+    while len(read) < size:
+        piece = connection.recv(size - len(read))
+        if not piece:
+            raise SystemExit("Spark closed the connection before it accepted it")
+        read += piece
+    return read
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,142 @@
+"""The checkpoints in `pidts_meta`, in the SQL that all servers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pidts.model import Checkpoint, Fenced, Halted, Lsn, Transient, Where
+from pidts.target.checkpoint_row import read_progress, written_progress
+from pidts.target.meta_schema import META_EXISTS, Run, seconds
+
+_COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
+
+
+class CheckpointRecord:
+    """The records of one session; statements only. A server adds its locks and its transaction to `claim`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def read(self, task: str, source: str) -> list[Checkpoint]:
+        """Returns the checkpoints of a task's workers without locking them."""
+        return self._rows(task, source)
+
+    def lock(self, task: str, source: str, worker: int) -> Checkpoint:
+        """The row, locked."""
+        rows, _ = self._run(
+            f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s AND worker = %s FOR UPDATE",
+            (task, source, worker),
+        )
+        if not rows:
+            raise no_checkpoint(task, source, worker)
+        return _checkpoint(rows[0])
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """The epoch in the condition costs nothing and keeps a caller honest who did not lock the row."""
+        new = checkpoint
+        _, matched = self._run(
+            "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "
+            "updated_at = CURRENT_TIMESTAMP(6) WHERE task = %s AND source = %s AND worker = %s AND epoch = %s",
+            (
+                *(new.batch, str(new.lsn), new.gtid, new.position, written_progress(new)),
+                *(new.task, new.source, new.worker, new.epoch),
+            ),
+        )
+        if matched != 1:
+            raise Fenced(
+                "fenced",
+                f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}",
+                where=Where(source=new.source),
+            )
+
+    def _claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """Claims the task inside a transaction of the caller, which also keeps a second claim out."""
+        claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start)
+        if claimed[0].epoch == 1:
+            # What an earlier task of this name did is not what this one will do at the same place of the log.
+            for table in ("ddl_journal", "ddl_order", "halt", "note", "moved"):
+                self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
+        if rewrite:
+            self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))
+            for row in claimed:
+                self._run(
+                    f"INSERT INTO pidts_meta.checkpoint ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    (
+                        *(task, source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, row.epoch),
+                        written_progress(row),
+                    ),
+                )
+        else:
+            self._run(
+                "UPDATE pidts_meta.checkpoint SET epoch = %s WHERE task = %s AND source = %s",
+                (claimed[0].epoch, task, source),
+            )
+        return claimed
+
+    def _rows(self, task: str, source: str, *, lock: str = "") -> list[Checkpoint]:
+        """Returns all workers' rows; none where no task has ever run. `lock` is the clause that locks them."""
+        if not lock and not self._run(META_EXISTS, ())[0]:
+            return []
+        rows, _ = self._run(
+            f"SELECT {_COLUMNS}, updated_at FROM pidts_meta.checkpoint "
+            f"WHERE task = %s AND source = %s ORDER BY worker {lock}",
+            (task, source),
+        )
+        return [_checkpoint(row) for row in rows]
+
+
+def claimed_rows(
+    stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint
+) -> tuple[list[Checkpoint], bool]:
+    """The rows of the next epoch, and whether others must take the place of those stored.
+
+    Rows that were altered by others are claimed only if the caller knows it: `start.altered` says so. They stay marked
+    as altered until the caller saves a new place, because the claim commits before that: a run that ends in between
+    would else leave the altered place behind as one that a task has written.
+
+    With another number of workers the rows fall to other workers than before. That is only right where all workers
+    stand at the same place: else the rows of one of them would be written twice or not at all.
+    """
+    if not stored:
+        fresh = replace(start, task=task, source=source, epoch=1, altered="")
+        return [replace(fresh, worker=worker) for worker in range(workers)], True
+    altered = next((row.altered for row in stored if row.altered), "")
+    if altered and not start.altered:
+        raise Transient("task-taken", "a checkpoint of this task was altered while the task was starting")
+    epoch = max(row.epoch for row in stored) + 1
+    if [row.worker for row in stored] == list(range(workers)):
+        return [replace(row, epoch=epoch) for row in stored], False
+    places = {(row.lsn, row.copy) for row in stored}
+    if len(places) > 1:
+        raise Halted(
+            "worker-count-changed",
+            f"the target holds {len(stored)} workers of task {task} at {len(places)} places, now it is {workers}",
+            where=Where(source=source),
+            todo=f"Run the task with worker-count: {len(stored)} until its batch is done, then change it",
+        )
+    latest = max(stored, key=lambda row: row.batch)
+    return [replace(latest, worker=worker, epoch=epoch, altered=altered) for worker in range(workers)], True
+
+
+def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
+    """A worker without a row never claimed the task, or was claimed away with fewer workers."""
+    return Fenced("fenced", f"task {task} has no worker {worker} on this target", where=Where(source=source))
+
+
+def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    task, source, worker, batch, lsn, gtid, position, epoch, copy, *saved = row
+    stored = Checkpoint(
+        task=task,
+        source=source,
+        worker=int(worker),
+        batch=int(batch),
+        lsn=Lsn.parse(lsn),
+        gtid=gtid,
+        position=position,
+        epoch=int(epoch),
+        copy=copy,
+        saved_at=seconds(saved[0]) if saved else 0.0,
+    )
+    return read_progress(stored)

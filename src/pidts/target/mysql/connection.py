@@ -1,0 +1,154 @@
+"""One connection to MySQL, MariaDB or TiDB: its settings, its transaction and its statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from pidts.model import Halted
+from pidts.schema import Dialect
+from pidts.target.meta_schema import USUAL, in_schema
+from pidts.target.mysql.driver import Done, force_close
+from pidts.target.mysql.exchange import Exchange
+from pidts.target.mysql.server import Server
+
+LOCK_WAIT = 30
+_FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
+"""The second one makes an old Galera cluster commit in the middle of LOAD DATA."""
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_MODES = (
+    "NO_AUTO_VALUE_ON_ZERO",
+    "ALLOW_INVALID_DATES",
+    "STRICT_ALL_TABLES",
+    "STRICT_TRANS_TABLES",
+    "NO_ENGINE_SUBSTITUTION",
+)
+_SETTINGS = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # Truncation is an error; dates are stored as the source stored them; 0 in an auto_increment column stays 0.
+    f"SET SESSION sql_mode = '{','.join(_MODES)}'",
+    "SET SESSION time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1, autocommit = 1",
+    f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT}, lock_wait_timeout = {LOCK_WAIT}",
+)
+
+
+class MySqlConnection:
+    """The session adds the rows to this; the records and the schema work with the same connection."""
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        *,
+        meta_schema: str = USUAL,
+        variables: Iterable[tuple[str, str]] = (),
+        max_packet: int = 0,
+    ) -> None:
+        self.driver = connection
+        self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
+        self.exchange = Exchange(connection)
+        for sql in _SETTINGS:
+            self.run(sql, ())
+        self.server = self._asked_server()
+        if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
+            self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
+        self._set(variables)
+        if max_packet:
+            self.server = replace(self.server, max_packet=min(max_packet, self.server.max_packet))
+        if self.server.tidb:
+            self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
+        self.is_open = False
+        """Whether a transaction is."""
+        self.locked_checkpoints: set[tuple[str, str, int]] = set()
+        """The rows that the open transaction has locked: task, source, worker."""
+
+    def begin(self) -> None:
+        """The server would commit an open transaction without a word."""
+        if self.is_open:
+            raise Halted("target-refused", "a transaction is open already")
+        self.exchange.later(b"START TRANSACTION")
+        self.is_open = True
+
+    def commit(self) -> None:
+        """An error here leaves the outcome open."""
+        self.exchange.now(b"COMMIT")
+        self._ended()
+
+    def rollback(self) -> None:
+        """Rolls the transaction back; works on a dead session, too."""
+        self._ended()
+        self.exchange.drop()
+        try:
+            self.driver.query("ROLLBACK")
+        except (pymysql.err.Error, OSError):
+            self.close()
+
+    def close(self) -> None:
+        """The server rolls back what is open, with a farewell or without."""
+        try:
+            self.driver.close()
+        except (pymysql.err.Error, OSError):
+            force_close(self.driver)
+
+    def demand_open(self) -> None:
+        """Raises where no transaction is open: each statement would commit by itself."""
+        if not self.is_open:
+            raise Halted("target-refused", "rows are written in transactions only")
+
+    def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """Gives the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        done = self.exchange.now(self.exchange.text(self.named(sql), values))
+        return list(done.rows), done.count
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows alone."""
+        return self.run(sql, values)[0]
+
+    def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """The one row that must be found is there; should it ever not be, the task stops rather than go on."""
+        self.exchange.later(self.exchange.text(self.named(sql), values), check=_demand_one)
+        return [], 1
+
+    def warnings(self) -> list[tuple[int, str]]:
+        """Returns number and text of each warning, notes left out."""
+        rows, _ = self.run("SHOW WARNINGS", ())
+        return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
+
+    def _set(self, variables: Iterable[tuple[str, str]]) -> None:
+        """Sets the session variables that a task needs. TiDB's own variables are set on TiDB only."""
+        for name, value in variables:
+            if self.server.tidb or not name.startswith("tidb_"):
+                bare = value.strip("'\" ")
+                is_number = _NUMBER.fullmatch(bare)
+                self.run(f"SET SESSION {name} = {bare if is_number else '%s'}", () if is_number else (bare,))
+
+    def _ended(self) -> None:
+        self.is_open = False
+        self.locked_checkpoints.clear()
+
+    def _asked_server(self) -> Server:
+        version = str(self.run("SELECT VERSION()", ())[0][0][0])
+        collations, _ = self.run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
+        packet, explicit = self.run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
+        files = dict(self.run(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_FILE_SETTINGS}", ())[0])
+        return Server(
+            dialect=Dialect.of(version),
+            tidb="tidb" in version.lower(),
+            collations=frozenset(str(name) for (name,) in collations if name is not None),
+            max_packet=int(packet),
+            explicit_timestamp=bool(explicit),
+            takes_files=files.get(_FILES) == "ON" and files.get(_SPLITS) != "ON",
+        )
+
+
+def _demand_one(done: Done) -> None:
+    if done.count != 1:
+        raise Halted(
+            "checkpoint-mismatch",
+            f"the checkpoint's row was locked, but saving it found {done.count} rows",
+            todo="Restart the task: it goes on from the target's own checkpoint; compare source and target",
+        )

@@ -1,0 +1,114 @@
+"""The structures of the tables of MySQL, MariaDB and TiDB, and the statements that change them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pidts.model import Rendered, Table, TableName
+from pidts.schema import AlterTable, Statement
+from pidts.target.collision_columns import CollisionColumns
+from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.mysql import dialect
+from pidts.target.mysql.connection import MySqlConnection
+from pidts.target.mysql.dialect import qualified
+from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.generated import computed_here
+from pidts.target.mysql.shape import MyTable, read_shape
+from pidts.target.mysql.unique import unique_keys
+
+_NO_SUCH_TABLE = (1146, 1049)
+_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+
+
+class MySqlSchema:
+    """Belongs to one session."""
+
+    transactional_ddl = False
+
+    def __init__(self, connection: MySqlConnection) -> None:
+        self._connection = connection
+        self._collisions = CollisionColumns(lambda name: unique_keys(connection.rows, name))
+
+    def forget(self) -> None:
+        """Forgets what was read; called after DDL."""
+        self._collisions.forget()
+
+    def shape(self, name: TableName) -> MyTable | None:
+        """Returns the table as information_schema describes it."""
+        return read_shape(self._connection.rows, name, self._connection.server.dialect)
+
+    def structure(self, name: TableName) -> Table | None:
+        """Returns the table's structure, read from information_schema."""
+        shape = self.shape(name)
+        return shape.table if shape else None
+
+    def collision_columns(self, table: Table) -> tuple[str, ...]:
+        """Returns the table's collision columns; it reads information_schema once."""
+        return self._collisions.of(table)
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Returns the reasons why the table does not fit, read from information_schema."""
+        shape = self.shape(table.name)
+        return shape.misfits(table) if shape else None
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """SHOW CREATE TABLE without the counter that rows move."""
+        try:
+            rows, _ = self._connection.run(f"SHOW CREATE TABLE {qualified(name)}", ())
+        except Refused as error:
+            if error.number in _NO_SUCH_TABLE:
+                return None
+            raise
+        return _COUNTER.sub("", str(rows[0][1]))
+
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """Returns the columns' types as this server can have them."""
+        return dialect.column_types(table, self._connection.server)
+
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+        """Returns the statements that create the table, with database, keys and comments.
+
+        No key is left for later: to add it to a full table would write the table once more.
+        """
+        del before_copy
+        return dialect.create(table, self._connection.server)
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """Returns no statements: all keys are there, and counters follow the rows."""
+        del table
+        return Rendered(())
+
+    def ddl_statements(
+        self,
+        statement: Statement,
+        before: Mapping[TableName, Table | None],
+        after: Mapping[TableName, Table | None],
+        executed_at: int = 0,
+    ) -> Rendered:
+        """Refuses a new column whose values in rows that are here already this server cannot compute as the source."""
+        if isinstance(statement, AlterTable):
+            old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
+            if old is not None and new is not None:
+                if statement.mariadb is not self._connection.server.dialect.mariadb:
+                    self._refuse_shortened(statement, old, new)
+                found = self.structure(statement.table)
+                made = computed_here(statement, old, new, found, self._connection.server)
+                there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
+                unknown = unfillable(statement, old, new, executed_at, made)
+                anew = recomputed(statement, old, new)
+                unknown += [name for name in anew if name.lower() not in there and name not in unknown]
+                if unknown and self._has_rows(statement.table):
+                    raise refuse_unfillable(unknown, old)
+                return dialect.render(statement, before, after, self._connection.server, executed_at, made | there)
+        return dialect.render(statement, before, after, self._connection.server, executed_at)
+
+    def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table) -> None:
+        """MySQL rounds where MariaDB cuts off; where both give the same, they may."""
+        for column, digits in shortened(statement, old, new):
+            where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
+            if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
+                raise refuse_shortened(column, old)
+
+    def _has_rows(self, name: TableName) -> bool:
+        return bool(self._connection.rows(f"SELECT 1 FROM {qualified(name)} LIMIT 1"))

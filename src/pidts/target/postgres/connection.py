@@ -1,0 +1,115 @@
+"""One connection to PostgreSQL: its settings, its transaction and its statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from pidts.model import Halted, PrecheckFailed, Transient
+from pidts.target.meta_schema import USUAL, in_schema
+from pidts.target.postgres.encode.arrays import register
+from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.exchange import Exchange
+
+_SETTINGS = (
+    "SET client_encoding = 'UTF8'",
+    "SET standard_conforming_strings = on",
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO, YMD'",
+    "SET IntervalStyle = 'postgres'",
+    "SET extra_float_digits = 3",
+    "SET bytea_output = 'hex'",
+    "SET search_path = ''",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET default_transaction_read_only = off",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = '30s'",
+    "SET idle_in_transaction_session_timeout = '5min'",
+    # Rows come as arrays, of whose length a plan knows nothing. What is right for one row and for ten thousand, in a
+    # table that was empty when the plan was made: look each up by its key. Nothing is planned twice.
+    "SET jit = off",
+    "SET enable_seqscan = off",
+    "SET plan_cache_mode = force_generic_plan",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    # Rows arrive table by table, parents and children in any order, and what triggers did on the source is in its log:
+    # a replica fires neither. `misfits` reports a role that may not say so, where it matters.
+    """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
+    EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
+)
+
+_PREPARED = 500
+"""Two for each table; with fewer, many tables would drive each other's plans out."""
+
+
+class PostgresConnection:
+    """The session adds the rows to this; the records and the schema work with the same connection."""
+
+    def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:
+        self.driver = connection
+        self.meta_schema, self.named = meta_schema, in_schema(meta_schema, '"')
+        register(connection)
+        connection.prepared_max = _PREPARED
+        self.exchange = Exchange(connection)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise PrecheckFailed(
+                "target-encoding",
+                f"the database is in {encoding}; only UTF8 holds every text of a source",
+                todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+            )
+        with mapped():
+            connection.execute("; ".join(_SETTINGS))
+
+    def begin(self) -> None:
+        """Begins a transaction. Autocommit is on, so these statements alone begin and end transactions."""
+        if not self.driver.closed and self.in_transaction():
+            raise Halted("target-refused", "a transaction is open already")
+        self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def commit(self) -> None:
+        """Commits the transaction; PostgreSQL answers COMMIT of a failed one with ROLLBACK and no error."""
+        answer = self.exchange.now("COMMIT").status
+        if answer != "COMMIT":
+            raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
+
+    def rollback(self) -> None:
+        """Rolls the transaction back; works on a dead session, too."""
+        self.exchange.drop()
+        try:
+            if not self.driver.closed and self.in_transaction():
+                self.driver.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
+    def close(self) -> None:
+        """The server rolls back what is open."""
+        self.driver.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits at the end, or rolls back."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; true also where BEGIN is still queued."""
+        return self.exchange.is_waiting or self.driver.info.transaction_status is not TransactionStatus.IDLE
+
+    def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """Gives the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        answer = self.exchange.now(self.named(sql), values)
+        return answer.rows, answer.count
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows alone."""
+        return self.run(sql, values)[0]

@@ -1,0 +1,1 @@
+"""Arrow columns as PostgreSQL's binary values."""

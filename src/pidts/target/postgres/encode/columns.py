@@ -1,0 +1,140 @@
+"""Chooses how the values of a column are sent, for the type that the target's column really has.
+
+Where PostgreSQL has the very type that Arrow holds, values go as they are. Everything else goes as text that the
+server reads as it would read a literal of the target's type. Neither form ever cuts a value: casts are to types
+without a length, and the length is checked when the row is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.model import Column, Halted, Kind, Table, Where, calendar
+from pidts.target.postgres.encode.arrays import Element, Parameter, held, parameter
+from pidts.target.postgres.shape import PgColumn
+from pidts.target.text import combined, duration_text, hex_text, unreal, vector_text
+
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_INTEGERS = {
+    pa.int8(): Element.INT2,
+    pa.uint8(): Element.INT2,
+    pa.int16(): Element.INT2,
+    pa.uint16(): Element.INT4,
+    pa.int32(): Element.INT4,
+    pa.uint32(): Element.INT8,
+    pa.int64(): Element.INT8,
+}
+_INTEGER_TARGETS = frozenset({"smallint", "integer", "bigint"})
+_SAME = {
+    Kind.FLOAT: Element.FLOAT4,
+    Kind.DOUBLE: Element.FLOAT8,
+    Kind.DATE: Element.DATE,
+    Kind.DATETIME: Element.TIMESTAMP,
+    Kind.TIMESTAMP: Element.TIMESTAMPTZ,
+    Kind.TIME: Element.INTERVAL,
+}
+
+UnrealDates = Callable[[Table, str, int], None]
+"""Receives the number of zero or partial dates of a column that became NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The way of one column."""
+
+    column: Column
+    target: PgColumn
+    element: Element
+
+    def value(self, name: str) -> str:
+        """SQL for the target's value of the element `name`."""
+        base = self.target.base
+        if self.column.type.kind is Kind.BIT and self.target.type.startswith("bit"):
+            return f"{name}::bigint::bit({self.column.type.length or 1})"
+        if self.column.type.kind is Kind.SET and base == "text[]":
+            return f"string_to_array({name}, ',')"
+        return name if base == self.element.sql else f"{name}::{base}"
+
+    def parameter(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> Parameter:
+        """The column of some rows."""
+        data = self.real(values, table, on_unreal)
+        return parameter(
+            data if self.element is not Element.TEXT else text(self.column, self.target, data), self.element
+        )
+
+    def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
+        """The values that the target can have: NULL for dates that no calendar has."""
+        data = combined(values)
+        return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
+
+
+def form(column: Column, target: PgColumn) -> Form:
+    """Natively where both sides have the same type."""
+    return Form(column, target, _element(column, target.base))
+
+
+def _element(column: Column, base: str) -> Element:
+    kind = column.type.kind
+    if kind in _SAME:
+        same = _SAME[kind]
+        return same if same.sql == base else Element.TEXT
+    if base in _INTEGER_TARGETS:
+        return _INTEGERS.get(column.type.arrow, Element.TEXT)
+    return Element.BYTEA if base == "bytea" and column.type.is_bytes else Element.TEXT
+
+
+def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
+    """Returns the values as literals of the target's type would be written."""
+    kind = column.type.kind
+    if kind is Kind.TIME:
+        return duration_text(data)
+    if kind is Kind.VECTOR and target.type != "bytea":
+        return vector_text(data, "{", "}") if target.type.endswith("[]") else vector_text(data, "[", "]")
+    if column.type.is_bytes:
+        return hex_text(data, "\\x")
+    if kind is Kind.BIT and target.type.startswith("bit"):
+        data = data.view(pa.int64())
+    return data if pa.types.is_string(data.type) or pa.types.is_large_string(data.type) else data.cast(pa.string())
+
+
+def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
+    first = calendar.FIRST_REAL_DAY if column.type.kind is Kind.DATE else calendar.FIRST_REAL_MICROSECOND
+    if not len(data) or held(data).min() >= first:
+        return data
+    mask = unreal(data)
+    if mask is None:
+        return data
+    if column.name in table.identity:
+        raise Halted(
+            "zero-date-in-key",
+            f"column {column.name} holds a zero or partial date, and rows are found by it; PostgreSQL has none",
+            where=Where(table=str(table.name)),
+            todo="Change the value on the source, or leave the table out",
+        )
+    on_unreal(table, column.name, pc.sum(mask).as_py())
+    return pc.if_else(mask, pa.scalar(None, data.type), data)
+
+
+def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
+    """The row and column that make PostgreSQL refuse a batch with "invalid byte sequence: 0x00"."""
+    for name in rows.column_names:
+        column = table.column(name)
+        values = combined(rows[name])
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            continue
+        pattern = "\\u0000" if column.type.kind is Kind.JSON else "\0"
+        hits = pc.indices_nonzero(pc.fill_null(pc.match_substring(values, pattern), pa.scalar(value=False)))
+        if len(hits):
+            row = hits[0].as_py()
+            key = ", ".join(f"{key}={rows[key][row].as_py()!r}" for key in table.identity if key in rows.column_names)
+            return Halted(
+                "nul-in-text",
+                f"column {name} holds NUL, which PostgreSQL cannot have in text ({len(hits)} rows of this batch)",
+                where=Where(table=str(table.name), key=key),
+                todo="Take the NUL out on the source, or make the column binary",
+            )
+    return None

@@ -1,0 +1,89 @@
+"""Values of new generated columns in rows that are there, where PostgreSQL computes them as the source does.
+
+The column stays a plain one here, since its values come with the rows. PostgreSQL computes it once, while it adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pidts.model import Column, Kind, Table
+from pidts.schema import AddColumn, AlterTable
+from pidts.target.arithmetic import Exact, exact
+from pidts.target.postgres.dialect import identifier, literal, type_name
+from pidts.target.postgres.shape import PgTable
+
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+_BYTES = {Kind.TEXT: 1 << 16, Kind.MEDIUMTEXT: 1 << 24, Kind.LONGTEXT: 1 << 32}
+_WHOLE = frozenset({"smallint", "integer", "bigint", "numeric"})
+_TEXTS = frozenset({"text", "character varying"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The expression by which PostgreSQL computes one column."""
+
+    column: Column
+    sql: str
+    """The value, as the column's type."""
+    misfit: str
+    """The condition under which a row's value has no place in the source's column, which the source cut then."""
+
+
+def fills(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> Iterator[Fill]:
+    """Yields the fills of all added generated columns that PostgreSQL computes as the source does."""
+    bases = {column.name: column.base for column in found.columns} if found is not None else {}
+    for action in statement.actions:
+        if not isinstance(action, AddColumn):
+            continue
+        column = next((one for one in after.columns if one.name.lower() == action.column.name.lower()), action.column)
+        value = exact(action.computed, column, before, after)
+        if (
+            value is None
+            or column.name in bases
+            or any(bases.get(name) not in _TEXTS | _WHOLE for name in value.columns())
+        ):
+            continue
+        if any((bases[name] in _TEXTS) is not value.is_text for name in value.columns()):
+            continue
+        yield Fill(column, *(_text if value.is_text else _number)(value, column))
+
+
+def _number(value: Exact, column: Column) -> tuple[str, str]:
+    scale = column.type.scale or 0
+    sql = f"round({_written(value)}, {scale})"
+    if column.type.kind is Kind.DECIMAL:
+        most = 10 ** ((column.type.precision or 10) - scale)
+        least, above = (0 if column.type.unsigned else f"-{most}::numeric"), f"{most}::numeric"
+        misfit = f"{sql} < {least} OR {sql} >= {above}" if column.type.unsigned else f"abs({sql}) >= {above}"
+    else:
+        bits = _BITS[column.type.kind]
+        low, high = (0, 2**bits) if column.type.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        misfit = f"{sql} < ({low})::numeric OR {sql} >= {high}::numeric"
+    return f"{sql}::{type_name(column.type)}", misfit
+
+
+def _text(value: Exact, column: Column) -> tuple[str, str]:
+    sql, kind = _written(value), column.type
+    most = f"char_length({sql}) > {kind.length}" if kind.length else f"octet_length({sql}) >= {_BYTES[kind.kind]}"
+    return f"({sql})::{type_name(kind)}", most
+
+
+def _written(value: Exact) -> str:
+    parts = [_written(part) for part in value.parts]
+    match value.kind:
+        case "column":
+            return f"{identifier(value.value)}::{'text' if value.is_text else 'numeric'}"
+        case "number":
+            return f"{value.value.rstrip('.')}::numeric"
+        case "text":
+            return f"{literal(value.value)}::text"
+        case "negative":
+            return f"(- {parts[0]})"
+        case "concat":
+            return f"({' || '.join(parts)})"
+        case "first":
+            return f"coalesce({', '.join(parts)})"
+        case _:
+            return f"({f' {value.kind} '.join(parts)})"

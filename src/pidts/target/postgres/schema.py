@@ -1,0 +1,99 @@
+"""The structures of PostgreSQL's tables, and the statements that change them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pidts.model import Rendered, Table, TableName
+from pidts.schema import AlterTable, Statement
+from pidts.target.collision_columns import CollisionColumns
+from pidts.target.meta_schema import USUAL
+from pidts.target.postgres import alter
+from pidts.target.postgres.connection import PostgresConnection
+from pidts.target.postgres.create import create_table
+from pidts.target.postgres.dialect import qualified, type_name
+from pidts.target.postgres.doubts import doubts
+from pidts.target.postgres.finish import finish_table
+from pidts.target.postgres.shape import PgTable, read_shape
+from pidts.target.postgres.unique import unique_keys
+
+
+class PostgresSchema:
+    """Belongs to one session."""
+
+    transactional_ddl = True
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+        self._collisions = CollisionColumns(lambda name: unique_keys(connection.rows, name))
+
+    def forget(self) -> None:
+        """Forgets what was read; called after DDL."""
+        self._collisions.forget()
+
+    def shape(self, name: TableName) -> PgTable | None:
+        """Returns the table as the catalog describes it."""
+        return read_shape(self._connection.rows, name)
+
+    def structure(self, name: TableName) -> Table | None:
+        """Returns the table's structure, read from the catalog."""
+        shape = self.shape(name)
+        return shape.to_table() if shape else None
+
+    def collision_columns(self, table: Table) -> tuple[str, ...]:
+        """Returns the table's collision columns; it reads the catalog once."""
+        return self._collisions.of(table)
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Returns the reasons why the table does not fit, read from the catalog."""
+        shape = self.shape(table.name)
+        return shape.misfits(table) if shape else None
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """Returns the exact structure as text. Nobody needs it here, since DDL is part of the transaction."""
+        shape = self.shape(name)
+        return repr(shape) if shape else None
+
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """Returns the columns' types by the type mapping."""
+        return tuple(type_name(column.type) for column in table.columns)
+
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+        """Returns the statements that create the table, with schema, keys and comments.
+
+        Before a copy the table gets the primary key alone.
+        """
+        return create_table(table, with_keys=not before_copy)
+
+    def finish_statements(self, table: Table) -> Rendered:
+        """Looks at the target's own indexes."""
+        shape = self.shape(table.name)
+        if shape is None:
+            return Rendered(())
+        unfinished = self._connection.run(
+            "SELECT 1 FROM pidts_meta.unfinished WHERE relation = %s::regclass", (qualified(table.name),)
+        )[0]
+        return finish_table(table, shape, self._sequence, keys=bool(unfinished), meta=self._connection.named(USUAL))
+
+    def ddl_statements(
+        self,
+        statement: Statement,
+        before: Mapping[TableName, Table | None],
+        after: Mapping[TableName, Table | None],
+        executed_at: int = 0,
+    ) -> Rendered:
+        """Looks at the target's own indexes and constraints, whose names it may not have given."""
+        if isinstance(statement, AlterTable):
+            old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
+            if old is not None and new is not None:
+                for condition, refusal in doubts(statement, old, new, self.shape(statement.table), executed_at):
+                    if self._connection.rows(
+                        f"SELECT 1 FROM {qualified(statement.table)} WHERE {condition} LIMIT 1", ()
+                    ):
+                        raise refusal
+        found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
+        return alter.render(statement, before, after, found, executed_at)
+
+    def _sequence(self, table: str, column: str) -> str | None:
+        ((name,),) = self._connection.rows("SELECT pg_catalog.pg_get_serial_sequence(%s, %s)", (table, column))
+        return None if name is None else str(name)

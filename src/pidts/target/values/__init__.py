@@ -1,0 +1,1 @@
+"""A target in memory: the whole port, for tests that run in milliseconds."""

@@ -1,0 +1,100 @@
+"""One connection to the target in memory: its transaction, whose writes go into an overlay until COMMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
+from pidts.target.values.locks import Lock
+from pidts.target.values.rows import OpenTable
+from pidts.target.values.store import Store, Worker
+
+
+class ValuesConnection:
+    """The session adds the rows to this; the records and the schema work in the same transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.is_open = False
+        """Whether a transaction is."""
+        self.tables: dict[TableName, OpenTable] = {}
+        self.buried: dict[tuple[TableName, str], Tombstone] = {}
+        self.written_checkpoints: dict[Worker, Checkpoint] = {}
+        self.later: list[Callable[[], None]] = []
+        """The other steps of COMMIT."""
+        self.at_end: list[Callable[[], None]] = []
+        """Called when a transaction has ended."""
+
+    def at(self, point: str) -> None:
+        """Lets the test break off here; a session that breaks is lost, and with it its transaction and its locks."""
+        if self.store.hook is not None:
+            try:
+                self.store.hook(point)
+            except BaseException:
+                self.close()
+                raise
+
+    def begin(self) -> None:
+        """Begins a transaction; there is one at a time."""
+        if self.is_open:
+            raise Halted("target-refused", "a transaction is open already")
+        self.is_open = True
+        self.at("begin")
+
+    def commit(self) -> None:
+        """Commits everything or nothing."""
+        self.demand_open()
+        self.at("commit:before")
+        for name, table in self.tables.items():
+            rows = self.store.tables[name].rows
+            for key, row in table.changes.items():
+                if row is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = row
+        self.store.checkpoints.update(self.written_checkpoints)
+        self.store.tombstones.update(self.buried)
+        for step in self.later:
+            step()
+        self.store.commits += 1
+        self.end()
+        self.at("commit:after")
+
+    def rollback(self) -> None:
+        """Ends the transaction; nothing of it has been written yet."""
+        self.end()
+
+    def close(self) -> None:
+        """Closes the session; its named locks end with it, too."""
+        self.end()
+        self.store.locks.release(self, lambda _: True)
+
+    def at_commit(self, step: Callable[[], None]) -> None:
+        """Do it at COMMIT, or at once where no transaction is open."""
+        if self.is_open:
+            self.later.append(step)
+        else:
+            step()
+
+    def demand_open(self) -> None:
+        """A session that was lost has no transaction any more."""
+        if not self.is_open:
+            raise Transient("target-lost", "no transaction is open: the session was lost")
+
+    def opened(self, name: TableName) -> OpenTable:
+        """The table's rows with the changes of the transaction."""
+        if name not in self.tables:
+            self.tables[name] = OpenTable(self.store.tables[name])
+        return self.tables[name]
+
+    def lock(self, what: Lock) -> None:
+        """Locks something; an error at once where another session has locked it."""
+        self.store.locks.take(what, self)
+
+    def end(self) -> None:
+        """Forget the overlay and release the row locks."""
+        self.is_open = False
+        self.tables, self.written_checkpoints, self.later, self.buried = {}, {}, [], {}
+        for step in self.at_end:
+            step()
+        self.store.locks.release(self, lambda lock: lock[0] == "row")

@@ -1,0 +1,191 @@
+"""Rows of the in-memory target: written one by one, each checked against all that are there at that moment.
+
+That is what servers do inside a statement too, so a change that would collide with a row which a later row of the same
+statement is going to move away is refused here as it is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pidts.model import Column, Halted, Table, Where
+from pidts.reduce import NetChange
+from pidts.target.values.fill import fill, plain
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class StoredTable:
+    """Rows by what the server would look them up by, in the order of the table's columns."""
+
+    table: Table
+    rows: dict[Row, Row] = field(default_factory=dict)
+    folds: bool = False
+    """Whether text is compared as by a `_ci` collation with PAD SPACE: without case and without trailing spaces."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def key(self, row: Row) -> Row:
+        """The identity's values as the server compares them; for a table without one a number of its own."""
+        identity = self.table.identity
+        return self.values(identity, row) if identity else (next(self._numbers),)
+
+    def values(self, names: Sequence[str], row: Row) -> Row:
+        """Returns some columns of a row in a form that is equal where the server calls the values equal."""
+        columns = self.table.columns
+        places = [next(at for at, column in enumerate(columns) if column.name == name) for name in names]
+        return tuple(self.compared(columns[place], row[place]) for place in places)
+
+    def folded(self, key: Row) -> Row:
+        """Returns the identity in a form that is equal where the server calls the values equal."""
+        columns = [self.table.column(name) for name in self.table.identity]
+        return tuple(self.compared(column, value) for column, value in zip(columns, key, strict=True))
+
+    def compared(self, column: Column, value: Any) -> Any:
+        """Returns a value in a form that is equal where the server calls the values equal."""
+        folds = self.folds and column.type.is_text and not (column.type.collation or "").endswith("_bin")
+        return value.casefold().rstrip(" ") if folds and isinstance(value, str) else value
+
+
+class OpenTable:
+    """A table as the transaction sees it that writes into it."""
+
+    def __init__(self, stored: StoredTable) -> None:
+        self.stored = stored
+        self.changes: dict[Row, Row | None] = {}
+        """Written rows by key; None for removed ones."""
+
+    def rows(self) -> dict[Row, Row]:
+        """Returns all rows that are there now."""
+        both: dict[Row, Row | None] = {**self.stored.rows, **self.changes}
+        return {key: row for key, row in both.items() if row is not None}
+
+    def write(self, change: NetChange) -> None:
+        """Removes, then writes."""
+        rows = self.rows()
+        taken = [_Taken(self.stored, key.columns, rows) for key in self.stored.table.keys if key.unique]
+        for key in self._removed(change, rows):
+            self._drop(key, rows, taken)
+        names = change.upserts.column_names
+        places = [names.index(column.name) if column.name in names else None for column in self.stored.table.columns]
+        for row in tuples(change.upserts):
+            self._put(self._values(row, places), places, change, rows, taken)
+
+    def add(self, rows: pa.Table) -> bool:
+        """Adds new rows; False, and none of them, where one would collide with what is there or with each other."""
+        there = self.rows()
+        taken = [_Taken(self.stored, key.columns, there) for key in self.stored.table.keys if key.unique]
+        names = rows.column_names
+        places = [names.index(column.name) if column.name in names else None for column in self.stored.table.columns]
+        added: dict[Row, Row] = {}
+        for values in tuples(rows):
+            row = tuple(self._values(values, places))
+            key = self.stored.key(row)
+            if key in there or key in added or any(unique.holder(row) is not None for unique in taken):
+                return False
+            added[key] = row
+            for unique in taken:
+                unique.take(key, row)
+        self.changes.update(added)
+        return True
+
+    def clear(self) -> None:
+        """Removes all."""
+        self.changes.update(dict.fromkeys(self.rows()))
+
+    def _removed(self, change: NetChange, rows: dict[Row, Row]) -> Iterator[Row]:
+        if change.table.identity:
+            yield from map(self.stored.folded, tuples(change.deletes.select(list(self.stored.table.identity))))
+            return
+        each = [] if change.times is None else change.times.to_pylist()
+        copies: dict[Row, list[Row]] = {}
+        names = [column.name for column in self.stored.table.columns]
+        places = [names.index(name) for name in change.deletes.column_names]
+        for key, row in rows.items():
+            copies.setdefault(tuple(row[place] for place in places), []).append(key)
+        for row, times in zip(tuples(change.deletes), each, strict=True):
+            found = copies.get(row, [])
+            if len(found) < times:
+                raise self._refused(f"{len(found)} rows instead of {times} are {row}", "row-missing")
+            yield from found[:times]
+
+    def _values(self, row: Row, places: list[int | None]) -> list[Any]:
+        """Returns the values of all columns; those that the writer does not name have their defaults."""
+        named = zip(self.stored.table.columns, places, strict=True)
+        return [fill(column) if place is None else row[place] for column, place in named]
+
+    def _put(
+        self,
+        values: list[Any],
+        places: list[int | None],
+        change: NetChange,
+        rows: dict[Row, Row],
+        taken: list[_Taken],
+    ) -> None:
+        key = self.stored.key(tuple(values))
+        old = rows.get(key)
+        if old is not None:
+            values = [was if place is None else new for was, new, place in zip(old, values, places, strict=True)]
+        row = tuple(values)
+        for unique in taken:
+            holder = unique.holder(row)
+            if holder is None or holder == key:
+                continue
+            if not change.safe:
+                raise self._refused(f"duplicate {row} in ({', '.join(unique.names)})")
+            self._drop(holder, rows, taken)
+        if old is not None:
+            if self._identity(old) != self._identity(row):
+                raise self._refused(f"{row} would overwrite {old}")
+            self._drop(key, rows, taken)
+        rows[key] = self.changes[key] = row
+        for unique in taken:
+            unique.take(key, row)
+
+    def _drop(self, key: Row, rows: dict[Row, Row], taken: list[_Taken]) -> None:
+        if (row := rows.pop(key, None)) is not None:
+            self.changes[key] = None
+            for unique in taken:
+                unique.leave(row)
+
+    def _identity(self, row: Row) -> Row:
+        names = [column.name for column in self.stored.table.columns]
+        return tuple(row[names.index(name)] for name in self.stored.table.identity)
+
+    def _refused(self, what: str, code: str = "target-refused") -> Halted:
+        return Halted(code, what, where=Where(table=str(self.stored.table.name)))
+
+
+class _Taken:
+    """The row that has each value of a unique key."""
+
+    def __init__(self, stored: StoredTable, names: Sequence[str], rows: dict[Row, Row]) -> None:
+        self._stored, self.names = stored, names
+        self._holders: dict[Row, Row] = {}
+        for key, row in rows.items():
+            self.take(key, row)
+
+    def holder(self, row: Row) -> Row | None:
+        """The key of the row that has the same value."""
+        return self._holders.get(self._stored.values(self.names, row))
+
+    def take(self, key: Row, row: Row) -> None:
+        """NULL is never a value."""
+        value = self._stored.values(self.names, row)
+        if None not in value:
+            self._holders[value] = key
+
+    def leave(self, row: Row) -> None:
+        """The value is free again."""
+        self._holders.pop(self._stored.values(self.names, row), None)
+
+
+def tuples(rows: pa.Table) -> list[Row]:
+    """Rows as Python values; times as numbers, since unreal dates have no Python value."""
+    columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,139 @@
+"""A target in memory: the whole port, transactions and take-overs included, for tests that run in milliseconds.
+
+`ValuesTarget` only names a `Store`; all sessions of one process that name the same store see the same data. A test
+may set `Store.hook`, which is called at named points and may raise to break off there:
+
+    connect, begin, lock, lock_shared, write, load, save, journal,
+    commit:before, commit:after, execute:before, execute:after
+
+What is raised at `commit:before` loses the transaction, at `commit:after` only the answer, like a server's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pidts.model import Halted, Table, TableName
+from pidts.reduce import NetChange
+from pidts.target.fit import gone, unfit
+from pidts.target.values.connection import ValuesConnection
+from pidts.target.values.ddl import run_step
+from pidts.target.values.fill import plain
+from pidts.target.values.meta import ValuesMeta
+from pidts.target.values.rows import tuples
+from pidts.target.values.schema import ValuesSchema
+from pidts.target.values.store import Store
+
+_stores: dict[str, Store] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesTarget:
+    """`transactional_ddl` chooses which of the two DDL protocols a test goes through.
+
+    `folds` makes it compare text as a `_ci` collation with PAD SPACE does.
+    """
+
+    name: str
+    transactional_ddl: bool = True
+    folds: bool = False
+
+    @property
+    def store(self) -> Store:
+        """Shared by all targets of this name in the process."""
+        return _stores.setdefault(self.name, Store(folds=self.folds))
+
+    def forget(self) -> None:
+        """Drop the data."""
+        _stores.pop(self.name, None)
+
+    def connect(self) -> ValuesSession:
+        """A new session."""
+        session = ValuesSession(self.store, transactional_ddl=self.transactional_ddl)
+        session.at("connect")
+        return session
+
+
+class ValuesSession(ValuesConnection):
+    """Made by `ValuesTarget.connect`."""
+
+    def __init__(self, store: Store, *, transactional_ddl: bool) -> None:
+        super().__init__(store)
+        self.meta = ValuesMeta(self)
+        self.schema = ValuesSchema(store, transactional_ddl=transactional_ddl)
+
+    def write(self, change: NetChange) -> None:
+        """Writes the change row by row."""
+        self._demand_fit(change.table)
+        self.opened(change.table.name).write(change)
+        self.at("write")
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """Loads all rows or none."""
+        self._demand_fit(table)
+        added = self.opened(table.name).add(rows)
+        self.at("load")
+        return added
+
+    def clear(self, name: TableName) -> None:
+        """Removes all rows, visible at COMMIT."""
+        self.demand_open()
+        self.opened(name).clear()
+
+    def read_rows(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+        lock: bool = False,
+        only: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """Returns committed rows and the transaction's own, ordered by their identities; nothing here needs a lock."""
+        del lock
+        stored = self.store.tables.get(table.name)
+        if stored is None:
+            raise gone(table.name)
+        rows = self.opened(table.name).rows() if self.is_open else stored.rows
+        names = [column.name for column in stored.table.columns]
+        wanted = set(map(stored.folded, tuples(keys.select(list(stored.table.identity))))) if keys is not None else None
+        chosen = sorted(key for key in rows if wanted is None or key in wanted)
+        if after is not None:
+            chosen = [key for key in chosen if key > tuple(after)]
+        for name, text in (only or {}).items():
+            chosen = [key for key in chosen if rows[key][names.index(name)] == text]
+        places = [names.index(column.name) for column in table.columns]
+        columns = [
+            pa.array([rows[key][place] for key in chosen[:limit]], plain(kind)).view(kind)
+            for place, kind in zip(places, table.arrow.types, strict=True)
+        ]
+        return pa.table(columns, schema=table.arrow)
+
+    def count(self, name: TableName) -> int:
+        """Counts the committed rows."""
+        return len(self.store.tables[name].rows)
+
+    def execute(self, sql: str) -> None:
+        """Runs a DDL statement, inside a transaction where the target has that ability, else at once."""
+        self.at("execute:before")
+        step = json.loads(sql)
+        if self.schema.transactional_ddl and self.is_open:
+            self.later.append(lambda: run_step(step, self.store.tables, folds=self.store.folds))
+        else:
+            if self.is_open:
+                raise Halted("target-refused", "DDL would commit the open transaction")
+            run_step(step, self.store.tables, folds=self.store.folds)
+        self.at("execute:after")
+
+    def _demand_fit(self, table: Table) -> None:
+        self.demand_open()
+        problems = self.schema.misfits(table)
+        if problems is None:
+            raise gone(table.name)
+        if problems:
+            raise unfit(table.name, problems)

@@ -1,0 +1,86 @@
+"""Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
+
+The structures need not be equal. The recorded structures of the other sources are as old as their checkpoints: all
+servers may have made a schema change that is still in the relays of the sources that have begun. The counterexample to
+refusing the new source then: the change of the other sources waits for the new source, because its structure is not
+known, and the new source would wait for them; the source would never begin. So the new source steps aside. The other
+sources do not wait for it; they reach its structure, and then it begins. No shard waits for a table that has no rows on
+the target yet; the same holds for a table that joins by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from pidts.apply import SHARED, TargetSession
+from pidts.apply.merge.differences import unlike_words
+from pidts.model import PidtsError, PrecheckFailed, Table, Transient, Where
+from pidts.shards.structures import fits, same_version
+from pidts.source import connect, read_structures
+from pidts.task.checks.shards import differ_fix
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config
+from pidts.task.tables.merged import Shard
+
+
+class ShardAhead(Transient):
+    """The new source's structure is newer than that of the other sources; it begins when they have reached it."""
+
+
+def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
+    """Returns the structure that the shards which have begun have on the target."""
+    first = begun[0].target_table
+    if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
+        return first
+    return target.meta.structures.load(task, SHARED).get(first.name, first)
+
+
+def fitting_structure(
+    config: TaskConfig, target: TargetSession, other_parts: Sequence[TaskConfig], group: Sequence[Shard]
+) -> Table:
+    """Returns the structure of the merged table of a shard group of which some shards have begun.
+
+    Raises `ShardAhead` if a table of this source does not fit yet, but fits a structure that the other sources' servers
+    have already. Refuses the start if no such change is under way.
+    """
+    begun = [one for one in group if one.begun]
+    agreed = shared_structure(target, config.name, begun, config.shard_mode)
+    for one in group:
+        if one.begun or one.source or fits(one.target_table, agreed):
+            continue
+        found = (
+            f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {unlike_words(one.target_table, agreed)}"
+        )
+        where = Where(source=config.source.source_id, file=str(config.path))
+        if any(fits(one.target_table, there.target_table) for there in _current_shards(other_parts, begun)):
+            what = f"{found}; the other sources' servers have made the change, and the task has not reached it yet"
+            raise ShardAhead("shard-ahead", what, where=where)
+        if config.shard_mode != "optimistic":  # there it is enough that the target's table has a place
+            raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
+    return agreed
+
+
+def waiting_reason(
+    config: TaskConfig, target: TargetSession, other_parts: Sequence[TaskConfig], group: Sequence[Shard]
+) -> str:
+    """Returns why a table of the group has to wait before it begins; empty if it does not wait."""
+    if any(one.begun for one in group):
+        try:
+            fitting_structure(config, target, other_parts, group)
+        except ShardAhead as ahead:
+            return ahead.what
+        except PidtsError:  # the check of the target's table reports it
+            return ""
+    return ""
+
+
+def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -> Iterator[Shard]:
+    """Yields the shards that have begun, with the structures that their servers have now."""
+    for config in other_parts:
+        known = {one.table.name: one for one in begun if one.source == config.source.source_id}
+        if known:
+            with closing(connect(source_config(config))) as source:
+                tables = read_structures(source, config.allow)
+            yield from (replace(one, table=tables[name]) for name, one in known.items() if name in tables)

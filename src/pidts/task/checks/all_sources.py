@@ -1,0 +1,78 @@
+"""Runs the prechecks of a task: those of each source, and those that concern all sources together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import structlog
+
+from pidts.model import TableName
+from pidts.source.finding import Finding, demand
+from pidts.task.checks.shards import shard_findings
+from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
+from pidts.task.checks.unused_rules import unused_rule_findings
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import target_of
+from pidts.task.tables.copy_start import Patterns
+
+_log = structlog.get_logger(__name__)
+
+
+def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
+    """Returns the findings of every check. A finding that all sources share occurs once; others name their source."""
+    together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
+    seen: dict[str, Collection[TableName]] = {}
+    of_each = _of_each(parts, resync or {}, seen)
+    if any(seen.values()):
+        of_each = [_with_tables_elsewhere(one) for one in of_each]
+    return [*of_each, *unused_rule_findings(parts, seen), *together]
+
+
+def _with_tables_elsewhere(finding: Finding) -> Finding:
+    """Returns the finding as passed if a source has no tables yet: the task has tables of another source."""
+    if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
+        return finding
+    message = f"{finding.message}; the task follows tables that are created later from the log"
+    return replace(finding, ok=True, message=message, fix="")
+
+
+def _of_each(
+    parts: Sequence[TaskConfig], wanted: Mapping[str, Patterns], seen: dict[str, Collection[TableName]]
+) -> list[Finding]:
+    found = {
+        part.source.source_id: check_one_source(
+            part, wanted.get(part.source.source_id), [other for other in parts if other is not part], seen
+        )
+        for part in parts
+    }
+    if len(parts) == 1:
+        return next(iter(found.values()))
+    common = [one for one in next(iter(found.values())) if all(one in findings for findings in found.values())]
+    own = [
+        replace(one, message=f"{source}: {one.message}")
+        for source, findings in found.items()
+        for one in findings
+        if one not in common
+    ]
+    return [*common, *own]
+
+
+def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
+    """Raises if a finding keeps the task from running.
+
+    If all of several sources have begun, one that cannot be reached now does not stop the others. A new source can join
+    only while all sources answer, because their structures are compared.
+    """
+    findings = check_all_sources(parts, resync)
+    down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]
+    waits = len(parts) > 1 and bool(down) and all(finding.passes for finding in down) and _have_begun(parts)
+    demand([finding for finding in findings if not (waits and finding in down)])
+    for finding in down:
+        _log.warning("a source cannot be reached, the others go on without it", cause=finding.message)
+
+
+def _have_begun(parts: Sequence[TaskConfig]) -> bool:
+    with closing(target_of(parts[0]).connect()) as target:
+        return all(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts)

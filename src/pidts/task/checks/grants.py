@@ -1,0 +1,197 @@
+"""The statements that grant a task's accounts the privileges that they need, and no more, for each server's own client.
+
+An account that may grant connects to the servers, because the task's accounts may not exist yet. The servers' present
+tables decide (which tables have a key, which schemas belong to others), so the statements are those for today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pidts.apply import Target
+from pidts.login.privileges import Privilege, account_name, account_of, grant_statements, hosts_of
+from pidts.model import PrecheckFailed, Table, TableName
+from pidts.source import Session, SourceConfig, connect, query, server_info
+from pidts.source.grants import account
+from pidts.source.structures import read_structures
+from pidts.task.checks.circular_replication import meta_schemas
+from pidts.task.checks.privileges import named_in, source_privileges, takes_all_of
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config, target_of
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The statements for one server."""
+
+    side: Side
+    server: str
+    """The server's kind, version and address."""
+    account: str
+    create: str
+    """The statement that creates the account; the reader fills in the password."""
+    statements: tuple[tuple[str, str], ...]
+    """Pairs of a reason and a statement."""
+    notes: tuple[str, ...] = ()
+    source: str = ""
+    """The source's id, if the task has several sources."""
+
+    def text(self) -> str:
+        """Returns comments and statements for the server's client."""
+        side = f"{self.side} {self.source}" if self.source else self.side
+        lines = [f"-- {side}: {self.server}", f"-- {self.create}"]
+        last = ""
+        for why, sql in self.statements:
+            lines += [f"-- {why}"] if why != last else []
+            lines.append(sql)
+            last = why
+        return "\n".join([*lines, *(f"-- note: {note}" for note in self.notes)])
+
+    def to_json(self) -> dict[str, object]:
+        """Returns plain values for JSON."""
+        return {
+            "side": self.side,
+            **({"source": self.source} if self.source else {}),
+            "server": self.server,
+            "account": self.account,
+            "statements": [sql for _, sql in self.statements],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OtherAccounts:
+    """The accounts to connect with instead of the task's own, and the host that MySQL's accounts log in from."""
+
+    sources: Mapping[str, SourceConfig] = field(default_factory=dict)
+    """Connections by source id."""
+    target: Target | None = None
+    host: str = ""
+
+
+def grants_of(
+    parts: Sequence[TaskConfig], looks: OtherAccounts, sides: Iterable[Side] = ("source", "target")
+) -> Iterator[Grants]:
+    """Yields the statements for each server. The sources are always queried, because their tables are the target's."""
+    landed: dict[TableName, None] = {}
+    schemas: set[str] = set()
+    for config in parts:
+        source = config.source.source_id
+        with _hinted("--source"), closing(connect(looks.sources.get(source) or source_config(config))) as session:
+            tables = read_structures(session, config.allow)
+            if "source" in sides:
+                found = _source(config, looks, session, tables)
+                yield replace(found, source=source) if len(parts) > 1 else found
+        landed |= dict.fromkeys(map(config.rules.landed_name, tables))
+        named = {one.schema for one in named_in(config.allow)} - {name.schema for name in tables}
+        schemas |= {name.schema for name in landed} | {config.rules.routes.schema(schema) for schema in named}
+    if "target" in sides:
+        with _hinted("--target"):
+            yield _target(parts[0], looks, list(landed), schemas)
+
+
+@contextmanager
+def _hinted(option: str) -> Iterator[None]:
+    """Suggests another account if the connection fails: the task's own account may not exist yet."""
+    try:
+        yield
+    except PrecheckFailed as error:
+        todo = f"If this account does not exist yet, connect with another one: {option} URL"
+        raise PrecheckFailed(error.code, error.what, where=error.where, todo=todo) from error
+
+
+def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: Mapping[TableName, Table]) -> Grants:
+    server = server_info(session)
+    user = config.source.user
+    is_own = config.source.source_id not in looks.sources
+    hosts = [] if is_own or looks.host else hosts_of(lambda sql: query(session, sql), user)
+    if looks.host:
+        to = account_name(user, looks.host)
+    else:
+        to = account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.host)
+    reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
+    privileges = list(source_privileges(config, server, tables.values()))
+    statements = []
+    for name in ("", *reasons):
+        chosen = [one for one in privileges if (one.name == name if name else one.name not in reasons)]
+        statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
+    some = sorted({name.schema for name in tables if not takes_all_of(config.allow, name.schema)})
+    notes = [] if tables else ["no table is visible: connect with an account that may read them, --source URL"]
+    if len(hosts) > 1:
+        others = ", ".join(account_name(user, host) for host in sorted(hosts))
+        notes.append(f"there are several accounts, one for each host: {others}; --host chooses another one")
+    notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
+    if config.target.type == "mysql":
+        # This is a note and no statement: without it the task runs, and only `circular_replication` sees less.
+        for schema in meta_schemas(session):
+            (grant,) = grant_statements([Privilege("SELECT", schema)], to)
+            notes.append(f"other tasks write to this server; to check whether they carry these tables back: {grant}")
+    return Grants(
+        "source",
+        f"{server.flavor} {server.version} at {session.host}:{session.port}",
+        to,
+        f"CREATE USER {to} IDENTIFIED BY '...';",
+        tuple(statements),
+        tuple(notes),
+    )
+
+
+def _target(config: TaskConfig, looks: OtherAccounts, tables: list[TableName], schemas: set[str]) -> Grants:
+    target = looks.target or target_of(config)
+    if config.target.type == "postgresql":
+        return _postgres(config, target, tables)
+    return _mysql(config, target, schemas, own=looks.target is None, host=looks.host)
+
+
+def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Grants:
+    from pidts.target.postgres import PostgresSession
+    from pidts.target.postgres.dialect import identifier
+    from pidts.target.postgres.privileges import needs, version_of
+
+    role, spec = config.target.user, config.target
+    with closing(target.connect()) as session:
+        assert isinstance(session, PostgresSession)  # noqa: S101 - that is its type
+        found = needs(session, spec.database, role, tables, spec.meta_schema)
+        about = f"postgresql {version_of(session)} at {spec.host}:{spec.port}, database {spec.database}"
+    return Grants(
+        "target",
+        about,
+        role,
+        f"CREATE ROLE {identifier(role)} LOGIN PASSWORD '...';",
+        tuple((need.why, need.grant) for need in found if not need.only_for_ddl),
+        tuple(f"{need.why}, the owner is needed: {need.grant}" for need in found if need.only_for_ddl),
+    )
+
+
+def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, host: str) -> Grants:
+    from pidts.target.mysql import MySqlSession
+    from pidts.target.mysql.privileges import account_there, needed, own_account, version_of
+
+    spec = config.target
+    with closing(target.connect()) as session:
+        assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
+        version = version_of(session)
+        if host:
+            to = account_name(spec.user, host)
+        else:
+            to = own_account(session) if own else account_there(session, spec.user)
+    privileges = list(needed(schemas, spec.meta_schema))
+    why = {True: "for the task's own tables: checkpoints, structures", False: "to write rows and to follow DDL"}
+    statements = [
+        (why[is_meta], sql)
+        for is_meta in (True, False)
+        for sql in grant_statements([one for one in privileges if (one.schema == spec.meta_schema) is is_meta], to)
+    ]
+    flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
+    return Grants(
+        "target",
+        f"{flavor} {version} at {spec.host}:{spec.port}",
+        to,
+        f"CREATE USER {to} IDENTIFIED BY '...';",
+        tuple(statements),
+    )

@@ -1,0 +1,201 @@
+"""The preview of a task: what its first run would do to the target, table by table. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from pidts.apply import TargetSession
+from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
+from pidts.schema import type_text
+from pidts.source.connection import connect
+from pidts.source.sizes import Size, table_sizes
+from pidts.source.structures import read_structures
+from pidts.task.checks.rule_hints import rule_hints
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
+from pidts.task.tables.target_fit import Fit, fit_of
+
+
+class Outcome(StrEnum):
+    """The action of the first run on one table of the target."""
+
+    CREATE = "create"
+    USE = "use"
+    """The table exists and fits."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPreview:
+    """A column with its types on the source and the target."""
+
+    name: str
+    source_type: str
+    """Empty if the source has no such column."""
+    target_type: str
+    value: str | None = None
+    """The value that a route writes to a column that it adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulePreview:
+    """A rule of the task file that concerns a table."""
+
+    map: str
+    name: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreview:
+    """The preview of one table of the task."""
+
+    source: TableName
+    target: TableName
+    rules: tuple[RulePreview, ...]
+    way: Outcome
+    key: tuple[str, ...]
+    """The columns that identify a row; empty if whole rows are compared."""
+    columns: tuple[ColumnPreview, ...]
+    statements: tuple[str, ...]
+    """The statements that run before its rows are copied."""
+    finish: tuple[str, ...]
+    """The statements that run after the copy."""
+    notes: tuple[str, ...]
+    """Notes on values that will differ on the target, and on effects of rules that may surprise."""
+    problems: tuple[str, ...]
+    """Why the table is refused."""
+    size: Size | None
+    """None if the source has no statistics."""
+    merged: tuple[str, ...] = ()
+    """Other tables of the task with the same target table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "source": str(self.source),
+            "target": str(self.target),
+            "rules": [asdict(rule) for rule in self.rules],
+            "way": self.way.value,
+            "key": self.key,
+            "columns": [asdict(column) for column in self.columns],
+            "statements": self.statements,
+            "finish": self.finish,
+            "notes": self.notes,
+            "problems": self.problems,
+            "rows": self.size.rows if self.size else None,
+            "bytes": self.size.bytes if self.size else None,
+            "merged": self.merged,
+        }
+
+
+def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
+    """Returns the previews of all tables that the task replicates, for each source, sorted by name."""
+    tables: dict[str, dict[TableName, Table]] = {}
+    sizes: dict[str, Mapping[TableName, Size]] = {}
+    for config in parts:
+        source_id = config.source.source_id
+        with closing(connect(source_config(config))) as source:
+            tables[source_id] = read_structures(source, config.allow)
+            sizes[source_id] = table_sizes(source, tables[source_id])
+    found = {}
+    with closing(target_of(parts[0]).connect()) as target:
+        for config in parts:
+            own = config.source.source_id
+            others = [
+                Shard(table, other.rules, other.source.source_id, begun=True)
+                for other in parts
+                if other is not config
+                for table in tables[other.source.source_id].values()
+            ]
+            previewer = _Previewer(config, target, tables[own], others)
+            found[own] = [previewer.preview(table, sizes[own].get(name)) for name, table in sorted(tables[own].items())]
+    return found
+
+
+class _Previewer:
+    """Makes the previews of one source's tables."""
+
+    def __init__(
+        self, config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], others: Sequence[Shard]
+    ) -> None:
+        self._config, self._target = config, target
+        own = own_shards(config.rules, tables.values(), begun=True)
+        self._rules, self._other_shards = with_extracted_keys(target, config.rules, tables.values(), [*own, *others])
+        self._lands: dict[TableName, TableName] = {}
+        for name in tables:
+            with suppress(ConfigError):  # the preview of the table itself reports it
+                self._lands[name] = config.rules.landed_name(name)
+
+    def preview(self, table: Table, size: Size | None) -> TablePreview:
+        """Returns the preview of one table."""
+        name = table.name
+        columns: tuple[ColumnPreview, ...] = ()
+        rendered = Rendered(())
+        finish: tuple[str, ...] = ()
+        try:
+            fit = fit_of(
+                self._target,
+                table,
+                self._rules,
+                copies=self._config.mode != "incremental",
+                may_have_rows=True,
+                other_shards=self._other_shards,
+            )
+            columns = self._columns(table, fit.target_table)
+            if fit.missing:
+                rendered, finish = self._created(fit)
+        except PidtsError as error:
+            fit = Fit(name, table, problem=error.what)
+        return TablePreview(
+            source=name,
+            target=self._lands.get(name, name),
+            rules=self._rules_of(name),
+            way=Outcome.REFUSED if fit.problem else Outcome.CREATE if fit.missing else Outcome.USE,
+            key=fit.target_table.identity,
+            columns=columns,
+            statements=rendered.statements,
+            finish=finish,
+            notes=(*rendered.notes, *rule_hints(self._config.rules, table)),
+            problems=tuple(filter(None, fit.problem.split("; "))),
+            size=size,
+            merged=self._merged(name),
+        )
+
+    def _merged(self, name: TableName) -> tuple[str, ...]:
+        lands = self._lands.get(name)
+        others = (
+            one for one in self._other_shards if one.target_name == lands and (one.source or one.table.name != name)
+        )
+        return tuple(sorted(map(str, others))) if lands is not None else ()
+
+    def _columns(self, table: Table, landed: Table) -> tuple[ColumnPreview, ...]:
+        before = {column.name: type_text(column.type) for column in table.columns}
+        added = dict(self._config.rules.routes.landing(table.name).extracted)
+        types = self._target.schema.column_types(landed)
+        return tuple(
+            ColumnPreview(column.name, before.get(column.name, ""), there, added.get(column.name))
+            for column, there in zip(landed.columns, types, strict=True)
+        )
+
+    def _created(self, fit: Fit) -> tuple[Rendered, tuple[str, ...]]:
+        """Returns the statements before the copy, and those that wait for the end of the copy."""
+        made = fit.made or fit.target_table
+        whole = self._target.schema.create_statements(made)
+        before = whole if fit.is_shared else self._target.schema.create_statements(made, before_copy=True)
+        return before, tuple(statement for statement in whole.statements if statement not in before.statements)
+
+    def _rules_of(self, name: TableName) -> tuple[RulePreview, ...]:
+        """Returns the rules that concern a table; of routes only the one in force: table routes go first."""
+        rules, sensitive = self._config.rules, self._config.allow.case_sensitive
+        routed = str(rules.routes.landing(name).rule or "") if name in self._lands else None
+        return tuple(
+            RulePreview(rule.map, rule.name, rule.says)
+            for rule in self._config.rule_names
+            if rule.fits(name, case_sensitive=sensitive) and (rule.map != "routes" or routed in (None, rule.says))
+        )

@@ -1,0 +1,140 @@
+"""The privileges that a task's accounts need: one list, which `check` compares with the accounts and `grants` prints.
+
+On the source the catalogue shows an account only what it may read: a table without SELECT is not refused, it is
+invisible. So the check searches for the tables that the task file names literally. It cannot know which tables a
+pattern misses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from pidts.apply import TargetSession
+from pidts.login.privileges import Privilege, grant_statements, held
+from pidts.model import ConfigError, Table, TableName
+from pidts.rules import AllowList
+from pidts.source import Session
+from pidts.source.connection import ServerInfo, server_info
+from pidts.source.finding import Finding
+from pidts.source.grants import account, current_grants
+from pidts.source.position import needs_row_locks
+from pidts.task.config.task_file import TaskConfig
+
+_PATTERN = frozenset("*?[")
+
+
+def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
+    """Yields the privileges to read the log, the rows of these tables, and of the tables that the list names."""
+    yield Privilege("REPLICATION SLAVE")
+    yield Privilege("REPLICATION CLIENT")
+    known = sorted(tables, key=lambda table: table.name)
+    for schema in sorted({table.name.schema for table in known}):
+        of_schema = [table for table in known if table.name.schema == schema]
+        if takes_all_of(config.allow, schema):
+            yield Privilege("SELECT", schema)
+        else:
+            yield from (Privilege("SELECT", schema, table.name.name) for table in of_schema)
+        # All rows of a table are read as of one moment, and on such a server that takes a lock.
+        if config.mode != "incremental" and needs_row_locks(server) and not all(table.identity for table in of_schema):
+            yield Privilege("LOCK TABLES", schema)
+    for one in named_in(config.allow):
+        if not any(_is_of(one, table.name) for table in known):
+            yield one
+
+
+def takes_all_of(allow: AllowList, schema: str) -> bool:
+    """Whether the task takes every table that the schema has or will have."""
+    if not allow.takes_schema(schema):
+        return False
+    if allow.do_tables:
+        return any(name == "*" and _fits(pattern, schema, allow) for pattern, name in allow.do_tables)
+    return not any(_fits(pattern, schema, allow) for pattern, _ in allow.ignore_tables)
+
+
+def source_findings(config: TaskConfig, session: Session, tables: Collection[Table]) -> list[Finding]:
+    """Returns findings about privileges that the check of single tables does not see."""
+    server, to = server_info(session), account(session)
+    has = held(current_grants(session, server))
+    unseen = [one for one in named_in(config.allow) if not has.has(one)]
+    seen = [one for one in unseen if any(_is_of(one, table.name) for table in tables)]
+    lacking = [one for one in unseen if one not in seen]
+    # The check of each table covers SELECT on tables.
+    wanted = source_privileges(config, server, tables)
+    lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
+    return [
+        Finding("dump_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
+        for one in lacking
+    ] + [
+        Finding(
+            "dump_privilege",
+            ok=True,
+            message=f"{one} is not granted: the account cannot see tables without it, and the task leaves them out",
+        )
+        for one in seen
+        if not one.table
+    ]
+
+
+def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:
+    """Returns findings about the target account's privileges; `upstream` are table names on the source."""
+    try:
+        tables = [config.rules.landed_name(name) for name in upstream]
+    except ConfigError:
+        return []  # `target_tables` reports it
+    if config.target.type == "postgresql":
+        from pidts.target.postgres import PostgresSession
+        from pidts.target.postgres.privileges import needs, own_role
+
+        assert isinstance(session, PostgresSession)  # noqa: S101 - that is its type
+        all_needs = needs(session, config.target.database, own_role(session), tables, config.target.meta_schema)
+        lacking = [need for need in all_needs if not need.held and not need.only_for_ddl]
+        found = [
+            Finding("target_privilege", ok=False, message=f"{one.name} is missing: {one.why}", fix=one.grant)
+            for one in lacking
+        ]
+        found += [
+            Finding(
+                "target_privilege", ok=True, message=f"without {one.name} the task cannot {one.why.removeprefix('to ')}"
+            )
+            for one in all_needs
+            if one.only_for_ddl and not one.held
+        ]
+    else:
+        from pidts.target.mysql import MySqlSession
+        from pidts.target.mysql.privileges import missing, own_account
+
+        assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
+        to = own_account(session)
+        found = [
+            Finding(
+                "target_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to))
+            )
+            for one in missing(session, tables)
+        ]
+    fine = Finding("target_privilege", ok=True, message="the account may write the tables and change their structure")
+    return found or [fine]
+
+
+def named_in(allow: AllowList) -> Iterator[Privilege]:
+    """Yields SELECT on the schemas and tables that the list names without a pattern and does not exclude itself."""
+    for schema, table in allow.do_tables:
+        if _is_plain(schema) and allow.takes_schema(schema):
+            if _is_plain(table):
+                yield Privilege("SELECT", schema, table)
+            elif table == "*":
+                yield Privilege("SELECT", schema)
+    if not allow.do_tables:
+        yield from (Privilege("SELECT", schema) for schema in allow.do_dbs if _is_plain(schema))
+
+
+def _is_plain(pattern: str) -> bool:
+    return not pattern.startswith("~") and not _PATTERN & set(pattern)
+
+
+def _is_of(one: Privilege, name: TableName) -> bool:
+    """Whether a privilege covers a table, ignoring case: a mistake about case proves nothing here and does no harm."""
+    return one.schema.lower() == name.schema.lower() and one.table.lower() in {"", name.name.lower()}
+
+
+def _fits(pattern: str, schema: str, allow: AllowList) -> bool:
+    return AllowList(do_dbs=(pattern,), case_sensitive=allow.case_sensitive).takes_schema(schema)

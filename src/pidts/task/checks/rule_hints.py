@@ -1,0 +1,72 @@
+"""Hints about rules whose effect their author may not expect. None of them is an error.
+
+- A misspelled column makes an expression false, as in DM, where a rule may be older or newer than its column.
+- A `Do` rule that lists only kinds of row changes keeps the table's structure on the target unchanged.
+- A route extracts what the groups of its expression match, so an expression without a group extracts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pidts.model import ConfigError, Table, TableName
+from pidts.rules import Rules, Verdict
+from pidts.rules.expressions.rule import ExpressionRule, parsed
+from pidts.rules.expressions.tree import columns_of
+from pidts.source.finding import Finding
+from pidts.task.config.section import suggestion
+
+
+def rule_hints(rules: Rules, table: Table) -> list[str]:
+    """Returns the hints about one table of a source."""
+    return [
+        *_expressions(rules.expressions.rules, table),
+        *_structure(rules, table.name),
+        *_extracted(rules, table.name),
+    ]
+
+
+def rule_findings(rules: Rules, tables: Iterable[Table]) -> list[Finding]:
+    """Returns the hints as findings; each occurs once and names one of its tables."""
+    notes: dict[str, list[TableName]] = {}
+    for table in tables:
+        for note in rule_hints(rules, table):
+            notes.setdefault(note, []).append(table.name)
+    return [Finding("rules", ok=True, message=f"{_named(names)}: {note}") for note, names in notes.items()]
+
+
+def _named(names: list[TableName]) -> str:
+    return f"{names[0]} and {len(names) - 1} more tables" if len(names) > 1 else str(names[0])
+
+
+def _expressions(rules: Iterable[ExpressionRule], table: Table) -> Iterator[str]:
+    known = {column.name.lower(): column.name for column in table.columns}
+    for rule in rules:
+        if not rule.concerns(table.name):
+            continue
+        for text in filter(None, (rule.insert, rule.update_old, rule.update_new, rule.delete)):
+            for name in dict.fromkeys(column.name for column in columns_of(parsed(text))):
+                if name.lower() not in known:
+                    did = suggestion(name, known.values())
+                    what = f"the table has no column {name}, so the expression filter {text!r} drops nothing"
+                    yield f"{what}. {did}" if did else what
+
+
+def _structure(rules: Rules, name: TableName) -> Iterator[str]:
+    if not rules.events.rules or rules.events(name, {"insert"}) is not Verdict.TAKE:
+        return
+    if rules.events(name, {"add column"}) is Verdict.SKIP:
+        yield (
+            "filters leave out its schema changes, so its structure on the target does not change, and rows that are "
+            "written after an ADD COLUMN halt it. A Do rule takes only what it lists: add 'all ddl' to take them"
+        )
+
+
+def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
+    try:
+        extracted = rules.routes.landing(name).extracted
+    except ConfigError:
+        return  # the check of the table itself reports it
+    for column, value in extracted:
+        if not value:
+            yield f"its route extracts nothing for column {column}: write a group, (...), around the part to extract"

@@ -1,0 +1,239 @@
+"""Checks merged tables over all sources of a task: their structures, and whether their key numbers overlap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.differences import unlike_words
+from pidts.model import PidtsError, Table, TableName
+from pidts.shards.structures import joined, same_version
+from pidts.source.connection import Session, connect, query
+from pidts.source.finding import Finding
+from pidts.source.structures import quoted, quoted_table, read_structures
+from pidts.task.checks.diverged_shards import ALIKE, diverged_text
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.merged import Shard, shards_of_other_sources, with_extracted_keys
+
+SEPARATE_KEYS = (
+    "Have the route extract the table's name (extract-table, extract-schema, and extract-source if two sources have "
+    "the same names) into a column of the target's key, or make the numbers differ (column-mappings: partition id); if "
+    "the tables never use the same numbers, skip this check with ignore-checking-items: [auto_increment_ID]"
+)
+
+
+_SHOWN = 4
+"""A message names at most this many shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The range of auto-increment numbers that a table has given its rows."""
+
+    shard: Shard
+    source: str
+    first: int
+    last: int
+    """The next number, if it is known; otherwise the highest."""
+
+    def overlaps(self, other: KeyRange) -> bool:
+        """Whether a joining table may use numbers of the other one. Two tables that have begun were checked before."""
+        is_news = not (self.shard.begun and other.shard.begun)
+        is_apart = self.shard.discriminators != other.shard.discriminators
+        return is_news and not is_apart and self.first <= other.last and other.first <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.shard} ({self.first} to {self.last})"
+
+
+def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
+    """Returns findings about all merged tables; none if there are no such tables, or if a server cannot be reached."""
+    if len(parts) == 1 and not parts[0].rules.routes.rules:
+        return []
+    try:
+        groups = _groups(parts)
+    except PidtsError:  # the check of each server reports it
+        return []
+    return [finding for group in groups for finding in group.findings()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The shards of one target table."""
+
+    target_name: TableName
+    members: Sequence[Shard]
+    counted: Sequence[KeyRange]
+    mode: str
+    resumed: frozenset[str]
+    """The sources of these shards that have begun."""
+    diverged: str = ""
+    """A message about shards that have begun and differ from their merged table."""
+
+    def findings(self) -> Iterator[Finding]:
+        found = structure_conflict(self.members, self.mode)
+        names = ", ".join(map(str, self.members[:_SHOWN]))
+        if len(self.members) > _SHOWN:
+            names = f"{names} and {len(self.members) - _SHOWN} more"
+        yield Finding(
+            "schema_of_shard_tables",
+            ok=bool(self.resumed) or not found,
+            message="; ".join(filter(None, (found, self.diverged)))
+            or f"{names} are merged into {self.target_name}, and have the same structure",
+            fix=ALIKE if self.diverged else differ_fix(self.mode) if found and not self.resumed else "",
+            code="shards-differ",
+        )
+        overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
+        # A table that joins by the log of a running source does not keep the source's other tables from running.
+        joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
+        refused = [pair for pair in overlaps if pair not in joining]
+        if refused:
+            yield Finding(
+                "auto_increment_ID", ok=False, message=_overlap_text(self.target_name, refused), fix=SEPARATE_KEYS
+            )
+        elif joining:
+            message = f"{_overlap_text(self.target_name, joining)}; the joining table will halt (shard-keys-meet)"
+            yield Finding("auto_increment_ID", ok=True, message=message)
+
+
+def ignores_key_overlap(config: TaskConfig) -> bool:
+    """Whether the task file states that the tables never use the same numbers."""
+    return not {"auto_increment_ID", "all"}.isdisjoint(config.ignored_checks)
+
+
+def overlapping_keys(
+    config: TaskConfig,
+    target: TargetSession,
+    other_parts: Sequence[TaskConfig],
+    new: Collection[Table],
+    known: Collection[Table],
+) -> str:
+    """Returns a message about joining tables whose rows would replace rows of other shards; empty if there are none."""
+    if ignores_key_overlap(config) or not new:
+        return ""
+    source = config.source.source_id
+    own = [Shard(table, config.rules, source) for table in new]
+    own += [Shard(table, config.rules, source, begun=True) for table in known]
+    others = shards_of_other_sources(target, other_parts, config.rules, [table.name for table in new], asks=False)
+    _, members = with_extracted_keys(target, config.rules, new, [*own, *others])
+    groups: dict[TableName, list[Shard]] = {}
+    for one in members:
+        if one.target_name is not None:
+            groups.setdefault(one.target_name, []).append(one)
+    news = {lands: group for lands, group in groups.items() if len(group) > 1 and not all(one.begun for one in group)}
+    for lands, counted in _ranges([config, *other_parts], news).items():
+        if found := [(one, other) for one, other in combinations(counted, 2) if one.overlaps(other)]:
+            return _overlap_text(lands, found)
+    return ""
+
+
+def _overlap_text(lands: TableName, pairs: Sequence[tuple[KeyRange, KeyRange]]) -> str:
+    shown = "; ".join(f"{one} and {other}" for one, other in pairs[:3])
+    return f"the numbers of these tables overlap, and rows of equal number would be one row of {lands}: {shown}"
+
+
+def structure_conflict(members: Sequence[Shard], mode: str) -> str:
+    """Returns why the structures of these tables cannot be merged now; empty if they can."""
+    first, *others = members
+    for other in others:
+        one, two = first.target_table, other.target_table
+        if same_version(one, two) or (mode == "optimistic" and joined([member.target_table for member in members])):
+            continue
+        return f"{first} and {other} are merged into {first.target_name} and differ in {unlike_words(one, two)}"
+    return ""
+
+
+def differ_fix(mode: str) -> str:
+    """Returns the advice for shards with different structures."""
+    if mode == "optimistic":
+        return "Give the tables the same structure, or write routes that lead them to different tables"
+    return (
+        "Finish the schema change on all of them first, or set shard-mode: optimistic, or write routes that lead them "
+        "to different tables"
+    )
+
+
+def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
+    with closing(target_of(parts[0]).connect()) as target:
+        sources = [part.source.source_id for part in parts]
+        resumed = frozenset(source for source in sources if target.meta.checkpoints.read(parts[0].name, source))
+        shards = []
+        for part in parts:
+            with closing(connect(source_config(part))) as source:
+                tables = read_structures(source, part.allow)
+            has_begun = part.source.source_id in resumed
+            known = target.meta.structures.load(part.name, part.source.source_id) if has_begun else {}
+            own = partial(Shard, rules=part.rules, source=part.source.source_id)
+            shards += [own(table, begun=name in known) for name, table in tables.items()]
+        by_landing: dict[TableName, list[Shard]] = {}
+        for shard in shards:
+            if shard.target_name is not None:
+                by_landing.setdefault(shard.target_name, []).append(shard)
+        groups = {lands: members for lands, members in by_landing.items() if len(members) > 1}
+        for lands, members in groups.items():
+            rules, _ = with_extracted_keys(target, members[0].rules, [members[0].table], members[1:])
+            groups[lands] = [replace(one, rules=replace(one.rules, keyed=rules.keyed)) for one in members]
+        may_differ = parts[0].shard_mode == "optimistic" or not resumed
+        differ = [] if may_differ else [lands for lands, members in groups.items() if structure_conflict(members, "")]
+        diverged = {name: diverged_text(target, parts[0].name, groups[name], resumed) for name in differ}
+    ranges = _ranges(parts, {name: group for name, group in groups.items() if not all(one.begun for one in group)})
+    return [
+        _Group(
+            lands,
+            [one if len(parts) > 1 else replace(one, source="") for one in members],
+            ranges.get(lands, []),
+            parts[0].shard_mode,
+            resumed & {one.source for one in members},
+            diverged.get(lands, ""),
+        )
+        for lands, members in sorted(groups.items())
+    ]
+
+
+def _ranges(
+    parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Shard]]
+) -> dict[TableName, list[KeyRange]]:
+    """Returns the key ranges of shards that each count their own rows and whose numbers reach the target unchanged."""
+    found: dict[TableName, list[KeyRange]] = {}
+    alike = Counter((lands, one.discriminators) for lands, members in groups.items() for one in members)
+    for part in parts:
+        own = [
+            (lands, one, column)
+            for lands, members in groups.items()
+            for one in members
+            if one.source == part.source.source_id and alike[lands, one.discriminators] > 1
+            if (column := _counter(one)) is not None
+        ]
+        if own:
+            with closing(connect(source_config(part))) as source:
+                for lands, one, column in own:
+                    first, last = _range(source, one.table, column)
+                    shown = one if len(parts) > 1 else replace(one, source="")
+                    found.setdefault(lands, []).append(KeyRange(shown, one.source, first, last))
+    return found
+
+
+def _counter(shard: Shard) -> str | None:
+    """Returns the auto-increment column of a table's key, if rows of equal number would be one row on the target."""
+    table = shard.table
+    if shard.rules.maps_key(table):
+        return None
+    return next((name for name in table.identity if table.column(name).auto_increment), None)
+
+
+def _range(source: Session, table: Table, column: str) -> tuple[int, int]:
+    name = quoted(column)
+    ((low, high),) = query(source, f"SELECT MIN({name}), MAX({name}) FROM {quoted_table(table.name)}")
+    rows = query(
+        source,
+        "SELECT AUTO_INCREMENT FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        [table.name.schema, table.name.name],
+    )
+    following = int(rows[0][0]) if rows and rows[0][0] is not None else 1
+    return (following if low is None else min(int(low), following)), max(int(high or 0), following)

@@ -1,0 +1,271 @@
+"""The prechecks of one source: the source, the target and this machine. Nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from pidts.apply import TargetSession, can_be_version
+from pidts.model import PidtsError, Position, Table, TableName, Transient
+from pidts.relay.permissions import is_open_to_others
+from pidts.source.connection import connect, variables
+from pidts.source.finding import Finding, demand
+from pidts.source.prechecks import check_source
+from pidts.source.sizes import Size, table_sizes
+from pidts.source.structures import read_structures
+from pidts.task.checks.added_source import waiting_reason
+from pidts.task.checks.circular_replication import circle_findings, target_name
+from pidts.task.checks.online_ddl import online_findings
+from pidts.task.checks.privileges import source_findings, target_findings
+from pidts.task.checks.rule_hints import rule_findings
+from pidts.task.checks.sequences import sequence_findings
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.backlog import load_held_tables
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.copy_start import Patterns, is_selected
+from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
+from pidts.task.tables.target_fit import Fit, fit_of
+
+_OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
+"""Checks that look at single tables."""
+
+
+NO_TABLE = "no table of this server matches block-allow-list"
+_LOOK = (
+    "Check the patterns of do-dbs and do-tables; system schemas are never included. If the tables are created later, "
+    "the task follows them from the log: ignore-checking-items: [table_list]"
+)
+_NAMED = 5
+"""A message names at most this many held tables."""
+
+
+def check_one_source(
+    config: TaskConfig,
+    resync: Patterns = None,
+    other_parts: Sequence[TaskConfig] = (),
+    seen: dict[str, Collection[TableName]] | None = None,
+) -> list[Finding]:
+    """Returns the findings of every check; if a server cannot be reached, its further checks are left out.
+
+    Tables of `resync` may have rows on the target, and so may tables that share their target table with another source.
+    An ignored check is in the list as passed, with its finding. `seen` receives the source's tables.
+    """
+    findings = [_relay(config.relay, config.source.source_id)]
+    tables: dict[TableName, Table] = {}
+    with ExitStack() as cleanup:
+        target: TargetSession | None = None
+        resumed = False
+        try:
+            target = cleanup.enter_context(closing(target_of(config).connect()))
+            resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
+            findings.append(Finding("target_connection", ok=True, message="reachable"))
+        except PidtsError as error:
+            findings.append(_unreachable("target", error))
+        findings += _source(config, target, tables, resumed=resumed)
+        if seen is not None:
+            seen[config.source.source_id] = tables.keys()
+        if target is not None:
+            if tables:  # without tables, it is not known what the target needs
+                findings += _fit(config, target, tables, resync, other_parts, resumed=resumed)
+                findings += target_findings(config, target, tables)
+            findings += _held(config, target)
+    return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
+
+
+def require_source_fit(config: TaskConfig, resync: Patterns = None, other_parts: Sequence[TaskConfig] = ()) -> None:
+    """Raises if a finding keeps the task from running."""
+    demand(check_one_source(config, resync, other_parts))
+
+
+def _source(
+    config: TaskConfig, target: TargetSession | None, tables: dict[TableName, Table], *, resumed: bool
+) -> list[Finding]:
+    """Returns the findings about the source, and fills in its tables."""
+    source = source_config(config)
+    try:
+        with closing(connect(source)) as session:
+            findings = [Finding("source_connection", ok=True, message="reachable")]
+            tables.update(read_structures(session, config.allow))
+            sizes = table_sizes(session, tables)
+            given = config.source.start if config.mode == "incremental" and not resumed else None
+            start = given if isinstance(given, Position) else None
+            # A table that was created while the task ran is not copied, and needs no key.
+            copies = config.mode != "incremental" and not resumed
+            found = check_source(session, source, tables.values(), start, copies=copies)
+            privileges = source_findings(config, session, tables.values())
+            findings.append(
+                _table_list(sizes, len(tables), unseen=not all(one.ok for one in privileges), resumed=resumed)
+            )
+            # Without tables, the checks of tables say nothing.
+            findings += [one for one in found if tables or not (one.ok and one.item in _OF_TABLES)]
+            findings += privileges
+            findings += online_findings(config, session)
+            findings += sequence_findings(config, session)
+            findings += rule_findings(config.rules, tables.values())
+            if target is not None:
+                findings += circle_findings(config, session, target, tables)
+            if config.version_column:
+                image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
+                findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
+            return findings
+    except PidtsError as error:
+        return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
+
+
+def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
+    """Returns findings about the version column: refused if it guards no table, or if the log does not contain it.
+
+    Tables without it pass with a note. A table that was created while the task ran does not keep it from restarting.
+    """
+    guarded, others, spelled = 0, [], ""
+    for table in tables:
+        if name not in table.arrow.names:
+            alike = [column for column in table.arrow.names if column.lower() == name.lower()]
+            spelled = alike[0] if alike else spelled
+            has = f" but {alike[0]}" if alike else ""
+            others.append(f"{table.name} has no column {name}{has}: every event is applied")
+        elif not table.identity:
+            others.append(f"{table.name} has no key: every event is applied")
+        elif not can_be_version(table.column(name)):
+            what = f"{table.name}.{name} has type {table.column(name).type.kind}, which targets compare differently"
+            if not resumed:
+                fix = "Name a column of a date and time, a whole number or a decimal number"
+                return [Finding("version_column", ok=False, message=what, fix=fix)]
+            others.append(f"{what}: every event is applied")
+        else:
+            guarded += 1
+    if not guarded:
+        fix = "Correct the name in pidts.version-column, or remove the key"
+        if spelled:
+            fix = f"Write pidts.version-column as the tables spell it: {spelled}"
+        return [Finding("version_column", ok=False, message=f"no table of this task can be guarded by {name}", fix=fix)]
+    if row_image == "MINIMAL":
+        fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
+        what = f"with binlog_row_image = MINIMAL the log does not contain the {name} that a row had before"
+        return [Finding("version_column", ok=False, message=what, fix=fix)]
+    fine = Finding("version_column", ok=True, message=f"{guarded} tables are guarded by {name}")
+    return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
+
+
+def _table_list(sizes: Mapping[TableName, Size], count: int, *, unseen: bool, resumed: bool) -> Finding:
+    if count:
+        rows = sum(size.rows for size in sizes.values())
+        return Finding("table_list", ok=True, message=f"{count} tables, about {rows:,} rows")
+    if unseen:
+        what = "the account sees no table of this task: SELECT is missing"
+        return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
+    if resumed:  # the log may contain their end, and new tables
+        return Finding("table_list", ok=True, message=f"{NO_TABLE}; the task goes on with its log")
+    return Finding("table_list", ok=False, message=NO_TABLE, fix=_LOOK)
+
+
+def _fit(
+    config: TaskConfig,
+    target: TargetSession,
+    tables: Mapping[TableName, Table],
+    resync: Patterns,
+    other_parts: Sequence[TaskConfig],
+    *,
+    resumed: bool,
+) -> list[Finding]:
+    """Returns findings about the target's tables: before the first start of all tables, later of joining tables.
+
+    A source may be ahead of the target, so tables that have begun are not compared.
+    """
+    copies = config.mode != "incremental"
+    rules, new = config.rules, list(tables.values())
+    known: Mapping[TableName, Table] = {}
+    findings: list[Finding] = []
+    if resumed:
+        try:
+            require_unmoved_rows(config, target)
+        except PidtsError as error:
+            findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
+        known = target.meta.structures.load(config.name, config.source.source_id)
+        # A table with a known target table may be a renamed one: the log shows it, and what it needs, later.
+        landed = {target_name(config.rules, name) for name in known}
+        new = [table for table in new if copies and target_name(config.rules, table.name) not in landed]
+    missing = 0
+    others = shards_of_other_sources(target, other_parts, rules, tables, asks=False)
+    own = [table for name, table in tables.items() if name not in known]
+    others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
+    rules, others = with_extracted_keys(target, rules, new, others)
+    if resumed:
+        # Rows of dropped shards stay. A table that joins their target table by the log is checked when that is read.
+        left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
+        new = [table for table in new if target_name(config.rules, table.name) not in left]
+    for table in new:
+        may_have_rows = resumed and is_selected(resync, table.name)
+        try:
+            fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=others)
+            (fit,) = with_other_writers(config, target, [fit])
+        except PidtsError as error:
+            fit = Fit(table.name, table, problem=error.what, fix=error.todo)
+        missing += fit.missing
+        ahead = ""
+        if fit.problem and fit.is_shared and not resumed:
+            ahead = waiting_reason(
+                config, target, other_parts, [one for one in others if one.target_name == fit.target_table.name]
+            )
+        if ahead:
+            findings.append(Finding("target_tables", ok=True, message=ahead))
+        elif fit.problem:
+            message = f"{fit}: {fit.problem}"
+            findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
+    return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+
+
+def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
+    """Returns a finding about held tables, which a restart does not release."""
+    held = load_held_tables(target, config)
+    if not held.tables:
+        return []
+    names = ", ".join(map(str, sorted(held.tables)[:_NAMED]))
+    if len(held.tables) > _NAMED:
+        names = f"{names} and {len(held.tables) - _NAMED:,} more"
+    kept = f"the relay keeps {held.log_bytes:,} bytes of log for this"
+    if not held.is_known:
+        kept = "only the machine of the relay knows how much log it keeps for this"
+    message = f"{names}: applied less far than the other tables; {kept}"
+    return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
+
+
+def _fine(count: int, missing: int, *, resumed: bool) -> str:
+    if resumed:
+        joining = f"; {count} tables join it" if count else ""
+        return f"the task continues from its checkpoint{joining}"
+    return f"{missing} tables will be created, {count - missing} exist and fit"
+
+
+def _relay(directory: Path, source_id: str) -> Finding:
+    there, folder = directory, directory / source_id
+    while not there.exists():
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        message = str(directory)
+        if folder.is_dir() and is_open_to_others(folder):
+            message += f"; other users of this machine can read the rows in it: chmod -R go= '{folder}'"
+        return Finding("relay_directory", ok=True, message=message)
+    why = "is not writable for this user" if there.is_dir() else "is not a directory"
+    return Finding(
+        "relay_directory",
+        ok=False,
+        message=f"{directory} cannot be used: {there} {why}",
+        fix="Set pidts.relay to a directory that this user may write to",
+    )
+
+
+def _unreachable(side: str, error: PidtsError) -> Finding:
+    place = f" ({error.where})" if str(error.where) else ""
+    return Finding(f"{side}_connection", ok=False, message=f"[{error.code}] {error.what}{place}", fix=error.todo)
+
+
+def passed_if_ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
+    """Returns the finding as passed, if the task file ignores this check."""
+    if finding.ok or not {finding.item, "all"} & set(ignored) or finding.item.endswith("_connection"):
+        return finding
+    return replace(finding, ok=True, message=f"ignored: {finding.message}", fix="")

@@ -1,0 +1,1 @@
+"""Source and target compared while both are written to, and differences repaired."""

@@ -1,0 +1,192 @@
+"""Waits until the target has a table's log up to an Lsn, by the task's checkpoints and the relay's index.
+
+A task moves its checkpoint only for its own tables. If only other tables have transactions before an Lsn, the table has
+reached it all the same, and the relay's index shows this. The comparison does not wait for a table that is halted, or
+that waits for other shards: the target's record of halts says what the table is blocked on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from pidts.apply import TargetSession
+from pidts.batch.relevance import Meaning
+from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
+from pidts.plan import PlanState, WorkKind
+from pidts.relay import RelayReader
+from pidts.source.connection import Session, query, server_info
+from pidts.source.position import log_end, settled
+from pidts.source.structures import source_dialect
+from pidts.task.config.task_file import TaskConfig
+from pidts.verify import Behind
+
+_PATIENCE = 20.0
+"""A checkpoint that has not moved for so many seconds will not move."""
+_IMPATIENCE = 1.0
+"""The same limit once that has happened."""
+_FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
+_RELAY_SECONDS = 2.0
+_MOST_OF_STATEMENT = 120
+_MOST_PLACES = 1000
+
+
+class TaskCatchUp:
+    """The catch-up of the target with one source; `source` is the connection on which its rows are read."""
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        source: Session,
+        target: TargetSession,
+        *,
+        stop: threading.Event | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        prefix: str = "",
+    ) -> None:
+        """`prefix` precedes a table's name in messages if the task has several sources."""
+        self._config, self._source, self._target, self._say = config, source, target, say
+        self._stop, self._prefix = stop or threading.Event(), prefix
+        self._server = server_info(source)
+        self._meaning = Meaning(config.allow, source_dialect(source))
+        self._patience = _PATIENCE
+        self._seen: dict[tuple[Lsn, ...], float] = {}
+        """Lsns of tables in all checkpoints, and the time since which a table has been there."""
+
+    @property
+    def change_no(self) -> int:
+        """How often the source was replaced, as the checkpoints count; part of every Lsn made here.
+
+        Until the task follows the server that answers, no checkpoint has an Lsn of its log.
+        """
+        known = max((state.lsn.change_no for state in self._states()), default=0)
+        if not self._relay.is_dir():
+            return known
+        with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
+            origin = relay.origin
+        if origin is None or origin.server == self._server.identity:
+            return known if origin is None else origin.change_no
+        return max(known, origin.change_no) + 1
+
+    @property
+    def _relay(self) -> Path:
+        return self._config.relay / self._config.source.source_id
+
+    def settled(self) -> Lsn:
+        """Returns an Lsn; on MariaDB the rows read from now on are those at this Lsn, until `place` is called."""
+        self._leave_snapshot()
+        return Lsn.at(settled(self._source, self._server), self.change_no)
+
+    def place(self) -> Lsn:
+        """Returns the end of the log; reads after this call see the present rows."""
+        self._leave_snapshot()
+        return Lsn.at(log_end(self._source), self.change_no)
+
+    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+        """Waits until the target has the table's log up to `lsn`; returns None then, or why it is behind.
+
+        It returns at once if the table is halted or still being copied, and otherwise when no checkpoint moves.
+        """
+        pause, told = _FIRST_POLL, False
+        while True:
+            states = self._states()
+            if not states:
+                return None
+            copies = [state.copy[table] for state in states if table in state.copy]
+            if any(not copy.done for copy in copies):
+                self._say(f"{table} is still being copied")
+                return Behind()
+            at = min(state.at(table) for state in states)
+            if at >= lsn or self.untouched(table, at, lsn):
+                return None
+            if (halt := self._halt(table, at)) is not None:
+                self._say(f"{table} is halted or waits for a schema change")
+                return Behind(_told(halt, f"{self._prefix}{table}"))
+            if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
+                self._say(f"the target stays at {at}; is the task running?")
+                self._patience = _IMPATIENCE
+                return Behind()
+            if not told:
+                self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
+                told = True
+            if self._stop.wait(pause):
+                return Behind()
+            pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
+        """Whether these checkpoints have a table's whole log up to `lsn`."""
+        states = map(_state, checkpoints)
+        return self.untouched(table, min(state.at(table) for state in states), lsn)
+
+    def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
+        """Whether the relay's index shows no change of a table between two Lsns; waits a moment for the relay."""
+        if after >= upto:
+            return True
+        if not self._relay.is_dir():
+            return False
+        try:
+            with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
+                return self._has(relay, after, upto) and not self._touches(relay, table, after, upto)
+        except (PidtsError, OSError):
+            return False  # The relay was purged, cut back or broken meanwhile: the answer is not known.
+
+    def _has(self, relay: RelayReader, after: Lsn, upto: Lsn) -> bool:
+        first = relay.first
+        if first is None or first > after:
+            return False
+        deadline = time.monotonic() + _RELAY_SECONDS
+        received = relay.received
+        while received is None or received < upto:
+            if not relay.wait(received, max(deadline - time.monotonic(), 0)):
+                return False
+            received = relay.received
+        return True
+
+    def _touches(self, relay: RelayReader, table: TableName, after: Lsn, upto: Lsn) -> bool:
+        for entry in relay.entries(after):
+            if entry.transaction.prev_lsn >= upto:
+                break
+            work = self._meaning(entry)
+            if work.kind is not WorkKind.NOTHING and (work.tables is None or table in work.tables):
+                return True
+            if entry.lacks_rows:
+                return True
+        return False
+
+    def _states(self) -> list[PlanState]:
+        stored = self._target.meta.checkpoints.read(self._config.name, self._config.source.source_id)
+        return list(map(_state, stored))
+
+    def _halt(self, table: TableName, at: Lsn) -> Halt | None:
+        """Returns the halt that blocks the table or the task; a record about an earlier Lsn is outdated."""
+        halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
+        return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
+
+    def _since(self, places: tuple[Lsn, ...]) -> float:
+        """Returns when these Lsns were seen first; a new combination shows that the task runs."""
+        if places not in self._seen:
+            if self._seen:
+                self._patience = _PATIENCE
+            if len(self._seen) > _MOST_PLACES:
+                self._seen.clear()
+            self._seen[places] = time.monotonic()
+        return self._seen[places]
+
+    def _leave_snapshot(self) -> None:
+        if self._server.is_mariadb:
+            query(self._source, "ROLLBACK")
+
+
+def _told(halt: Halt, table: str) -> str:
+    statement = " ".join(halt.statement.split())
+    if len(statement) > _MOST_OF_STATEMENT:
+        statement = f"{statement[: _MOST_OF_STATEMENT - 3]}..."
+    place = f"{halt.position or halt.lsn}" + (f" ({statement})" if statement else "")
+    return f"{table} waits at {place}: [{halt.code}] {halt.why}"
+
+
+def _state(checkpoint: Checkpoint) -> PlanState:
+    return PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)

@@ -1,0 +1,209 @@
+"""Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
+
+Extra rows of merged tables are removed only on request: a shard that was dropped or emptied on its source leaves its
+rows on the target on purpose. That holds for the last remaining shard, too. If extracted columns identify the owner of
+a row, rows of existing shards and rows of no shard are counted separately.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.table_owners import has_others
+from pidts.apply.repair import Crowded, Origin, as_changes, repair
+from pidts.copy import read_keys
+from pidts.model import Lsn, TableName, Where
+from pidts.reduce import NetChange
+from pidts.source.failures import StructureChanged
+from pidts.task.compare.source import SourceTable
+from pidts.task.compare.wiring import members_of
+from pidts.task.servers import source_config
+from pidts.verify import ANYBODY, NOBODY, Finding, Group, Report, Settled, Stopped
+
+_KEYS = 500
+"""The number of keys in one transaction; the task waits for it."""
+_CROWDED_SECONDS = 10.0
+_CROWDED_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraRows:
+    """The number of extra rows, by owner."""
+
+    of_shards: int = 0
+    """Rows of existing shards."""
+    of_no_shard: int = 0
+    unattributed: int = 0
+    """Rows whose owner is not known."""
+
+    @classmethod
+    def of(cls, owners: Sequence[int]) -> ExtraRows:
+        """Counts the owners that a comparison gives."""
+        nobody, unattributed = owners.count(NOBODY), owners.count(ANYBODY)
+        return cls(len(owners) - nobody - unattributed, nobody, unattributed)
+
+    def __add__(self, other: ExtraRows) -> ExtraRows:
+        return ExtraRows(
+            self.of_shards + other.of_shards,
+            self.of_no_shard + other.of_no_shard,
+            self.unattributed + other.unattributed,
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of all extra rows."""
+        return self.of_shards + self.of_no_shard + self.unattributed
+
+
+@dataclass(slots=True)
+class Repairs:
+    """The repairs of one task and their numbers; `target` is a connection of its own."""
+
+    task: str
+    target: TargetSession
+    stop: threading.Event
+    print_sql: Callable[[str], None]
+    apply: bool = field(kw_only=True)
+    removes: bool = field(kw_only=True, default=False)
+    """Whether extra rows of merged tables are removed, too."""
+    report: Report | None = None
+    """With `apply`: the differences that remain after each group was compared again."""
+    written: int = 0
+    removed: int = 0
+    left: ExtraRows = field(default_factory=ExtraRows)
+    """Extra rows that stay, because their removal was not requested."""
+    removing: ExtraRows = field(default_factory=ExtraRows)
+    """Extra rows of merged tables whose removal was requested."""
+    repaired: int = 0
+    """Rows that differ and are repaired; without `apply`, rows that would be."""
+    shared: int = 0
+    """Keys that several of the merged tables have."""
+    _began: bool = False
+    _merged: dict[TableName, bool] = field(default_factory=dict)
+    _never_quiet: set[TableName] = field(default_factory=set)
+    """Tables that always have a change that is not applied yet."""
+
+    def differ(self, group: Group, settled: Settled) -> bool:
+        """A few keys at a time; true where they are to be looked at again."""
+        members = members_of(group)
+        leaves = _left_alone(merged=len(members) > 1)
+        settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])
+        settled = self._without_left(group, members, settled)
+        shared = self.shared
+        for begin in range(0, len(settled.keys), _KEYS):
+            if self.stop.is_set():
+                raise Stopped
+            part = settled.only(range(begin, min(begin + _KEYS, len(settled.keys))))
+            if self.apply:
+                self._write(group, members, part.keys)
+            else:
+                self._print(group, members, part)
+        self.repaired += len(settled.keys) - (self.shared - shared)
+        return self.apply and bool(len(settled.keys))
+
+    def _without_left(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> Settled:
+        """Of extra rows that others may have left, only those that somebody asked to remove."""
+        extra = [place for place, (kind, _) in enumerate(settled.found) if kind is Finding.EXTRA]
+        if not self._is_merged(group, members):
+            extra = [place for place in extra if settled.owners[place] == NOBODY]
+        found = ExtraRows.of([settled.owners[place] for place in extra])
+        if self.removes:
+            self.removing += found
+            return settled
+        self.left += found
+        return settled.only(sorted({*range(len(settled.found))} - {*extra}))
+
+    def _is_merged(self, group: Group, members: Sequence[SourceTable]) -> bool:
+        """Also where others are gone, and their rows are not, by the target's record."""
+        name = group.table.name
+        if name not in self._merged:
+            source = members[0].part.config.source.source_id
+            self._merged[name] = len(members) > 1 or has_others(self.target, name, self.task, source)
+        return self._merged[name]
+
+    def _write(self, group: Group, members: Sequence[SourceTable], keys: pa.Table) -> None:
+        """Where changes of the table are on their way, a better moment may come."""
+        name = group.table.name
+        origins = [
+            Origin(
+                one.part.config.source.source_id,
+                one.rules.landed(one.whole),
+                partial(_read, one),
+                partial(one.leg.caught_up, one.name),
+            )
+            for one in members
+        ]
+        deadline = time.monotonic() + (0.0 if name in self._never_quiet else _CROWDED_SECONDS)
+        while True:
+            try:
+                done = repair(self.target, self.task, group.table, origins, keys, insist=name in self._never_quiet)
+            except Crowded:
+                if time.monotonic() > deadline:
+                    self._never_quiet.add(name)
+                if self.stop.wait(_CROWDED_PAUSE):
+                    raise Stopped from None
+                continue
+            self.written += done.written
+            self.removed += done.removed
+            self.shared += done.shared
+            return
+
+    def _print(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> None:
+        preamble, statements = _sql(self.target)
+        if not self._began:
+            self.print_sql("\n".join(preamble))
+            self._began = True
+        kinds = Counter(kind for kind, _ in settled.found)
+        columns = sorted({name for _, names in settled.found for name in names})
+        name = members[0].name if len(members) == 1 else group.table.name
+        self.print_sql(f"-- {name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
+        if columns:
+            self.print_sql(f"-- {Finding.DIFFERENT.value} in {', '.join(columns)}")
+        rows = [(one.rules.landed(one.whole), _read(one, settled.keys)[0]) for one in members]
+        remedy = as_changes(group.table, rows, settled.keys)
+        self.shared += remedy.shared
+        for change in remedy.changes:
+            for statement in statements(change):
+                self.print_sql(statement)
+
+
+def _left_alone(*, merged: bool) -> frozenset[Finding]:
+    """What waits is put right by what it waits for; of merged tables nobody knows whose an unsettled row is to be."""
+    return frozenset({Finding.WAITING, Finding.UNSETTLED}) if merged else frozenset({Finding.WAITING})
+
+
+def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
+    """Rows of a source as the target is to have them."""
+    part = member.part
+    chunk = read_keys(source_config(part.config), member.whole, member.own_keys(keys), whole=True)
+    if chunk.stale:
+        raise StructureChanged(
+            "structure-changed",
+            "a schema change has altered the table meanwhile",
+            where=Where(table=str(member.name)),
+        )
+    return member.rules.rows(member.whole, chunk.rows), Lsn.at(chunk.high, part.leg.change_no)
+
+
+def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], Iterator[str]]]:
+    """How a person says it to this kind of server; of the drivers only the one in use is loaded."""
+    if type(target).__module__.startswith("pidts.target.postgres"):
+        from pidts.target.postgres import PostgresSession
+        from pidts.target.postgres import repair_sql as postgres
+
+        if isinstance(target, PostgresSession):
+            return postgres.PREAMBLE, partial(postgres.repair_sql, target)
+    from pidts.target.mysql import MySqlSession
+    from pidts.target.mysql import repair_sql as mysql
+
+    if isinstance(target, MySqlSession):
+        return mysql.PREAMBLE, partial(mysql.repair_sql, target)
+    raise TypeError(target)

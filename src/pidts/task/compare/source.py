@@ -1,0 +1,159 @@
+"""A table of a source as a comparison asks for it: its rows as they land, looked up by the target's keys.
+
+The target's keys are the source's with two exceptions. A column mapping may make other values of them: they are made
+the source's again, and what no value of the source becomes is not looked for. Extracted columns may be a part of the
+key: rows that have others than this table's come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.copy import highest, ranges, read_snapshot
+from pidts.model import ColumnType, Table, TableName
+from pidts.rules import Rules, mapping_of
+from pidts.source.checksums import row_sum
+from pidts.source.connection import Session, query, server_info
+from pidts.source.position import row_lock
+from pidts.source.rows import find_rows, select_range
+from pidts.source.sizes import table_sizes
+from pidts.source.structures import quoted_table
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config
+from pidts.verify import Key, Size, Span, Sum
+
+_SPANS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """One source of a task, with the connection that its rows are read on."""
+
+    config: TaskConfig
+    session: Session
+    leg: TaskCatchUp
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """Of one source; the connection is shared by all of its tables."""
+
+    part: OpenPart
+    rules: Rules
+    """With what is known of the target's keys."""
+    whole: Table
+    """The source's table."""
+    table: Table
+    """The same with the columns that are compared."""
+    label: str
+
+    @property
+    def name(self) -> TableName:
+        """The source's."""
+        return self.whole.name
+
+    @property
+    def leg(self) -> TaskCatchUp:
+        """The source's."""
+        return self.part.leg
+
+    @property
+    def extracted(self) -> dict[str, str]:
+        """What stands in the columns that the route adds."""
+        return dict(self.rules.routes.landing(self.name).extracted)
+
+    def size(self) -> Size:
+        """From the engine's statistics."""
+        found = table_sizes(self.part.session, [self.name]).get(self.name)
+        return Size() if found is None else Size(found.rows, found.bytes // max(found.rows, 1))
+
+    def highest(self) -> Key | None:
+        """By the server's own order."""
+        return self._landed_key(highest(self.part.session, self.table))
+
+    def spans(self, span: Span, rows: int) -> Iterator[Span]:
+        """Cut while they are used: no more of the table is gone through than is compared."""
+        after, upto = self._own_key(span.after), self._own_key(span.upto)
+        while True:
+            for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
+                yield Span(self._landed_key(one.after), self._landed_key(one.upto))
+                if one.is_last:
+                    return
+                after = one.upto
+
+    def sum(self, span: Span) -> Sum | None:
+        """As the server has the rows just now; None where a mapping changes them on their way."""
+        if mapping_of(self.rules.mappings, self.name) is not None:
+            return None
+        floats = self.part.config.target.type != "postgresql"
+        found = row_sum(self.part.session, self.table, span.after, span.upto, floats=floats, constants=self.extracted)
+        return None if found is None else Sum(*found)
+
+    def rows(self, span: Span) -> pa.Table:
+        """In the order of the key."""
+        after, upto = self._own_key(span.after), self._own_key(span.upto)
+        return self.rules.rows(self.table, select_range(self.part.session, self.table, after, upto))
+
+    def find(self, keys: pa.Table) -> pa.Table:
+        """With all that the log holds, also where the server shows rows later than it logs them."""
+        lock = row_lock(server_info(self.part.session))
+        found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)
+        return self.rules.rows(self.table, found)
+
+    def count(self) -> int:
+        """Exact."""
+        return int(query(self.part.session, f"SELECT COUNT(*) FROM {quoted_table(self.name)}")[0][0])
+
+    def all(self) -> Iterator[pa.Table]:
+        """On a connection of its own, from one snapshot."""
+        with read_snapshot(source_config(self.part.config), self.table) as snapshot:
+            for rows in snapshot.batches:
+                yield self.rules.rows(self.table, rows)
+
+    def own_keys(self, keys: pa.Table) -> pa.Table:
+        """The identities of this table that are meant by some of the target's; others' are left out."""
+        for column, value in self.extracted.items():
+            if column in keys.column_names:
+                keys = keys.filter(pc.equal(keys.column(column), value))
+        mapping, identity = mapping_of(self.rules.mappings, self.name), list(self.table.identity)
+        columns = [
+            mapping.unmapped(keys.column(name), self.table)
+            if mapping is not None and mapping.target_column == name
+            else _possible(keys.column(name), self.table.column(name).type)
+            for name in identity
+        ]
+        kinds = pa.schema([self.table.arrow.field(name) for name in identity])
+        return pa.table(columns, names=identity).drop_null().cast(kinds)
+
+    def _own_key(self, key: Sequence[Any] | None) -> Key | None:
+        return self._moved(key, -1)
+
+    def _landed_key(self, key: Sequence[Any] | None) -> Key | None:
+        return self._moved(key, 1)
+
+    def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
+        """Keys between spans are numbers where their order matters, and mapped by adding one."""
+        mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
+        if key is None or mapping is None or mapping.target_column not in identity:
+            return key
+        place = identity.index(mapping.target_column)
+        if not self.table.column(identity[place]).type.is_integer:
+            return key
+        moved = list(key)
+        moved[place] += sign * mapping.base(self.name)
+        return moved
+
+
+def _possible(values: pa.ChunkedArray, kind: ColumnType) -> pa.ChunkedArray:
+    """Null where another member's key is a number that this column cannot hold."""
+    if not kind.is_integer or values.type == kind.arrow:
+        return values
+    narrow = pc.cast(values, kind.arrow, safe=False)
+    same = pc.equal(pc.cast(narrow, values.type), values)
+    return pc.if_else(same, narrow, pa.scalar(None, kind.arrow))

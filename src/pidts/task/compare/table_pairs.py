@@ -1,0 +1,195 @@
+"""Which tables are compared with which: those of all sources of a task, brought together by where their rows land.
+
+Tables that are merged into one have the same columns but for the time of a schema change, or where the task lets them
+be different (`shard-mode: optimistic`). What is compared then is what all of them have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.model import Column, ColumnType, ConfigError, Halted, Key, Table, TableName
+from pidts.rules import Rules, mapping_of
+from pidts.source.structures import read_structures
+from pidts.task.compare.source import OpenPart, SourceTable
+from pidts.verify import Group
+
+TakesTable = Callable[[TableName], bool]
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A table of a source, and what its rows become."""
+
+    part: OpenPart
+    rules: Rules
+    table: Table
+    label: str
+
+    @property
+    def target_table(self) -> Table:
+        """As it is, where its rows cannot land."""
+        return (
+            self.table.renamed(self.rules.landed_name(self.table.name)) if self.odd else self.rules.landed(self.table)
+        )
+
+    @property
+    def odd(self) -> str:
+        """Why its rows cannot land, if so."""
+        try:
+            self.rules.landed(self.table)
+        except (Halted, ConfigError) as error:
+            return f"{self.label}: {error.what}"
+        return ""
+
+
+def landing_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
+    """By the target's names, the tables of all sources; no structure is read."""
+    found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
+    for part in parts:
+        names: list[TableName] = []
+        read_structures(part.session, lambda name, names=names: bool(names.append(name)))  # type: ignore[misc]
+        for name in filter(part.config.allow, names):
+            found.setdefault(part.config.rules.landed_name(name), []).append((part, name))
+    return found
+
+
+def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
+    """What a table of a source is called."""
+    return f"{part.config.source.source_id}: {name}" if len(parts) > 1 else str(name)
+
+
+def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, Group]:
+    """All of which some table, or the table on the target, is asked for."""
+    wanted = {
+        landed: members
+        for landed, members in landing_names(parts).items()
+        if takes(landed) or any(takes(name) for _, name in members)
+    }
+    found: dict[TableName, list[_Member]] = {}
+    hidden: dict[TableName, list[str]] = {}
+    for part in parts:
+        own = {name for members in wanted.values() for other, name in members if other is part}
+        tables = read_structures(part.session, own.__contains__) if own else {}
+        rules = part.config.rules
+        rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))
+        for name, table in tables.items():
+            one = _Member(part, rules, table, label(parts, part, name))
+            found.setdefault(rules.landed_name(name), []).append(one)
+        for name in _followed(part, target):
+            if name not in own and rules.landed_name(name) in wanted:
+                hidden.setdefault(rules.landed_name(name), []).append(label(parts, part, name))
+    return {name: _group(name, members, hidden.get(name, ())) for name, members in found.items()}
+
+
+def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
+    """Tables whose changes go to the target, whether the account may read them or not."""
+    config = part.config
+    mine = (config.name, config.source.source_id)
+    return sorted(
+        name for task, source, name in target.meta.structures.tables() if (task, source) == mine and config.allow(name)
+    )
+
+
+def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = ()) -> Group:
+    tables = [one.target_table for one in members]
+    shared, alone = _columns(tables)
+    identity = tables[0].identity
+    problem = _problem(members, tables, shared)
+    if hidden:
+        problem = (
+            f"{', '.join(hidden[:_SHOWN])}: the task follows this table, and the source does not show it: the account "
+            "may not SELECT from it (see: pidts grants), or it was dropped a moment ago"
+        )
+    table, most = tables[0], None
+    if len(members) > 1:
+        keys = (Key("PRIMARY", identity, unique=True, primary=True),) if identity and not problem else ()
+        table = Table(name, tuple(shared.values()), keys)
+        most = replace(table, columns=(*table.columns, *alone.values()))
+    sources = tuple(
+        SourceTable(one.part, one.rules, one.table, one.table if len(members) == 1 else _reduced(one, table), one.label)
+        for one in members
+    )
+    own = tuple(column for column in identity if column not in sources[0].extracted)
+    cut = table if own == identity or problem else _keyed_by(table, own)
+    return Group(table, cut, sources, problem=problem, most=most, note=_note(members, tables, alone))
+
+
+def _columns(tables: Sequence[Table]) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Those that all have, in the first one's order, and all others."""
+    shared: dict[str, Column] = {}
+    alone: dict[str, Column] = {}
+    for table in tables:
+        for column in table.columns:
+            if column.name in shared or column.name in alone:
+                continue
+            kind = _common([column.type, *_types(tables, column.name)])
+            is_shared = kind is not None and len(_types(tables, column.name)) == len(tables)
+            (shared if is_shared else alone)[column.name] = replace(column, type=kind or column.type)
+    return shared, alone
+
+
+def _types(tables: Iterable[Table], name: str) -> list[ColumnType]:
+    return [column.type for table in tables for column in table.columns if column.name == name]
+
+
+def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
+    """A type that holds the values of all; None where the same value may be another one in it."""
+    first = kinds[0]
+    if all(kind.is_integer and kind.unsigned == first.unsigned for kind in kinds):
+        return max(kinds, key=lambda kind: int(kind.arrow.bit_width))
+    if any((kind.kind, kind.arrow, kind.fsp) != (first.kind, first.arrow, first.fsp) for kind in kinds):
+        return None
+    return max(kinds, key=lambda kind: (len(kind.labels), kind.length or 0))
+
+
+def _problem(members: Sequence[_Member], tables: Sequence[Table], shared: Mapping[str, Column]) -> str:
+    odd_one = next(filter(None, (one.odd for one in members)), "")
+    if odd_one:
+        return odd_one
+    identity = tables[0].identity
+    for one, table in zip(members, tables, strict=True):
+        mapping = mapping_of(one.rules.mappings, one.table.name)
+        if mapping is not None and mapping.target_column in one.table.identity and not mapping.tells_source(one.table):
+            return f"column {mapping.target_column} is mapped, and a text of digits looks like its number"
+        if table.identity != identity:
+            return f"{members[0].label} has the key {_named(identity)}, and {one.label} has {_named(table.identity)}"
+    odd = [name for name in identity if name not in shared]
+    return f"the types of key column {', '.join(odd)} cannot be compared" if odd else ""
+
+
+def _named(identity: Sequence[str]) -> str:
+    return f"({', '.join(identity)})" if identity else "none"
+
+
+def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[str, Column]) -> str:
+    if not alone or len(members) == 1:
+        return ""
+    without = [
+        one.label
+        for one, table in zip(members, tables, strict=True)
+        if not set(alone) <= {column.name for column in table.columns}
+    ]
+    more = f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
+    why = f"these tables lack it: {', '.join(without[:_SHOWN])}{more}" if without else "its types are different"
+    return f"column {', '.join(alone)} is not compared; {why}"
+
+
+def _reduced(one: _Member, table: Table) -> Table:
+    """The source's table with the columns that are compared, in their order, and what a mapping needs."""
+    mapping = mapping_of(one.rules.mappings, one.table.name)
+    own = {column.name: column for column in one.table.columns}
+    names = [column.name for column in table.columns if column.name in own]
+    if mapping is not None and mapping.target_column in own and mapping.target_column not in names:
+        names.append(mapping.target_column)
+    keys = tuple(key for key in one.table.keys if key.columns == one.table.identity)
+    return replace(one.table, columns=tuple(own[name] for name in names), keys=keys)
+
+
+def _keyed_by(table: Table, columns: tuple[str, ...]) -> Table:
+    return replace(table, keys=(Key("PRIMARY", columns, unique=True, primary=True),))

@@ -1,0 +1,126 @@
+"""The target as a comparison asks for it: where the rows of one table or of several land."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from pidts.apply import TargetSession
+from pidts.model import Kind, Table
+from pidts.rules import mapping_of
+from pidts.source.rows import last_key
+from pidts.task.compare.source import SourceTable
+from pidts.verify import Group, Key, Order, Span, Sum
+from pidts.verify.keys import is_ordered, native
+from pidts.verify.merged import Groups
+
+_LABELS = frozenset({Kind.ENUM, Kind.SET})
+
+RowSum = Callable[[Table, Sequence[object] | None, Sequence[object] | None], tuple[int, int] | None]
+
+
+class TargetRows:
+    """On one connection; tables are those that are compared, under the target's names."""
+
+    def __init__(
+        self, session: TargetSession, row_sum: RowSum, groups: Callable[[], Groups], *, is_postgres: bool
+    ) -> None:
+        self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
+
+    def order(self, table: Table) -> Order:
+        """Text is ordered by collations, which PostgreSQL has of its own.
+
+        Where extracted columns are part of the key, rows with the same key on the source follow each other in their
+        order: a span of the source's keys holds the same rows here, but for rows of tables that the task does not have.
+        """
+        group = self._groups()[table.name]
+        cut = group.cut
+        if is_ordered(cut):
+            if self._is_postgres and any(cut.column(name).type.kind is Kind.BIT for name in cut.identity):
+                return Order.OTHER
+            return Order.SAME if cut.identity == table.identity else Order.LIKELY
+        texts = group.is_side_by_side and not _is_mapped(group)
+        texts = texts and all(_is_plain_text(cut, name) for name in cut.identity)
+        return Order.LIKELY if texts and not self._is_postgres else Order.OTHER
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """From the catalogue; a column that only some of the merged tables have may be there or not."""
+        group = self._groups()[table.name]
+        found = self._session.schema.misfits(table)
+        if found and group.most is not None and self._session.schema.misfits(group.most) == []:
+            found = []
+        return found if found is None or not group.problem else [group.problem, *found]
+
+    def sum(self, table: Table, span: Span) -> Sum | None:
+        """As the server has the rows just now."""
+        cut = self._groups()[table.name].cut
+        found = self._row_sum(cut, self._values(cut, span.after), self._values(cut, span.upto))
+        return None if found is None else Sum(*found)
+
+    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+        """By lists of keys."""
+        return self._session.read_rows(table, keys=keys)
+
+    def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
+        """Labels are ordered by number and compared by text: such keys are read all at once."""
+        if any(table.column(name).type.kind in _LABELS for name in table.identity):
+            found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
+        else:
+            # Behind a key of the source come all extracted texts that are not empty: too much, but nothing too little.
+            whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
+            found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
+        return found.select(list(table.identity)), last_key(found, table)
+
+    def all(self, table: Table) -> Iterator[pa.Table]:
+        """At once."""
+        yield self._session.read_rows(table)
+
+    def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
+        """As a statement is given them; PostgreSQL takes its bits one by one."""
+        if key is None:
+            return None
+        kinds = [table.column(name).type for name in table.identity]
+        return [
+            f"{value:0{kind.length}b}" if self._is_postgres and kind.kind is Kind.BIT and kind.length else value
+            for kind, value in zip(kinds, native(table, key), strict=True)
+        ]
+
+
+def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
+    """With the sums of its kind of server; of the drivers only the one in use is loaded."""
+    if type(session).__module__.startswith("pidts.target.postgres"):
+        from pidts.target.postgres import PostgresSession
+        from pidts.target.postgres.checksums import row_sum as postgres_sum
+
+        if isinstance(session, PostgresSession):
+            return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True)
+    from pidts.target.mysql import MySqlSession
+    from pidts.target.mysql.checksums import row_sum as mysql_sum
+
+    if isinstance(session, MySqlSession):
+        return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False)
+    raise TypeError(session)
+
+
+def _identity_alone(table: Table) -> Table:
+    columns = tuple(table.column(name) for name in table.identity)
+    keys = tuple(key for key in table.keys if key.columns == table.identity)
+    return replace(table, columns=columns, keys=keys)
+
+
+def _is_plain_text(table: Table, name: str) -> bool:
+    kind = table.column(name).type
+    return kind.is_integer or (kind.is_text and kind.kind not in _LABELS)
+
+
+def _is_mapped(group: Group) -> bool:
+    """Whether keys are other texts here."""
+    return any(
+        isinstance(one, SourceTable)
+        and (mapping := mapping_of(one.rules.mappings, one.name)) is not None
+        and mapping.target_column in one.table.identity
+        for one in group.members
+    )

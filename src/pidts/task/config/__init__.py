@@ -1,0 +1,1 @@
+"""The task file: read strictly into immutable values, each mistake with its line."""

@@ -1,0 +1,192 @@
+"""Keys that nothing here reads, section by section: which values pass, with what note, and which are refused.
+
+Most are DM's; those of our own block are for a later version.
+
+A value is refused where passing it over would change which rows arrive, or how safe the way there is.
+"""
+
+from __future__ import annotations
+
+from pidts.task.config.section import OtherKey
+
+TOGETHER = "no effect: rows and their checkpoint commit in one transaction, so none is ever older than its rows"
+SAFE_RANGE = (
+    "no length of time: safe mode ends where the source's log ended when the task first started, which is all that may "
+    "have been applied before; later starts need none"
+)
+_NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
+_GONE = "no effect: it has none in DM either"
+_OFF: object = False
+_ON: object = True
+
+
+def _note(text: str, *as_is: object) -> OtherKey:
+    return OtherKey(as_is=as_is, note=text)
+
+
+def _refuse(text: str, *as_is: object) -> OtherKey:
+    return OtherKey(as_is=as_is, refusal=text)
+
+
+TASK = {
+    "collation_compatible": _refuse("collations are always translated loosely", "loose"),
+    "clean-dump-file": _note(_NO_DUMP),
+    "remove-meta": _refuse("a task's checkpoint is never removed by a start", _OFF),
+    "ansi-quotes": _note(_GONE),
+    "enable-heartbeat": _note(_GONE, _OFF),
+    "heartbeat-update-interval": _note(_GONE),
+    "heartbeat-report-interval": _note(_GONE),
+    "experimental": _note(TOGETHER),
+}
+"""Besides those that `config` reads."""
+
+
+OURS = {
+    "zone": OtherKey(
+        refusal="this version has no zones: two tasks of opposite directions would carry each other's changes back, "
+        "and each would overwrite newer rows with older ones",
+        todo="Remove the key, and carry changes of a table in one direction only.",
+    )
+}
+"""Keys of the block `pidts` that a later version honours."""
+
+COLUMN_MAPPING = {"create-table-query": _note(_GONE)}
+"""One of `column-mappings`."""
+
+SERVER = {
+    "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
+    "session": _note("no effect: the session's settings are the product's own, so that values stay exact"),
+}
+"""`from` of a source, and `target-database`."""
+
+SECURITY = {
+    "cert-allowed-cn": _refuse("the name in a certificate is compared with the host's, by ssl-mode: verify_identity"),
+    **{
+        f"ssl-{what}-{form}": _refuse("write it to a file and name that")
+        for what in ("ca", "cert", "key")
+        for form in ("bytes", "base64")
+    },
+}
+"""Their block for TLS."""
+
+SYNCER = {
+    "meta-file": _note("no effect: a task begins at its checkpoint on the target, or where meta says"),
+    "enable-gtid": _note("no effect: the source file's enable-gtid says it"),
+    "max-retry": _note(_GONE),
+    "disable-detect": _note(_GONE),
+    "auto-fix-gtid": _note(_GONE),
+    "enable-ansi-quotes": _note(_GONE),
+}
+
+DUMPER = {
+    "mydumper-path": _note(_NO_DUMP),
+    "chunk-filesize": _note(_NO_DUMP),
+    "statement-size": _note(_NO_DUMP),
+    "rows": _note(_NO_DUMP),
+    "where": _refuse("a condition of the dump chooses rows, and changes of the rows that it leaves out would arrive"),
+    "skip-tz-utc": _note(_NO_DUMP),
+}
+"""One of `mydumpers`, or an instance's own."""
+
+DUMP_OPTIONS = frozenset(
+    {
+        *("--consistency", "--transactional-consistency", "--no-locks", "-k"),
+        *("--statement-size", "-s", "--filesize", "-F", "--chunk-filesize", "--rows", "-r", "--threads", "-t"),
+        *("--complete-insert", "--escape-backslash", "--order-by-primary-key", "--compress", "-c", "--params"),
+        *("--tidb-mem-quota-query", "--read-timeout", "--loglevel", "--logfile", "--logfmt", "--no-views", "-W"),
+    }
+)
+"""Options of the dump in `extra-args` that say how it is made. All others may choose what is in it."""
+NO_DUMP = _NO_DUMP
+
+LOADER = {
+    key: _note(_NO_DUMP)
+    for key in (
+        "dir",
+        "sql-mode",
+        "import-mode",
+        "on-duplicate",
+        "on-duplicate-logical",
+        "on-duplicate-physical",
+        "sorting-dir-physical",
+        "disk-quota-physical",
+        "checksum-physical",
+        "analyze",
+        "range-concurrency",
+        "compress-kv-pairs",
+        "pd-addr",
+    )
+}
+"""One of `loaders`, or an instance's own."""
+
+VALIDATOR = {
+    "mode": _refuse("a running task does not compare by itself: `pidts verify` does", "none"),
+    **{
+        key: _note("no effect: there is no validator yet")
+        for key in (
+            "worker-count",
+            "validate-interval",
+            "check-interval",
+            "row-error-delay",
+            "meta-flush-interval",
+            "batch-query-size",
+            "max-pending-row-size",
+            "max-pending-row-count",
+            "start-time",
+        )
+    },
+}
+"""One of `validators`, or an instance's own."""
+
+SOURCE = {
+    "enable-relay": _note("no effect: the log always goes through the relay", _ON),
+    "relay-dir": _note("no effect: the relay is where the task's pidts.relay says"),
+    "relay-binlog-name": _refuse("the relay starts where the task does"),
+    "relay-binlog-gtid": _refuse("the relay starts where the task does"),
+    "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
+    "checker": _note("no effect: a lost connection is always tried again"),
+    "flavor": _note("no effect: the server is asked what it is"),
+    "enable": _refuse("it switches the source off", _ON),
+    "auto-fix-gtid": _note(_GONE),
+    "tracer": _note(_GONE),
+    "meta-dir": _note(_GONE),
+    "charset": _note(_GONE),
+}
+"""A source file's top level."""
+
+CHECKS = (
+    "all",
+    "downstream_mutex_features",
+    "downstream_table_empty",
+    "downstream_version",
+    "empty_region",
+    "free_space",
+    "region_distribution",
+    "auth_plugin",
+    "auto_increment_ID",
+    "binlog_db",
+    "binlog_enable",
+    "binlog_expiry",
+    "binlog_format",
+    "binlog_row_image",
+    "circular_replication",
+    "conn_number",
+    "dump_privilege",
+    "foreign_key",
+    "gtid",
+    "log_slave_updates",
+    "meta_position",
+    "online_ddl",
+    "primary_key",
+    "replication_privilege",
+    "schema_of_shard_tables",
+    "server_id",
+    "table_list",
+    "table_schema",
+    "target_privilege",
+    "target_tables",
+    "tls",
+    "version",
+    "version_column",
+)
+"""What `ignore-checking-items` may name: DM's checks, whether or not there is such a one here, and ours."""

@@ -1,0 +1,149 @@
+"""What a task file says of DM's units (dump, load, sync, validate), as far as it means something here.
+
+There is no dump that is loaded afterwards: one task reads a chunk and loads it. And there is no queue of single
+statements: a batch of whole transactions is reduced, written and checkpointed at once. So `batch` and `queue-size`,
+which bound what DM writes in one transaction and holds in memory, bound the batch in proportion: their defaults in DM
+stand for ours, half of them for half.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pidts.plan import Limits
+from pidts.task.config import dm_keys
+from pidts.task.config.duration import parse_go_duration
+from pidts.task.config.mistakes import mistake
+from pidts.task.config.section import Section, suggestion
+
+BATCH = 100
+QUEUE = 1024
+"""DM's defaults."""
+
+_LIMITS = Limits()
+_COPY_THREADS = 4
+_MOST_WORKERS = 256
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Syncing:
+    """How changes are written."""
+
+    workers: int = 1
+    safe_mode: bool = False
+    safe_start: bool = True
+    """A range that may have been applied before the task's first start is written in safe mode."""
+    batch_rows: int = _LIMITS.row_events
+    batch_bytes: int = _LIMITS.bytes
+
+
+def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> Syncing:
+    """`syncers`, and what the instance says itself."""
+    workers, safe_mode, safe_start = 1, False, True
+    batch, queue = BATCH, QUEUE
+    for section in _blocks(task, instance, instances, "syncer"):
+        workers = section.integer("worker-count", workers, minimum=1, maximum=_MOST_WORKERS)
+        batch = section.integer("batch", batch, minimum=1, maximum=BATCH * _MOST)
+        # As in DM, 0 is its default.
+        queue = section.integer("queue-size", queue, maximum=QUEUE * _MOST) or QUEUE
+        for key in ("compact", "multiple-rows"):
+            if not section.flag(key, default=True):
+                section.note(key, "no effect: changes of a row are always compacted, and rows written many at a time")
+        _note_interval(section)
+        safe_mode = section.flag("safe-mode", default=safe_mode)
+        safe_start = _safe_start(section, safe_start, safe_mode=safe_mode)
+        section.finish(dm_keys.SYNCER)
+    return Syncing(
+        workers=instance.integer("syncer-thread", 0, maximum=_MOST_WORKERS) or workers,
+        safe_mode=safe_mode,
+        safe_start=safe_start,
+        batch_rows=max(1, _LIMITS.row_events * batch // BATCH),
+        batch_bytes=max(1, _LIMITS.bytes * queue // QUEUE),
+    )
+
+
+def read_copy_threads(task: Section, instance: Section, instances: Sequence[Section]) -> int:
+    """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
+    given: list[int] = []
+    for block, key, own, keys in (
+        ("mydumper", "threads", "mydumper-thread", dm_keys.DUMPER),
+        ("loader", "pool-size", "loader-thread", dm_keys.LOADER),
+    ):
+        threads = 0
+        for section in _blocks(task, instance, instances, block):
+            # As in DM, 0 is the default.
+            threads = section.integer(key, threads, maximum=_MOST_WORKERS)
+            if block == "mydumper":
+                _read_extra_args(section)
+            section.finish(keys)
+        given.append(instance.integer(own, 0, maximum=_MOST_WORKERS) or threads)
+    return min(filter(None, given), default=_COPY_THREADS)
+
+
+def _read_extra_args(section: Section) -> None:
+    """Note options that say how the dump is made; refuse those that may choose what is in it."""
+    key = "extra-args"
+    try:
+        words = shlex.split(section.text(key, ""))
+    except ValueError as error:
+        raise section.error(key, "bad-value", f"the options are not understood: {error}") from None
+    options = [word.partition("=")[0] for word in words if word.startswith("-") or "=" in word]
+    for option in options:
+        name = option if option.startswith("--") else option[:2]
+        if name not in dm_keys.DUMP_OPTIONS:
+            what = f"the option {option} is refused: options of the dump may choose rows"
+            mistake(section.error(key, "not-supported", what, "Remove it; rules choose tables and changes."))
+            return
+    if set(options) - {"--consistency"}:
+        section.note(key, dm_keys.NO_DUMP)
+    elif words and not options:
+        mistake(section.error(key, "not-supported", "these words are no options", "Remove them."))
+
+
+def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:
+    """Nothing of them is in force; what would be missed is refused."""
+    for section in _blocks(task, instance, instances, "validator"):
+        section.finish(dm_keys.VALIDATOR)
+
+
+def _note_interval(section: Section) -> None:
+    if section.has("checkpoint-flush-interval"):
+        section.integer("checkpoint-flush-interval", 30)
+        section.note("checkpoint-flush-interval", dm_keys.TOGETHER)
+
+
+def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # noqa: FBT001 - a value, not a switch
+    key = "safe-mode-duration"
+    given = section.text(key, "")
+    if not given:
+        return before
+    try:
+        seconds = parse_go_duration(given)
+    except ValueError as error:
+        raise section.error(key, "bad-value", str(error)) from None
+    if seconds:
+        section.note(key, dm_keys.SAFE_RANGE)
+    elif safe_mode:
+        raise section.error(key, "bad-value", "0 asks for no safe mode, and safe-mode: true for it", "Remove one.")
+    return seconds > 0
+
+
+def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
+    """An instance's settings of one of DM's units: those it names in the file's map, and those written in place."""
+    named = task.section(f"{block}s")
+    key = f"{block}-config-name"
+    name = instance.text(key, "")
+    if name and not named.has(name):
+        raise instance.error(key, "unknown-name", f"there is no {name!r} in {block}s", suggestion(name, named.names))
+    used = {one.text(key, "") for one in instances}
+    for known in named.names:
+        if known not in used:
+            todo = f"Name it in the instance's {key}, or remove it."
+            mistake(named.error(known, "unused-name", "no instance uses it", todo))
+        if known == name:
+            yield named.section(known)
+    if instance.has(block):
+        yield instance.section(block)

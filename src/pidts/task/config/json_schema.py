@@ -1,0 +1,152 @@
+"""A JSON Schema of task files and of DM's source files, for editors: made of what the reader of such files asks for.
+
+The reader is given a file in which every section is there, so that it asks for every key that it knows; how it asked
+is what the schema says. So the two cannot come apart, and no key stands in a list of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pidts.task.config.section import KeyUse, OtherKey, Section
+from pidts.task.config.task_file import read_parts
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_VARIABLE = {"type": "string", "pattern": r"^\$\{\w+\}$"}
+_NOTHING: list[object] = [None, "", [], {}]
+
+_TASK = """\
+name: all
+task-mode: all
+target-database: {type: %s, host: h, user: u, %s security: {}, session: {}}
+mysql-instances:
+  - source-id: s
+    %s
+    meta: {}
+    route-rules: [r]
+    filter-rules: [f]
+    expression-filters: [e]
+    column-mapping-rules: [m]
+    block-allow-list: b
+    mydumper-config-name: d
+    loader-config-name: l
+    syncer-config-name: s
+    validator-config-name: v
+    mydumper: {}
+    loader: {}
+    syncer: {}
+    validator: {}
+routes:
+  r:
+    schema-pattern: a
+    table-pattern: a
+    extract-table: {table-regexp: a, target-column: a}
+    extract-schema: {schema-regexp: a, target-column: b}
+    extract-source: {source-regexp: a, target-column: c}
+filters: {f: {schema-pattern: a, action: Do}}
+expression-filter: {e: {schema: a, table: a, insert-value-expr: "a > 1"}}
+column-mappings: {m: {schema-pattern: a, target-column: a, expression: add prefix, arguments: [a]}}
+%s: {b: {do-tables: [{db-name: a, tbl-name: a}], ignore-tables: [{db-name: b, tbl-name: b}]}}
+mydumpers: {d: {}}
+loaders: {l: {}}
+syncers: {s: {}}
+validators: {v: {}}
+pidts: {spark: {conf: {}}}
+"""
+_SOURCE = """\
+source-id: s
+from: {host: h, user: u, security: {}}
+filters: [{schema-pattern: a, action: Do}]
+"""
+_INLINE = "from: {host: h, user: u, security: {}}\n    filters: [{schema-pattern: a, action: Do}]"
+
+
+def task_schema() -> Schema:
+    """Of a task file, with the sources in it or beside it."""
+    files = [
+        _TASK % ("postgresql", "database: d,", _INLINE, "block-allow-list"),
+        _TASK % ("mysql", "", "", "block-allow-list"),
+        _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", "", "", "black-white-list"),
+    ]
+    return _document("A PiDTS task", [_read(text)[0] for text in files])
+
+
+def source_schema() -> Schema:
+    """Of a DM source file beside a task file."""
+    return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", "", "", "block-allow-list"))[1]])
+
+
+def _read(text: str) -> tuple[Section, ...]:
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "task.yaml")
+        path.write_text(text, "utf-8")
+        Path(directory, "source.yaml").write_text(_SOURCE, "utf-8")
+        return tuple(read_parts(path, {})[1])
+
+
+def _document(title: str, roots: Iterable[Section]) -> Schema:
+    return {"$schema": _DRAFT, "title": title, **_mapping(roots)}
+
+
+def _mapping(sections: Iterable[Section]) -> Schema:
+    """Of mappings that stand in the same place."""
+    sections = list(sections)
+    if any(section.has_names for section in sections):
+        below = [child for section in sections for asked in section.asked.values() for child in asked.sections]
+        return {"type": ["object", "null"], "additionalProperties": _mapping(below) if below else _SCALAR}
+    asked: dict[str, list[KeyUse]] = {}
+    others: dict[str, OtherKey] = {}
+    for section in sections:
+        others |= section.others
+        for key, one in section.asked.items():
+            asked.setdefault(key, []).append(one)
+    properties = {key: _other(one) for key, one in others.items()} | {key: _value(ones) for key, ones in asked.items()}
+    needed = sorted(key for key, ones in asked.items() if len(ones) == len(sections) and all(o.needed for o in ones))
+    return {
+        "type": "object" if needed else ["object", "null"],
+        "properties": dict(sorted(properties.items())),
+        "additionalProperties": False,
+        **({"required": needed} if needed else {}),
+    }
+
+
+_SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
+
+
+def _value(ones: list[KeyUse]) -> Schema:
+    """Of one key."""
+    asked = next((one for one in ones if one.kind), ones[0])
+    below = [section for one in ones for section in one.sections]
+    match asked.kind:
+        case "integer":
+            limits = {"minimum": asked.least, "maximum": asked.most}
+            return {"anyOf": [{"type": ["integer", "null"], **limits}, _VARIABLE]}
+        case "flag":
+            return {"type": ["boolean", "null"]}
+        case "choice":
+            return {"anyOf": [{"enum": [*dict.fromkeys(word for one in ones for word in one.words), None]}, _VARIABLE]}
+        case "texts":
+            return {"type": ["array", "null"], "items": {"type": ["string", "number", "boolean"]}}
+        case "sections":
+            return {"type": ["array", "null"], "items": _mapping(below)}
+        case "section":
+            return _mapping(below)
+        case _:
+            return dict(_SCALAR)
+
+
+def _other(key: OtherKey) -> Schema:
+    """A key of DM's that nothing reads: what is said of it, and which values pass where not all do."""
+    if key.refusal:
+        return {"description": f"Refused: {key.refusal}", "enum": [*key.as_is, *_NOTHING]}
+    return {"description": key.note}
+
+
+def schemas() -> Mapping[str, Schema]:
+    """Each by the name of its file."""
+    return {"task-file.schema.json": task_schema(), "source-file.schema.json": source_schema()}

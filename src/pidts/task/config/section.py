@@ -1,0 +1,332 @@
+"""One mapping of a task file, read key by key, so that nothing in it is ignored without a word.
+
+Whoever reads a section asks for each key by its type and then calls `finish`, which goes through the keys that nobody
+asked for: a key of DM's that needs nothing from us passes, with a note where its writer may have expected an effect;
+one that would need something is refused; any other is an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pidts.model import ConfigError, Where
+from pidts.task.config.mistakes import mistake
+from pidts.task.config.yaml_lines import Item
+
+_SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
+_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A key of DM's that no part of this product reads."""
+
+    as_is: tuple[object, ...] = ()
+    """Values that ask for what happens anyway; an empty value (null, "", [], {}) always does."""
+    note: str = ""
+    """Said where another value is given; it passes."""
+    refusal: str = ""
+    """Why another value is refused; one of the two is set."""
+    todo: str = ""
+    """What to do about a refused key of our own; the keys of DM share one advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file that a section belongs to, and what the environment offers."""
+
+    file: Path
+    environ: Mapping[str, str] = field(repr=False)
+    notes: list[str]
+    roots: list[Section] = field(default_factory=list, repr=False)
+    """The outermost section of each file that has been read."""
+
+    def error(self, line: int, code: str, what: str, todo: str = "") -> ConfigError:
+        """An error at one line of this file."""
+        return ConfigError(code, what, where=Where(file=str(self.file), line=line), todo=todo)
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """How a key was asked for: what a schema for editors is made of."""
+
+    kind: str = ""
+    """The method of `Section`; empty where it was only asked whether the key is there."""
+    least: int | None = None
+    most: int | None = None
+    words: tuple[str, ...] = ()
+    sections: list[Section] = field(default_factory=list)
+    """Those that were found below it."""
+    needed: bool = False
+    """It has to be given."""
+
+
+class Section:
+    """A mapping; `path` names it in messages."""
+
+    def __init__(self, item: Item, document: Document, path: str = "") -> None:
+        if item.value is None:
+            item = Item({}, item.line)
+        if not isinstance(item.value, dict):
+            raise document.error(
+                item.line, "wrong-type", f"{path or 'the file'}: expected keys and values, not {_described(item)}"
+            )
+        self._items: dict[str, Item] = item.value
+        self.asked: dict[str, KeyUse] = {}
+        self.others: Mapping[str, OtherKey] = {}
+        self.has_names = False
+        """Its keys are names that its writer chose."""
+        self.line = item.line
+        self.path = path
+        self.document = document
+
+    def has(self, key: str) -> bool:
+        """True where the key is given and not null."""
+        self._ask(key)
+        return key in self._items and self._items[key].value is not None
+
+    def is_empty(self, key: str) -> bool:
+        """True where the key is not given, or with a value that says nothing: null, "", [] or {}."""
+        return not self.has(key) or _plain(self._items[key]) in _SAYS_NOTHING
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All keys: of a section whose keys are names that its writer chose."""
+        self.has_names = True
+        return tuple(self._items)
+
+    def line_of(self, key: str) -> int:
+        """Where the key stands, or the section where it does not."""
+        return self._items[key].line if key in self._items else self.line
+
+    def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
+        """An error about one key; of one that is missing, with what may have been meant for it."""
+        if code == "missing-key" and not todo:
+            close = {
+                word: f"Is it {word!r} in line {self.line_of(word)}?" for word in self._items.keys() - self.asked.keys()
+            }
+            todo = next((text for word, text in close.items() if suggestion(key, [word])), "")
+        return self.document.error(self.line_of(key), code, f"{self._name(key)}: {what}", todo)
+
+    def note(self, key: str, text: str) -> None:
+        """Something the task's user should know about a key that was accepted."""
+        self.document.notes.append(f"{self.document.file.name}:{self.line_of(key)}: {self._name(key)}: {text}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A word or number as it was written, `${NAME}` replaced; without a default the key has to be there."""
+        self._ask(key, "text").needed |= default is None
+        if not self.has(key):
+            if default is None:
+                raise self.error(key, "missing-key", "this key has to be given")
+            return default
+        return self._expanded(key, self._items[key])
+
+    def integer(self, key: str, default: int, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
+        """A whole number within limits."""
+        asked = self._ask(key, "integer")
+        asked.least, asked.most = minimum, maximum
+        if not self.has(key):
+            return default
+        item = self._items[key]
+        number = item.value
+        if isinstance(number, str) and _VARIABLE.search(number):
+            expanded = self._expanded(key, item)
+            number = int(expanded) if expanded.isascii() and expanded.isdigit() else None
+        if not isinstance(number, int) or isinstance(number, bool):
+            mistake(self.error(key, "wrong-type", f"expected a whole number, not {_described(item)}"))
+            return default
+        if not minimum <= number <= maximum:
+            limits = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+            mistake(self.error(key, "bad-value", f"expected {limits}, not {number}"))
+            return default
+        return number
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        self._ask(key, "flag")
+        if not self.has(key):
+            return default
+        item = self._items[key]
+        if not isinstance(item.value, bool):
+            mistake(self.error(key, "wrong-type", f"expected true or false, not {_described(item)}"))
+            return default
+        return item.value
+
+    def choice(
+        self,
+        key: str,
+        allowed: Iterable[str],
+        default: str | None = None,
+        later: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
+    ) -> str:
+        """One of some words; `later` are those that are known but cannot be had yet, `hints` what others stand for.
+
+        A word that has hints decides how the section is read, which is not read on behind another one.
+        """
+        word = self.text(key, default)
+        self._ask(key, "choice").words = allowed = tuple(allowed)
+        if word in allowed:
+            return word
+        if word in later:
+            what = f"{word!r} is not supported yet"
+            error = self.error(key, "not-supported", what, f"Use one of: {', '.join(allowed)}.")
+        else:
+            todo = (hints or {}).get(word.lower()) or suggestion(word, allowed)
+            error = self.error(key, "bad-value", f"expected one of {', '.join(allowed)}, not {word!r}", todo)
+        if hints is not None:
+            raise error
+        mistake(error)
+        return default or allowed[0]
+
+    def section(self, key: str) -> Section:
+        """A mapping below this one; empty where it is not given."""
+        item = self._items[key] if self.has(key) else Item({}, self.line)
+        section = Section(item, self.document, self._name(key))
+        self._ask(key, "section").sections.append(section)
+        return section
+
+    def required_section(self, key: str) -> Section:
+        """A mapping that has to be there."""
+        self._ask(key).needed = True
+        if not self.has(key):
+            raise self.error(key, "missing-key", "this key has to be given")
+        return self.section(key)
+
+    def sections(self, key: str) -> list[Section]:
+        """A list of mappings."""
+        found = [Section(item, self.document, f"{self._name(key)}[{at}]") for at, item in enumerate(self._list(key))]
+        self._ask(key, "sections").sections += found
+        return found
+
+    def texts(self, key: str) -> list[tuple[str, int]]:
+        """A list of words, taken literally, each with its line."""
+        self._ask(key, "texts")
+        for at, item in enumerate(self._list(key)):
+            if isinstance(item.value, dict | list) or item.value is None:
+                what = f"{self._name(key)}[{at}]: expected text, not {_described(item)}"
+                raise self.document.error(item.line, "wrong-type", what)
+        return [(item.text, item.line) for item in self._list(key)]
+
+    def literal(self, key: str, default: str | None = None) -> str:
+        """Text in which `$` means itself: a pattern."""
+        self._ask(key, "text").needed |= default is None
+        if not self.has(key):
+            if default is None:
+                raise self.error(key, "missing-key", "this key has to be given")
+            return default
+        return self._scalar(key, self._items[key])
+
+    @contextmanager
+    def with_place(self, key: str, line: int | None = None) -> Iterator[None]:
+        """Errors of whoever understands a value better are told with the value's place."""
+        try:
+            yield
+        except ConfigError as error:
+            if error.where.line:
+                raise
+            what = f"{self._name(key)}: {error.what}"
+            raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
+
+    def file(self, key: str, default: str | None = None) -> Path:
+        """A path; one that is not absolute begins at the folder of this file."""
+        text = self.text(key, default)
+        try:
+            return self.document.file.absolute().parent / Path(text).expanduser()
+        except RuntimeError:
+            raise self.error(key, "bad-value", f"there is no home folder for {text.partition('/')[0]}") from None
+
+    def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
+        """Account for the keys that nobody asked for."""
+        others = self.others = others or {}
+        for key, item in self._items.items():
+            if key in self.asked:
+                continue
+            if key not in others:
+                what = f"{key!r} is not a key of {self.path or 'a task file'}"
+                mistake(self.document.error(item.line, "unknown-key", what, suggestion(key, [*self.asked, *others])))
+                continue
+            other = others[key]
+            value = _plain(item)
+            if value in _SAYS_NOTHING or any(value == same and type(value) is type(same) for same in other.as_is):
+                continue
+            if other.todo:
+                mistake(self.error(key, "not-supported", other.refusal, other.todo))
+            elif other.refusal:
+                what = f"this value of DM's is refused: {other.refusal}"
+                mistake(self.error(key, "not-supported", what, "Remove it, or set it to its default."))
+            else:
+                self.note(key, other.note)
+
+    def _ask(self, key: str, kind: str = "") -> KeyUse:
+        asked = self.asked.setdefault(key, KeyUse())
+        asked.kind = kind if kind == "choice" else asked.kind or kind
+        return asked
+
+    def _name(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def _list(self, key: str) -> list[Item]:
+        if not self.has(key):
+            return []
+        item = self._items[key]
+        if not isinstance(item.value, list):
+            raise self.error(key, "wrong-type", f"expected a list, not {_described(item)}")
+        return item.value
+
+    def _scalar(self, key: str, item: Item) -> str:
+        if isinstance(item.value, dict | list):
+            raise self.error(key, "wrong-type", f"expected text, not {_described(item)}")
+        return item.text
+
+    def _expanded(self, key: str, item: Item) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[1]:
+                return found[0][1:]
+            if found[2] not in self.document.environ:
+                raise self.error(
+                    key, "missing-variable", f"the environment variable {found[2]} is not set", f"export {found[2]}=..."
+                )
+            return self.document.environ[found[2]]
+
+        return _VARIABLE.sub(value, self._scalar(key, item))
+
+
+def in_order(notes: Iterable[str]) -> tuple[str, ...]:
+    """By file and line, each once."""
+    alone = list(dict.fromkeys(notes))
+    places = {note: note.split(":", 2) for note in alone}
+    files = list(dict.fromkeys(place[0] for place in places.values()))
+    return tuple(sorted(alone, key=lambda note: (files.index(places[note][0]), int(places[note][1]))))
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A suggestion for a word that nobody knows, or nothing."""
+    like = {name.lower().replace("_", "-"): name for name in known}
+    close = [like[name] for name in difflib.get_close_matches(word.lower().replace("_", "-"), like, n=1)]
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def _described(item: Item) -> str:
+    """The kind of a value, without the value: it may be a secret at the wrong place."""
+    kinds: list[tuple[type, str]] = [
+        (dict, "keys and values"),
+        (list, "a list"),
+        (bool, "true or false"),
+        (int, "a whole number"),
+    ]
+    for kind, name in [*kinds, (float, "a number"), (str, "text"), (type(None), "nothing")]:
+        if isinstance(item.value, kind):
+            return name
+    return f"a {type(item.value).__name__}"
+
+
+def _plain(item: Item) -> object:
+    if isinstance(item.value, dict):
+        return {key: _plain(child) for key, child in item.value.items()}
+    return [_plain(child) for child in item.value] if isinstance(item.value, list) else item.value

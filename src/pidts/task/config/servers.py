@@ -1,0 +1,266 @@
+"""The servers of a task: its source, written in place or in a source file of DM's, and its target."""
+
+from __future__ import annotations
+
+import base64
+import re
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from pidts.bounded_file import read_small
+from pidts.login import Mode, Tls
+from pidts.model import ConfigError, Position, parse_gtid_set
+from pidts.task.config import dm_keys
+from pidts.task.config.section import Section
+from pidts.task.config.session_variables import read_variables
+from pidts.task.config.yaml_lines import Item, read_yaml
+
+TargetType = Literal["mysql", "postgresql"]
+
+_PORTS = {"mysql": 3306, "postgresql": 5432}
+_TYPES = {
+    "tidb": "Write mysql: TiDB is written to as a MySQL is.",
+    "mariadb": "Write mysql: it stands for MariaDB, too.",
+    "postgres": "Write postgresql.",
+}
+"""What other words for a type stand for."""
+_DIRECTORY = re.compile(r"\w[\w.@ -]*")
+_ENCRYPTED_AT = 16
+_LEAST_PACKET = 64 << 10
+"""With less, hardly a row would fit into a statement."""
+_FIRST_EVENT = 4
+"""Where a log file's first event begins, behind its magic number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """A source server, and where its log is to be read from."""
+
+    source_id: str
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: Tls
+    start: Position | str | None
+    """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
+    use_gtid: bool
+    """Reconnect by GTID instead of by position."""
+    server_id: int | None
+    """The number to register with as a replica; None: one is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """A target server."""
+
+    type: TargetType
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: Tls
+    database: str
+    """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
+    meta_schema: str
+    """Where the product's own tables are."""
+    variables: tuple[tuple[str, str], ...]
+    """Set in each session of a MySQL."""
+    max_packet: int
+    """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
+
+
+def read_target(section: Section, meta_schema: str) -> TargetSpec:
+    """`target-database`."""
+    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"), hints=_TYPES)
+    database = section.text("database", "")
+    if kind == "postgresql" and not database:
+        raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")
+    if kind == "mysql" and database:
+        raise section.error(
+            "database", "bad-value", "a MySQL target keeps the names of the source's databases", "Remove it."
+        )
+    host, port, user, password, tls = _login(section, _PORTS[kind])
+    if kind == "postgresql" and tls.mode is Mode.VERIFY_CA and tls.ca is None:
+        what = "verify_ca needs ssl-ca with PostgreSQL"
+        raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
+    variables = read_variables(section, mysql=kind == "mysql")
+    max_packet = 0
+    if kind == "mysql":
+        max_packet = section.integer("max-allowed-packet", 0)
+        if 0 < max_packet < _LEAST_PACKET:
+            raise section.error("max-allowed-packet", "bad-value", f"expected at least {_LEAST_PACKET}, or 0")
+    section.finish(dm_keys.SERVER)
+    return TargetSpec(
+        type="postgresql" if kind == "postgresql" else "mysql",
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        tls=tls,
+        database=database,
+        meta_schema=meta_schema,
+        variables=variables,
+        max_packet=max_packet,
+    )
+
+
+def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
+    """The source of an instance, whether names are compared with case there, and its own event filters."""
+    source_id = directory_name(instance, "source-id", longest=32)
+    inline = instance.has("from")
+    server = instance if inline else _source_file(instance, source_id)
+    use_gtid = server.flag("enable-gtid", default=False)
+    server_id = server.integer("server-id", 0, maximum=2**32 - 1)
+    case_sensitive = server.flag("case-sensitive", default=False)
+    filters = server.sections("filters")
+    login = server.required_section("from")
+    host, port, user, password, tls = _login(login, _PORTS["mysql"])
+    login.finish(dm_keys.SERVER)
+    if not inline:
+        server.finish(dm_keys.SOURCE)
+    spec = SourceSpec(
+        source_id=source_id,
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        tls=tls,
+        start=_start(instance.section("meta"), use_gtid=use_gtid),
+        use_gtid=use_gtid,
+        server_id=server_id or None,
+    )
+    return spec, case_sensitive, filters
+
+
+def directory_name(section: Section, key: str, longest: int = 100) -> str:
+    """A name of the user's choice that also names a directory of the relay."""
+    name = section.text(key)
+    if len(name) > longest or not _DIRECTORY.fullmatch(name):
+        raise section.error(
+            key, "bad-value", f"expected at most {longest} letters, digits, '.', '_', '-', '@' or spaces, not {name!r}"
+        )
+    return name
+
+
+def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
+    host = section.text("host")
+    port = section.integer("port", port, minimum=1, maximum=65535)
+    return host, port, section.text("user"), _password(section), _tls(section)
+
+
+def _tls(server: Section) -> Tls:
+    """DM's block `security`, with a mode of MySQL's own words."""
+    security = server.section("security")
+
+    def path(key: str) -> str:
+        return str(security.file(key)) if security.text(key, "") else ""
+
+    mode = security.text("ssl-mode", "")
+    try:
+        tls = Tls.of(mode, path("ssl-ca"), path("ssl-cert"), path("ssl-key"))
+    except ValueError as error:
+        raise server.error("security", "bad-value", str(error)) from None
+    security.finish(dm_keys.SECURITY)
+    try:
+        tls.check_files()
+    except ConfigError as error:
+        what = f"{error.where.file}: {error.what}"
+        raise server.error("security", error.code, what, error.todo) from None
+    return tls
+
+
+def _password(section: Section) -> str:
+    if not section.has("password-file"):
+        return _literal_password(section)
+    if section.has("password"):
+        raise section.error("password-file", "duplicate-key", "password is given too", "Keep one of them.")
+    path = section.file("password-file")
+    try:
+        password = read_small(path).rstrip("\r\n")
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise section.error("password-file", "unreadable-file", f"{path} cannot be read: {reason}") from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        section.note("password-file", f"other users of this machine can read it; chmod 600 {path}")
+    return password
+
+
+def _literal_password(section: Section) -> str:
+    password = section.text("password", "")
+    if _looks_encrypted(section.literal("password") if password else ""):
+        raise section.error(
+            "password",
+            "encrypted-password",
+            "this looks like a password that dmctl has encrypted; it cannot be decrypted here",
+            "Put the password itself into a file (password-file) or the environment (password: ${NAME}).",
+        )
+    return password
+
+
+def _looks_encrypted(written: str) -> bool:
+    """Base64 of sixteen random bytes, an @, and the rest. Not asked of what comes from a file or the environment."""
+    try:
+        data = base64.b64decode(written, validate=True)
+    except ValueError:
+        return False
+    return len(data) > _ENCRYPTED_AT and data[_ENCRYPTED_AT : _ENCRYPTED_AT + 1] == b"@"
+
+
+def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:
+    file = meta.text("binlog-name", "")
+    offset = meta.integer("binlog-pos", 0)
+    gtid = meta.text("binlog-gtid", "")
+    meta.finish()
+    if gtid and (use_gtid or not file):
+        try:
+            return str(parse_gtid_set(gtid))
+        except ValueError as error:
+            raise meta.error("binlog-gtid", "bad-value", str(error)) from None
+    if not file:
+        if offset:
+            raise meta.error("binlog-pos", "missing-key", "a position needs binlog-name, too")
+        return None
+    try:
+        return Position(file, max(offset, _FIRST_EVENT))
+    except ValueError as error:
+        raise meta.error("binlog-name", "bad-value", str(error)) from None
+
+
+def _source_file(instance: Section, source_id: str) -> Section:
+    """The DM source file beside the task file that has this `source-id`."""
+    document = instance.document
+    directory = document.file.absolute().parent
+    found: list[tuple[Path, Item]] = []
+    broken: list[str] = []
+    for path in sorted(file for file in directory.iterdir() if file.suffix in {".yaml", ".yml"} and file.is_file()):
+        if path == document.file.absolute():
+            continue
+        try:
+            root = read_yaml(read_small(path), path)
+        except (ConfigError, OSError, UnicodeDecodeError):
+            broken.append(path.name)
+            continue
+        if isinstance(root.value, dict) and "source-id" in root.value and root.value["source-id"].text == source_id:
+            found.append((path, root))
+    if len(found) > 1:
+        names = ", ".join(path.name for path, _ in found)
+        raise instance.error(
+            "source-id", "ambiguous-name", f"several files beside the task file describe {source_id!r}: {names}"
+        )
+    if not found:
+        hint = f" (not readable as YAML: {', '.join(broken)})" if broken else ""
+        raise instance.error(
+            "source-id",
+            "unknown-name",
+            f"no YAML file in {directory} has the source-id {source_id!r}{hint}",
+            "Put DM's source file beside the task file, or write 'from: {host, port, user, password}' here.",
+        )
+    path, root = found[0]
+    section = Section(root, replace(document, file=path), f"source {source_id}")
+    document.roots.append(section)
+    section.text("source-id")
+    return section

@@ -1,0 +1,279 @@
+"""The task file: DM's YAML and our `pidts` block, read strictly into immutable values.
+
+Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
+its own settings. All that a task keeps, on the target and in the relay, it keeps for each part.
+
+Every key is honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `config_dm` lists DM's
+keys that nothing here reads. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from pidts.bounded_file import read_small
+from pidts.model import ConfigError, Where
+from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
+from pidts.schema.online.names import OnlineDdl
+from pidts.task.config import dm_keys
+from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
+from pidts.task.config.duration import parse_duration
+from pidts.task.config.mistakes import all_mistakes
+from pidts.task.config.rules import RuleName, read_online, read_rules
+from pidts.task.config.section import Document, Section, in_order, suggestion
+from pidts.task.config.servers import SourceSpec, TargetSpec, directory_name, read_source, read_target
+from pidts.task.config.yaml_lines import read_yaml
+
+__all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
+
+Mode = Literal["full", "incremental", "all"]
+ShardMode = Literal["", "pessimistic", "optimistic"]
+"""How schema changes of tables that become one on the target are brought together; empty where nothing is said."""
+
+USUAL_META_SCHEMA = "pidts_meta"
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+
+SPARK_MASTER = "local[*,4]"
+"""All cores, and a failed Spark task gets four attempts (`local[*]` gives it one)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """One configured sync, of one source: a part of its task where that has several."""
+
+    name: str
+    mode: Mode
+    shard_mode: ShardMode
+    source: SourceSpec
+    target: TargetSpec
+    rules: Rules
+    rule_names: tuple[RuleName, ...]
+    """What the task file calls the rules that are in force."""
+    online: OnlineDdl | None
+    """None: tables of gh-ost and pt-online-schema-change are tables like any other."""
+    workers: int
+    """Target connections that apply in parallel; with one, every state of the target is one that the source had."""
+    batch_rows: int
+    """Row events that one transaction of the target has at most, unless one of the source has more."""
+    batch_bytes: int
+    """Of the source's log; likewise."""
+    safe_mode: bool
+    """Rows give way to what is written, also where they hold its unique values under another key."""
+    safe_start: bool
+    """So they do in the range that may have been applied before the first start, whatever `safe_mode` says."""
+    version_column: str
+    """Name of the column by which an older event is told from a newer row; empty where there is none."""
+    split_transactions: int | None
+    """Changes after which a large transaction is committed in parts; None: never."""
+    relay: Path
+    """Absolute."""
+    relay_keep: int
+    """Seconds that the relay keeps what it has received, though the target has it."""
+    spark_master: str
+    spark_conf: Mapping[str, str]
+    direct_rows: int
+    """Batches of at most so many rows are applied by the driver, without a Spark job."""
+    chunk_rows: int
+    """Rows of a full copy's first chunks; the others are as large as has shown to be right."""
+    copy_threads: int
+    """Chunks of a full copy that are read and loaded at the same time."""
+    copy_rate: int
+    """Rows a second that a full copy reads at most; 0: no limit."""
+    ignored_checks: tuple[str, ...]
+    """Prechecks that may fail; `all` stands for every one."""
+    notes: tuple[str, ...]
+    """Keys that were accepted without the effect that DM gives them, each with its file and line."""
+    path: Path
+
+    @property
+    def allow(self) -> AllowList:
+        """Which tables the task takes."""
+        return self.rules.allow
+
+
+def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
+    """Read a task file, and the source files and password files that it refers to: a part for each source."""
+    return read_parts(path, os.environ if environ is None else environ)[0]
+
+
+def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfig:
+    """The only part of a task that has one source."""
+    parts = load_parts(path, environ)
+    if len(parts) > 1:
+        names = ", ".join(part.source.source_id for part in parts)
+        what = f"the task has {len(parts)} sources ({names}), and this is done for a single one"
+        raise ConfigError("several-sources", what, where=Where(file=str(path)))
+    return parts[0]
+
+
+def load_part(path: Path, source_id: str) -> TaskConfig:
+    """The part that has this source."""
+    parts = load_parts(path)
+    for part in parts:
+        if part.source.source_id == source_id:
+            return part
+    todo = suggestion(source_id, [part.source.source_id for part in parts])
+    what = f"mysql-instances has no source-id {source_id!r}"
+    raise ConfigError("unknown-name", what, where=Where(file=str(path)), todo=todo)
+
+
+@all_mistakes
+def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig, ...], Sequence[Section]]:
+    """All parts, with what was asked of each file, beginning with the task file."""
+    try:
+        text = read_small(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            "unreadable-file",
+            f"the task file cannot be read: {reason}",
+            where=Where(file=str(path)),
+            todo="Look at the path, and who may read it",
+        ) from None
+    notes: list[str] = []
+    task = Section(read_yaml(text, path), Document(path, environ, notes))
+    task.document.roots.append(task)
+    name = directory_name(task, "name")
+    mode = task.choice("task-mode", get_args(Mode), later=("dump", "load", "load&sync"))
+    target = read_target(task.required_section("target-database"), _meta_schema(task))
+    shard_mode = _shard_mode(task)
+    instances = _instances(task)
+    parts: dict[str, TaskConfig] = {}
+    for instance in instances:
+        part = _part(task, instance, instances, name=name, mode=mode, target=target, shard_mode=shard_mode)
+        if part.source.source_id in parts:
+            what = f"{part.source.source_id!r} is the source of two instances"
+            raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
+        parts[part.source.source_id] = part
+    task.finish(dm_keys.TASK)
+    # What all parts read is noted by each.
+    told = in_order(notes)
+    return tuple(replace(part, notes=told) for part in parts.values()), task.document.roots
+
+
+def _part(
+    task: Section,
+    instance: Section,
+    instances: Sequence[Section],
+    *,
+    name: str,
+    mode: str,
+    target: TargetSpec,
+    shard_mode: ShardMode,
+) -> TaskConfig:
+    """One of the instances, with all that the file says to it."""
+    source, source_is_case_sensitive, filters = read_source(instance)
+    if source.start is not None and mode != "incremental":
+        instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
+    case_sensitive = task.flag("case-sensitive", default=False) or source_is_case_sensitive
+    online = read_online(task, case_sensitive=case_sensitive)
+    rules, rule_names = read_rules(
+        task,
+        instance,
+        filters,
+        instances=instances,
+        source_id=source.source_id,
+        case_sensitive=case_sensitive,
+        online=online,
+        own_schema="" if target.meta_schema == USUAL_META_SCHEMA else target.meta_schema,
+    )
+    syncing = read_syncing(task, instance, instances)
+    copy_threads = read_copy_threads(task, instance, instances)
+    read_validators(task, instance, instances)
+    instance.finish()
+    ours = task.section("pidts")
+    spark = ours.section("spark")
+    config = TaskConfig(
+        name=name,
+        mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
+        shard_mode=shard_mode,
+        source=source,
+        target=target,
+        rules=rules,
+        rule_names=rule_names,
+        online=online,
+        workers=syncing.workers,
+        batch_rows=syncing.batch_rows,
+        batch_bytes=syncing.batch_bytes,
+        safe_mode=syncing.safe_mode,
+        safe_start=syncing.safe_start,
+        version_column=ours.text("version-column", ""),
+        split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
+        relay=_relay(ours, name),
+        relay_keep=_duration(ours, "relay-keep"),
+        spark_master=spark.text("master", SPARK_MASTER),
+        spark_conf=_all_texts(spark.section("conf")),
+        direct_rows=spark.integer("direct-rows", 100_000),
+        chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
+        copy_threads=copy_threads,
+        copy_rate=ours.integer("copy-rate", 0),
+        ignored_checks=_ignored_checks(task),
+        notes=(),
+        path=task.document.file.absolute(),
+    )
+    ours.choice("on-divergence", ("overwrite",), "overwrite", later=("lock", "warn", "halt"))
+    spark.finish()
+    ours.finish(dm_keys.OURS)
+    return config
+
+
+def _instances(task: Section) -> Sequence[Section]:
+    instances = task.sections("mysql-instances")
+    if not instances:
+        raise task.error("mysql-instances", "missing-key", "a task needs a source")
+    return instances
+
+
+def _shard_mode(task: Section) -> ShardMode:
+    """As in DM, `is-sharding` alone asks for the pessimistic one."""
+    mode = task.choice("shard-mode", get_args(ShardMode), "")
+    if task.flag("is-sharding", default=False):
+        mode = mode or "pessimistic"
+    strict = "strict-optimistic-shard-mode"
+    if task.flag(strict, default=False):
+        if mode != "optimistic":
+            raise task.error(strict, "bad-value", "it is a kind of shard-mode: optimistic", "Remove one of them.")
+        task.note(strict, "no effect: a change that does not fit the other tables' structures always waits for them")
+    return mode  # type: ignore[return-value]  # `choice` lets only these pass
+
+
+def _meta_schema(task: Section) -> str:
+    """Where checkpoints and structures are kept on the target."""
+    key = "meta-schema"
+    name = task.text(key, "") or USUAL_META_SCHEMA
+    if not _SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:
+        what = f"expected the name of a schema in letters, digits and '_', at most 63 of them, not {name!r}"
+        raise task.error(key, "bad-value", what)
+    return name
+
+
+def _relay(ours: Section, name: str) -> Path:
+    relay = ours.text("relay", f"relay/{name}")
+    if "://" in relay:
+        raise ours.error("relay", "not-supported", "only a directory of this machine is supported yet", "Write a path.")
+    return Path(os.path.normpath(ours.file("relay", f"relay/{name}")))
+
+
+def _duration(section: Section, key: str) -> int:
+    try:
+        return parse_duration(section.text(key, "0"))
+    except ValueError as error:
+        raise section.error(key, "bad-value", str(error)) from None
+
+
+def _all_texts(section: Section) -> dict[str, str]:
+    return {key: section.text(key) for key in section.names}
+
+
+def _ignored_checks(task: Section) -> tuple[str, ...]:
+    key = "ignore-checking-items"
+    for name, line in task.texts(key):
+        if name not in dm_keys.CHECKS:
+            todo = suggestion(name, dm_keys.CHECKS)
+            raise task.document.error(line, "unknown-name", f"{key}: there is no check {name!r}", todo)
+    return tuple(name for name, _ in task.texts(key))

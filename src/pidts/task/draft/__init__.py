@@ -1,0 +1,1 @@
+"""A first task file, written from what the two servers say."""

@@ -1,0 +1,221 @@
+"""Writes the text of a first task file, with the findings about the servers as comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pidts.login import Tls
+from pidts.source import Finding
+from pidts.task.draft.inspect import FirstLook, SeenTable
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_SHOWN = 40
+"""Tables of a schema that are told one by one; the others are counted."""
+_TOLD = ("version", "binlog_format", "binlog_row_image", "binlog_expiry", "gtid")
+_WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A server in the file."""
+
+    host: str
+    port: int
+    user: str
+    variable: str
+    """Of the environment, for the password; empty where there is none."""
+    tls: tuple[tuple[str, str], ...] = ()
+    """DM's keys of `security`."""
+    type: str = "mysql"
+    database: str = ""
+
+    def lines(self) -> list[str]:
+        """As keys of a block."""
+        found = [f"host: {_scalar(self.host)}", f"port: {self.port}", f"user: {_scalar(self.user)}"]
+        given = f'password: "${{{self.variable}}}"'
+        found += [given] if self.variable else ['# password: "${PASSWORD}"   # none was needed']
+        found += [f"database: {_scalar(self.database)}"] if self.database else []
+        found += ["security:", *(f"  {key}: {_scalar(value)}" for key, value in self.tls)] if self.tls else []
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """All that the file is made of."""
+
+    name: str
+    source_id: str
+    source: Login
+    target: Login
+    look: FirstLook
+    only: tuple[tuple[str, str], ...] = ()
+    """Schema and table, patterns of `--tables`; empty: all that there is."""
+
+    def text(self, command: str) -> str:
+        """The file. `command` is how the next commands name it."""
+        return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *_SETTINGS, ""])
+
+    def _head(self, command: str) -> Iterator[str]:
+        yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {command}"
+        yield f"# The SQL that grants its accounts what they need: pidts grants {command}"
+        names = list(dict.fromkeys(filter(None, (self.source.variable, self.target.variable))))
+        if names:
+            yield f"# It contains no passwords. Before each command: export {' '.join(f'{name}=...' for name in names)}"
+        if failed := [finding for finding in self.look.findings if not finding.ok]:
+            yield "#"
+            yield "# The source is not ready yet:"
+            yield from _wrapped(line for finding in failed for line in _told(finding))
+        yield ""
+        yield f"name: {_scalar(self.name)}"
+        yield "task-mode: all          # copy the rows that are there, then follow the changes; or: full, incremental"
+        if self.look.case_matters:
+            yield "case-sensitive: true    # names on this source differ in upper and lower case only"
+
+    def _servers(self) -> Iterator[str]:
+        yield "target-database:"
+        yield f"  type: {self.target.type}"
+        yield from (f"  {line}" for line in self.target.lines())
+        yield ""
+        yield from _wrapped(
+            f"{finding.item}: {finding.message}"
+            for finding in self.look.findings
+            if finding.item in _TOLD and finding.ok
+        )
+        yield "mysql-instances:"
+        yield f"  - source-id: {_scalar(self.source_id)}"
+        yield "    from:"
+        yield from (f"      {line}" for line in self.source.lines())
+        yield "    block-allow-list: chosen"
+
+    def _choice(self) -> Iterator[str]:
+        yield from self._seen()
+        yield "block-allow-list:"
+        yield "  chosen:"
+        yield "    do-dbs:"
+        left = [table for table in self.look.tables if table.left_out]
+        whole = all(table == "*" for _, table in self.only)
+        if whole:
+            schemas = [schema for schema, _ in self.only] or list(map(pattern, _schemas(self.look.taken)))
+            yield from (f"      - {_scalar(schema)}" for schema in dict.fromkeys(schemas))
+            yield from ["    ignore-tables:"] if left else []
+        else:
+            yield from (f"      - {_scalar(schema)}" for schema in dict.fromkeys(schema for schema, _ in self.only))
+            yield "    do-tables:"
+            # What `do-tables` names, `ignore-tables` cannot take out again.
+            names = [(pattern(table.name.schema), pattern(table.name.name)) for table in self.look.taken]
+            yield from (f"      - {_pair(*pair)}" for pair in (names if left else self.only))
+            yield from ["    # Left out:"] if left else []
+        for table in left:
+            yield from _wrapped((f"{table.name}: {table.left_out}",), "      # ")
+            if whole:
+                yield f"      - {_pair(pattern(table.name.schema), pattern(table.name.name))}"
+
+    def _seen(self) -> Iterator[str]:
+        for schema in _schemas(self.look.taken):
+            tables = [table for table in self.look.taken if table.name.schema == schema]
+            count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+            yield from _wrapped((f"{schema}: {count}, {_counted(tables)}",))
+            largest = sorted(tables, key=lambda table: (-(table.size.bytes if table.size else 0), table.name))
+            lines = [f"  {table.name.name}: {_counted([table])}{_remarks(table)}" for table in largest[:_SHOWN]]
+            lines += [f"  and {len(tables) - _SHOWN} more"] if len(tables) > _SHOWN else []
+            yield from _wrapped(lines)
+        if unfit := [table for table in self.look.taken if table.problem]:
+            yield "# The target's tables of these names cannot be used as they are; drop, empty or exclude them:"
+            yield from _wrapped(f"  {table.name}: {table.problem}" for table in unfit)
+        if noted := [table for table in self.look.taken if table.notes]:
+            yield f"# On {self.target.type} these will differ from the source:"
+            lines = [f"  {table.name}: {note}" for table in noted for note in table.notes]
+            yield from _wrapped(lines[:_SHOWN])
+            if len(lines) > _SHOWN:
+                yield f"#   and {len(lines) - _SHOWN} more: pidts plan shows all"
+
+
+_SETTINGS = (
+    "# Other settings, with their defaults.",
+    "# syncers:",
+    "#   global: {worker-count: 1}     # parallel connections to the target; use it by: syncer-config-name: global",
+    "# pidts:",
+    "#   relay: relay/NAME             # a folder for the log that is received and not on the target yet",
+    "#   version-column: update_time   # default: none. A column that shows which version of a row is newer",
+    "#   copy-rate: 0                  # the most rows that the copy reads in a second; 0: no limit",
+)
+
+
+def source_id_of(host: str, port: int) -> str:
+    """A name that a folder can have, too."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{host}-{port}").strip("-.")[-32:].lstrip("-.")
+
+
+def task_name_of(tables: Sequence[SeenTable]) -> str:
+    """The schema's, if there is one alone."""
+    schemas = _schemas(tables)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", schemas[0]).strip("-") if len(schemas) == 1 else ""
+    return name or "sync"
+
+
+def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
+    """DM's keys; the files by their full path, since the task file may lie elsewhere."""
+    plain = Tls()
+    if tls == plain:
+        return ()
+    files = (("ssl-ca", tls.ca), ("ssl-cert", tls.cert), ("ssl-key", tls.key))
+    paths = [(key, str(Path(file).expanduser().absolute())) for key, file in files if file]
+    return (("ssl-mode", tls.mode.value), *paths)
+
+
+def pattern(name: str) -> str:
+    """A name as a block-allow-list has it; some characters have a meaning there."""
+    return f"~^{re.escape(name)}$" if name.startswith("~") or set("*?[") & set(name) else name
+
+
+def _schemas(tables: Iterable[SeenTable]) -> list[str]:
+    return sorted({table.name.schema for table in tables})
+
+
+def _counted(tables: Sequence[SeenTable]) -> str:
+    sizes = [table.size for table in tables if table.size]
+    if not sizes:
+        return "size unknown"
+    return f"about {sum(size.rows for size in sizes):,} rows, {sum(size.bytes for size in sizes) / 1e6:,.1f} MB"
+
+
+def _remarks(table: SeenTable) -> str:
+    return "" if table.has_key else "; no key: copied whole, its rows are found by all their columns"
+
+
+def _told(finding: Finding) -> Iterator[str]:
+    yield f"  {finding.item}: {finding.message}"
+    if finding.fix:
+        yield f"    fix: {finding.fix}"
+
+
+def _pair(schema: str, table: str) -> str:
+    return f"{{db-name: {_scalar(schema)}, tbl-name: {_scalar(table)}}}"
+
+
+def _scalar(text: str) -> str:
+    """YAML reads JSON's strings, too."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _wrapped(lines: Iterable[str], sign: str = "# ") -> Iterator[str]:
+    """As comments, none of them much too wide; a name may hold anything, a line break included."""
+    for line in lines:
+        said = " ".join(line.split())
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        words, row = said.split(" "), indent
+        first = True
+        for word in words:
+            if not first and len(sign) + len(row) + len(word) > _WIDTH:
+                yield f"{sign}{row}".rstrip()
+                row = indent + "  "
+            row += word + " "
+            first = False
+        yield f"{sign}{row}".rstrip()

@@ -1,0 +1,163 @@
+"""The backlog of blocked and held tables: how much log the relay keeps for them.
+
+The relay's index answers this without reading rows. It knows which transactions changed a table, when, and how long
+they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
+from pidts.plan import PlanState
+from pidts.relay import RelayReader
+from pidts.relay.survey import measure
+from pidts.task.config.task_file import TaskConfig
+
+_COUNT_SECONDS = 2.0
+"""Counting stops after this time: an operator at night prefers a quick answer to an exact number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """The log of some tables after a position."""
+
+    transactions: int = 0
+    """The number of transactions that changed these tables."""
+    own_bytes: int = 0
+    """The size of these transactions, including the rows of other tables in them."""
+    log_bytes: int = 0
+    """The size of the whole log that the relay keeps from the position on."""
+    since: int = 0
+    """When the first of these transactions was executed, in seconds since 1970 UTC; 0 if there is none."""
+    is_whole: bool = True
+    """False if counting stopped early and there are more transactions."""
+
+    def plus(self, entry: LogEntry) -> Backlog:
+        """Returns this backlog with one more transaction."""
+        return replace(
+            self,
+            transactions=self.transactions + 1,
+            own_bytes=self.own_bytes + entry.extent.size,
+            since=self.since or entry.transaction.timestamp,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "transactions": self.transactions,
+            "own_bytes": self.own_bytes,
+            "log_bytes": self.log_bytes,
+            "since": self.since or None,
+            "is_whole": self.is_whole,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTables:
+    """The tables of one source that stay at an earlier Lsn than its other tables."""
+
+    source: str
+    tables: dict[TableName, Lsn]
+    log_bytes: int
+    """The size of the log that the relay keeps for these tables alone; 0 if it is not known."""
+    is_known: bool = True
+    """False if the relay is on another machine, or cannot be read."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        tables = {str(name): str(lsn) for name, lsn in sorted(self.tables.items())}
+        return {"source": self.source, "tables": tables, "log_bytes": self.log_bytes if self.is_known else None}
+
+
+def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
+    """Returns the backlog of each entry: its tables, and the Lsn at which they stop.
+
+    A backlog is None if the relay is on another machine, or cannot be read. One pass through the index counts all of
+    them, because a target table may have hundreds of shards.
+    """
+    found = [Backlog() for _ in places]
+    if not places:
+        return []
+    concerned: dict[TableName, list[int]] = {}
+    for number, (tables, _) in enumerate(places):
+        for name in tables:
+            concerned.setdefault(name, []).append(number)
+    try:
+        behind = measure(config.relay, config.source.source_id)
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            if relay.received is None:
+                return [None] * len(places)
+            deadline = time.monotonic() + _COUNT_SECONDS
+            for entry in relay.entries(min(after for _, after in places)):
+                transaction = entry.transaction
+                if transaction.ddl:
+                    continue
+                for number in {number for name in transaction.tables for number in concerned.get(name, ())}:
+                    if transaction.lsn > places[number][1]:
+                        found[number] = found[number].plus(entry)
+                if time.monotonic() > deadline:
+                    found = [replace(one, is_whole=False) for one in found]
+                    break
+    except PidtsError:
+        return [None] * len(places)
+    return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
+
+
+def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
+    """Returns the held tables of a source as the target's checkpoints and halts record them."""
+    source = config.source.source_id
+    rows = list(target.meta.checkpoints.read(config.name, source))
+    return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else ())
+
+
+def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
+    """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
+
+    The checkpoints do not hold a table whose schema change waits or fails until another table has gone further. Until
+    then only the `halts` name it.
+    """
+    tables: dict[TableName, Lsn] = {}
+    places = []
+    for row in checkpoints:
+        state = PlanState.from_checkpoint(row.lsn, row.copy)
+        places.append(state.lsn)
+        for name, at in state.exceptions.items():
+            tables[name] = min(at, tables.get(name, at))
+    changes = [halt for halt in halts if halt.statement]
+    for halt in changes:
+        if places and halt.lsn > min(places):
+            tables = {**dict.fromkeys(halt.tables, min(places)), **tables}
+    size = _held_log_bytes(config, tables, {halt.lsn for halt in changes}, min(places)) if tables else 0
+    return HeldTables(config.source.source_id, tables, size or 0, is_known=size is not None)
+
+
+def _held_log_bytes(
+    config: TaskConfig, tables: Mapping[TableName, Lsn], changes: Collection[Lsn], applied: Lsn
+) -> int | None:
+    """Returns the size of the log from the earliest held Lsn on.
+
+    None if the relay is on another machine, or broken, which its own check reports. Log after the checkpoint counts,
+    too, as far as only held tables have transactions there: the checkpoint passes it only with something to apply.
+    """
+    try:
+        behind = measure(config.relay, config.source.source_id)
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            if relay.received is None:
+                return None
+            for entry in relay.entries(applied, joined=True):
+                transaction = entry.transaction
+                is_change = transaction.ddl is not None and transaction.lsn in changes
+                is_rows = transaction.ddl is None and bool(transaction.tables)
+                waits = is_rows and all(name in tables for name in transaction.tables if config.allow(name))
+                if not (is_change or waits or transaction.is_mark):
+                    break
+                applied = transaction.lsn
+            return max(0, behind(min(tables.values())) - behind(applied))
+    except PidtsError:
+        return None

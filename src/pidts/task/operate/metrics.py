@@ -1,0 +1,131 @@
+"""The progress of a running task as Prometheus metrics.
+
+Only few things get a series of their own: sources, halted tables, tables that are being copied now, awaited shards. So
+a task of ten thousand tables has no more series than a task of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from pidts.plan import Phase
+from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.progress import Progress, TableProgress
+from pidts.task.operate.shard_locks import awaited_since
+
+Labels = tuple[str, ...]
+
+
+def metric_families(progress: Progress) -> list[Metric]:
+    """Returns all metrics with their current series; times are seconds since 1970.
+
+    A time is 0 if it is not known: an alert that comes too early is better than one that never comes.
+    """
+    task, sources = progress.task, progress.sources
+    awaited = awaited_since(
+        BlockedChange(halt.lsn, halt.statement, halt, source=one.source) for one in sources for halt in one.halted
+    )
+    known = [one for one in sources if one.lag_seconds is not None]
+    copying = {(task, *_source_and_name(progress, table)): table for table in progress.tables if _is_copying(table)}
+    return [
+        _gauge(
+            "pidts_stage",
+            "What a task does with a source: the current stage has the value 1.",
+            ("task", "source", "stage"),
+            {(task, one.source, one.stage): 1 for one in sources},
+        ),
+        _gauge(
+            "pidts_lag_seconds",
+            "How many seconds the target is behind a source.",
+            ("task", "source"),
+            {(task, one.source): one.lag_seconds or 0.0 for one in known},
+        ),
+        _counter(
+            "pidts_rows",
+            "Rows that this run has applied, by what happened to them on the source.",
+            ("task", "kind"),
+            {(task, kind): count for kind, count in progress.rows.items()},
+        ),
+        _counter("pidts_batches", "Batches that this run has committed.", ("task",), {(task,): progress.batches}),
+        _gauge(
+            "pidts_copy_tables",
+            "Tables by how far the copy of their existing rows is: waiting, copying or done.",
+            ("task", "source", "state"),
+            _states(progress),
+        ),
+        _gauge(
+            "pidts_copied_rows",
+            "Rows copied of a table whose copy is under way.",
+            ("task", "source", "table"),
+            {place: table.copied for place, table in copying.items()},
+        ),
+        _gauge(
+            "pidts_copy_estimate_rows",
+            "The source's estimate of the number of rows of a table whose copy is under way.",
+            ("task", "source", "table"),
+            {place: table.estimate for place, table in copying.items() if table.estimate},
+        ),
+        _gauge(
+            "pidts_halted_since_seconds",
+            "When a table halted, with the error code; the table * means all tables of a source.",
+            ("task", "source", "table", "code"),
+            _halted(progress),
+        ),
+        _gauge(
+            "pidts_not_receiving_since_seconds",
+            "Since when the relay does not receive a source's log, with the error code.",
+            ("task", "source", "code"),
+            {(task, one.source, one.lack.error.code): one.lack.since for one in sources if one.lack is not None},
+        ),
+        _gauge(
+            "pidts_shard_awaited_since_seconds",
+            "Since when other shards of the same table wait for this shard's schema change.",
+            ("task", "shard"),
+            {(task, shard): since for shard, since in awaited.items()},
+        ),
+    ]
+
+
+def _halted(progress: Progress) -> dict[Labels, float]:
+    """Returns when each table halted; a table with two halts of one code counts from the first of them."""
+    found: dict[Labels, float] = {}
+    for one in progress.sources:
+        for halt in one.halted:
+            for name in [*map(str, halt.tables)] or ["*"]:
+                place = (progress.task, one.source, name, halt.code)
+                found[place] = min(filter(None, (found.get(place), halt.since)), default=0.0)
+    return found
+
+
+def _states(progress: Progress) -> dict[Labels, float]:
+    found: dict[Labels, float] = {}
+    for table in progress.tables:
+        state = "done" if table.done else "copying" if _is_copying(table) else "waiting"
+        place = (progress.task, _source_and_name(progress, table)[0], state)
+        found[place] = found.get(place, 0) + 1
+    return found
+
+
+def _is_copying(table: TableProgress) -> bool:
+    return not table.done and (table.copied > 0 or table.phase is not Phase.ROWS)
+
+
+def _source_and_name(progress: Progress, table: TableProgress) -> tuple[str, str]:
+    """Returns a table's source and name; a table names no source if the task has only one."""
+    return table.source or next((one.source for one in progress.sources), ""), table.name
+
+
+def _gauge(name: str, documentation: str, labels: Iterable[str], values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=list(labels))
+    for place, value in values.items():
+        family.add_metric(place, value)
+    return family
+
+
+def _counter(name: str, documentation: str, labels: Iterable[str], values: Mapping[Labels, float]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=list(labels))
+    for place, value in values.items():
+        family.add_metric(place, value)
+    return family

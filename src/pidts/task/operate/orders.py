@@ -1,0 +1,358 @@
+"""The changes that block tables of a task, over all of its sources, and an operator's orders about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.model import (
+    ConfigError,
+    DdlJournal,
+    DdlOrder,
+    DdlState,
+    Halt,
+    LogEntry,
+    Lsn,
+    OrderKind,
+    PidtsError,
+    Position,
+    TableName,
+    Where,
+)
+from pidts.relay import RelayReader
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.backlog import Backlog, HeldTables, backlogs, load_held_tables
+from pidts.task.operate.order_parser import words
+from pidts.task.servers import target_of
+
+_TRANSACTION = frozenset(
+    {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
+)
+_ALONE = frozenset({OrderKind.SKIP, OrderKind.REVERT})
+"""Orders that concern one shard, whatever the other shards wait for."""
+
+_AFTER_ANOTHER = "ddl-awaits-tables"
+"""The code of a halt whose statement names tables that are still blocked on an earlier statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedChange:
+    """A change of rows or of the schema that tables are blocked on, or a schema change that has an operator's order."""
+
+    lsn: Lsn
+    statement: str
+    halt: Halt | None = None
+    """Why tables are blocked; None if the target records no halt."""
+    order: DdlOrder | None = None
+    journal: DdlJournal | None = None
+    source: str = ""
+    backlog: Backlog | None = None
+    """The log of its tables after it, if that was counted."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the target has this schema change."""
+        return self.journal is not None and self.journal.state is DdlState.DONE
+
+    @property
+    def done_at(self) -> float:
+        """When the target received it, in seconds since 1970; 0 if it has not, or if the time is not known."""
+        return self.journal.saved_at if self.journal is not None and self.is_done else 0.0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether tables are blocked on it."""
+        return self.halt is not None and not self.is_done
+
+    @property
+    def waits_for_shards(self) -> bool:
+        """Whether the schema change waits for other shards."""
+        return self.is_blocked and self.halt is not None and is_waiting_for_shards(self.halt)
+
+    @property
+    def place(self) -> tuple[str, Lsn, tuple[TableName, ...]]:
+        """The source, the Lsn and the tables, which no other change shares."""
+        return self.source, self.lsn, self.tables
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """The blocked tables, by the source's names; empty if all tables of the source are blocked."""
+        return self.halt.tables if self.halt is not None else ()
+
+
+def is_refused_rows(halt: Halt) -> bool:
+    """Whether the target refused rows; such a halt has no statement that an order could be about."""
+    return bool(halt.tables) and not halt.statement
+
+
+def is_waiting_for_shards(halt: Halt) -> bool:
+    """Whether the change has not failed, and waits for changes of other shards, or for an order about them."""
+    return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
+
+
+def is_joining(halt: Halt) -> bool:
+    """Whether a table joins a merged table that does not have the columns for its rows yet."""
+    return halt.code in {"shard-structure", "shard-no-place"}
+
+
+def needs_operator(halt: Halt) -> bool:
+    """Whether only an operator can resolve it, whatever happens on the sources."""
+    return has_failed(halt) or halt.code in {"shards-disagree", "shard-no-place"}
+
+
+def has_failed(halt: Halt) -> bool:
+    """Whether the target refused something that it may accept when the task tries again."""
+    return not is_waiting_for_shards(halt) and halt.code != _AFTER_ANOTHER
+
+
+class TaskOrders:
+    """Reads what blocks the tables of one task, and records orders about it.
+
+    It needs no running task: a run and an operator share nothing but the records on the target.
+    """
+
+    def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
+        self._parts = {part.source.source_id: part for part in parts}
+        self._name, self._target = parts[0].name, target
+
+    def part(self, source: str) -> TaskConfig:
+        """Returns the task's configuration for one of its sources."""
+        if source not in self._parts:
+            todo = f"One of {', '.join(self._parts)}"
+            raise ConfigError("unknown-name", f"the task has no source {source!r}", todo=todo)
+        return self._parts[source]
+
+    def blocked_changes(self) -> list[BlockedChange]:
+        """Returns all changes that block tables, and all schema changes that have an order."""
+        return [one for source in self._parts for one in self._blocked_changes_of(source)]
+
+    def find(self, place: str = "", source: str = "", table: str = "") -> BlockedChange:
+        """Returns the schema change at a place, or the only one that blocks tables.
+
+        The place is an Lsn, or a `file:position` before or after the schema change.
+        """
+        waiting = [
+            one for one in self.matching(source, table) if one.halt is not None and not is_refused_rows(one.halt)
+        ]
+        if place:
+            return _require_open(self._at(place, source, waiting))
+        # A change that only waits for an earlier one needs no decision.
+        meant = [one for one in waiting if one.halt is not None and one.halt.code != _AFTER_ANOTHER] or waiting
+        if len(meant) != 1:
+            raise _ambiguous("schema change", meant)
+        return meant[0]
+
+    def matching(self, source: str = "", table: str = "") -> list[BlockedChange]:
+        """Returns the changes that block tables of this source, and a table of this name there or on the target."""
+        if source:
+            self.part(source)
+        found = [one for one in self.blocked_changes() if one.is_blocked and source in {"", one.source}]
+        if table:
+            found = [one for one in found if self.concerns(one, table)]
+        return found
+
+    def concerns(self, one: BlockedChange, table: str) -> bool:
+        """Whether the change blocks a table of this name, on its source or on the target."""
+        return table in {str(name) for name in (*one.tables, *self.target_tables(one))}
+
+    def target_tables(self, one: BlockedChange) -> tuple[TableName, ...]:
+        """Returns the names of the change's tables on the target."""
+        rules = self._parts[one.source].rules
+        return tuple(dict.fromkeys(map(rules.landed_name, one.tables)))
+
+    def give(self, at: BlockedChange, kind: OrderKind, statements: tuple[str, ...] = ()) -> None:
+        """Records an order on the target, where a run finds it."""
+        postgres = self.part(at.source).target.type == "postgresql"
+        for sql in statements:
+            _require_allowed(sql, words(sql, postgres=postgres))
+        self.require_effect(at, kind)
+        if kind not in _ALONE and at.waits_for_shards:
+            self._require_no_other_order(at)
+        with self._transaction():
+            self._target.meta.orders.give(self._name, at.source, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))
+
+    def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
+        """Raises if no run would ever carry out the order.
+
+        Such an order would stay on record, and a later run would take it for an order about the other shards' change.
+        """
+        if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
+            raise ConfigError(
+                "shard-comes",
+                f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
+                "table has no columns for its rows yet; an order about this statement has no effect",
+                where=Where(source=at.source),
+                todo="Add the missing columns on the other shards, or give the order about their schema change; or run "
+                "pidts ddl skip, if the rows fit without it",
+            )
+
+    def _require_no_other_order(self, at: BlockedChange) -> None:
+        """Raises if the same lock has an order already: an order about one shard's change runs for all its shards."""
+        for other in self.blocked_changes():
+            order = other.order
+            is_open = order is not None and not order.taken and order.kind not in _ALONE
+            if (
+                is_open
+                and other.waits_for_shards
+                and other.place != at.place
+                and {*self.target_tables(other)} & {*self.target_tables(at)}
+            ):
+                place = f"--source {other.source} --at {other.lsn}"
+                raise ConfigError(
+                    "order-stands",
+                    "an order about another shard's change of the same table is waiting already, at "
+                    f"{other.source}: {other.lsn}",
+                    where=Where(source=other.source),
+                    todo=f"Keep that order, or take it back first: pidts ddl revert TASK {place}",
+                )
+
+    def retry_rows(self, rows: Iterable[BlockedChange]) -> None:
+        """Makes a run try refused rows again, by removing their halts from the target's records."""
+        with self._transaction():
+            for one in rows:
+                if one.halt is not None:
+                    self._target.meta.halts.resolve(self._name, one.source, [one.halt.place])
+
+    def held_tables(self) -> list[HeldTables]:
+        """Returns the held tables of each source."""
+        return [load_held_tables(self._target, part) for part in self._parts.values()]
+
+    def with_backlogs(self, standing: Sequence[BlockedChange]) -> list[BlockedChange]:
+        """Returns the changes with their backlogs, as far as the relay is on this machine."""
+        found = dict(enumerate(standing))
+        for source, part in self._parts.items():
+            mine = [number for number, one in found.items() if one.source == source and one.is_blocked and one.tables]
+            counted = backlogs(part, [(found[number].tables, found[number].lsn) for number in mine])
+            found |= {number: replace(found[number], backlog=one) for number, one in zip(mine, counted, strict=True)}
+        return list(found.values())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._target.begin()
+        try:
+            yield
+            self._target.commit()
+        except BaseException:
+            self._target.rollback()
+            raise
+
+    def _blocked_changes_of(self, source: str) -> Iterator[BlockedChange]:
+        halts = [self._with_position(halt, source) for halt in self._target.meta.halts.read(self._name, source)]
+        yield from (BlockedChange(halt.lsn, "", halt, source=source) for halt in halts if is_refused_rows(halt))
+        changes = {halt.lsn: halt for halt in halts if not is_refused_rows(halt)}
+        orders = {order.lsn: order for order in self._target.meta.orders.read(self._name, source)}
+        for lsn in sorted({*changes, *orders}):
+            yield self._change_at(source, lsn, changes.get(lsn), orders.get(lsn))
+
+    def _with_position(self, halt: Halt, source: str) -> Halt:
+        """Returns the halt with its binlog position, if the relay on this machine knows it."""
+        if halt.position:
+            return halt
+        config = self.part(source)
+        try:
+            with closing(RelayReader(config.relay, source)) as relay:
+                return replace(halt, position=str(relay.position(halt.lsn) or ""))
+        except PidtsError:
+            return halt
+
+    def _change_at(self, source: str, lsn: Lsn, halt: Halt | None, order: DdlOrder | None) -> BlockedChange:
+        journal = self._target.meta.journal.read(self._name, source, lsn)
+        statement = halt.statement if halt else journal.statement if journal else ""
+        if not statement:
+            entry = self._log_entry(source, lsn)
+            statement = entry.transaction.ddl or "" if entry is not None else ""
+        return BlockedChange(lsn, statement, halt, order, journal, source)
+
+    def _at(self, place: str, source: str, waiting: Sequence[BlockedChange]) -> BlockedChange:
+        found = []
+        for name in [source] if source else self._parts:
+            lsn = self._lsn(place, name)
+            mine = [one for one in waiting if (one.source, one.lsn) == (name, lsn)]
+            found += mine or self._in_relay(name, lsn)
+        if not found:
+            raise ConfigError(
+                "no-such-ddl",
+                f"the relay has no schema change at {place}",
+                where=Where(source=source or ", ".join(self._parts)),
+                todo="See: pidts ddl list, pidts events",
+            )
+        # Several sources may have the same place; the one that has a blocked change there is meant.
+        meant = [one for one in found if one in waiting] or found
+        if len(meant) > 1:
+            raise _ambiguous("schema change", meant)
+        return meant[0]
+
+    def _lsn(self, place: str, source: str) -> Lsn:
+        try:
+            return Lsn.parse(place)
+        except ValueError:
+            pass
+        rows = self._target.meta.checkpoints.read(self._name, source)
+        try:
+            return Lsn.at(Position.parse(place), rows[0].lsn.change_no if rows else 0)
+        except ValueError:
+            what = f"{place!r} is not a position in the log"
+            todo = "Give an Lsn as `pidts ddl list` shows it, or file:position"
+            raise ConfigError("bad-value", what, todo=todo) from None
+
+    def _in_relay(self, source: str, lsn: Lsn) -> list[BlockedChange]:
+        entry = self._log_entry(source, lsn)
+        if entry is None:
+            return []
+        at = entry.transaction.lsn
+        return [self._change_at(source, at, None, self._target.meta.orders.find(self._name, source, at))]
+
+    def _log_entry(self, source: str, lsn: Lsn) -> LogEntry | None:
+        """Returns the relay's entry of the schema change that ends at this Lsn, or begins there."""
+        try:
+            with closing(RelayReader(self.part(source).relay, source)) as relay:
+                entry = relay.find(lsn)
+                if entry is not None and entry.transaction.ddl and entry.transaction.lsn == lsn:
+                    return entry
+                following = next(iter(relay.entries(lsn)), None)
+        except PidtsError:
+            return None  # this machine has no relay, or none that reaches this Lsn
+        return following if following is not None and following.transaction.ddl else None
+
+
+@contextmanager
+def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
+    """Opens a session on the target and yields the task's orders."""
+    config = parts[0]
+    with closing(target_of(config).connect()) as target:
+        if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
+            raise ConfigError(
+                "task-not-begun", f"task {config.name} has not begun on this target", todo=f"pidts run {config.path}"
+            )
+        target.meta.prepare()  # a meta schema of an earlier version may lack the tables for orders
+        yield TaskOrders(parts, target)
+
+
+def _require_open(one: BlockedChange) -> BlockedChange:
+    if one.is_done:
+        raise ConfigError("ddl-is-done", f"the target has the schema change at {one.lsn} already")
+    return one
+
+
+def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
+    if not found:
+        return ConfigError("no-such-ddl", f"no {what} of this task is waiting", todo="See: pidts ddl list")
+    places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in found)
+    return ConfigError("no-such-ddl", f"{len(found)} {what}s are waiting", todo=f"Name one of them: {places}")
+
+
+def _require_allowed(sql: str, said: Sequence[str]) -> None:
+    if not _TRANSACTION.isdisjoint(said[:1]):
+        raise ConfigError(
+            "bad-order",
+            f"an order cannot contain {said[0]}: its statements run inside a transaction that the task begins and ends",
+            todo="Leave it out: on PostgreSQL the whole order is one transaction, elsewhere each statement is one",
+        )
+    if said[:1] == ("LOAD",) and "LOCAL" in said:
+        raise ConfigError(
+            "bad-order",
+            f"LOAD DATA LOCAL would read a file of this machine, which an order may not do: {sql}",
+            todo="Leave it out",
+        )

@@ -1,0 +1,167 @@
+"""The progress of a running task: the snapshots that the command line and the dashboard draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pidts.model import Halt, Lsn, PidtsError, Position
+from pidts.plan import Phase
+from pidts.replicate import NotReceiving
+
+Stage = Literal["starting", "copy", "sync", "paused", "synced", "halted", "stopped"]
+"""What a run does now. `copy` applies changes of the log, too; `sync` means that every existing row has been copied;
+`paused` waits for the end of what the message names, and continues by itself.
+
+A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
+waits ends as `paused`, and otherwise as `stopped`."""
+
+
+def no_rows() -> dict[str, int]:
+    """Returns the counters of source changes at the start of a run."""
+    return {"inserted": 0, "updated": 0, "deleted": 0, "copied": 0, "stale": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProgress:
+    """The progress of copying one table's existing rows."""
+
+    name: str
+    copied: int = 0
+    estimate: int = 0
+    """The server's estimate of the number of rows; 0 if it has none."""
+    done: bool = False
+    phase: Phase = Phase.ROWS
+    rate: float = 0.0
+    """Rows a second over the last seconds."""
+    source: str = ""
+    """The source of the table, if the task has several sources."""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.name}" if self.source else self.name
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """The seconds that the remaining rows will take; None if they cannot be estimated."""
+        if self.done:
+            return 0.0
+        if self.phase is not Phase.ROWS or not self.rate or self.copied >= self.estimate:
+            return None
+        return (self.estimate - self.copied) / self.rate
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            **({"source": self.source} if self.source else {}),
+            "name": self.name,
+            "copied": self.copied,
+            "estimate": self.estimate,
+            "done": self.done,
+            "phase": self.phase.value,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProgress:
+    """The progress of a task with one of its sources."""
+
+    source: str
+    stage: Stage
+    applied_lsn: Lsn | None = None
+    gtid: str = ""
+    position: Position | None = None
+    lag_seconds: float | None = None
+    halted: tuple[Halt, ...] = ()
+    lack: NotReceiving | None = None
+    """What keeps the relay from receiving its log."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "source": self.source,
+            "stage": self.stage,
+            "applied": applied_json(self.applied_lsn, self.gtid, self.position),
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
+            "not_receiving": self.lack.to_json() if self.lack else None,
+        }
+
+
+def applied_json(lsn: Lsn | None, gtid: str, position: Position | None) -> dict[str, Any]:
+    """Returns the last place of a source's log that is on the target, as Lsn, GTID set and position."""
+    return {
+        "lsn": str(lsn) if lsn else None,
+        "gtid": gtid,
+        "file": position.file if position else None,
+        "position": position.offset if position else None,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A snapshot of a run."""
+
+    stage: Stage
+    task: str
+    applied_lsn: Lsn | None = None
+    gtid: str = ""
+    position: Position | None = None
+    rows: Mapping[str, int] = field(default_factory=no_rows)
+    """The number of source changes since this run began, by kind: inserted, updated, deleted, copied."""
+    batches: int = 0
+    seconds: float = 0.0
+    lag_seconds: float | None = None
+    rate: float = 0.0
+    """Rows a second over the last seconds."""
+    tables: tuple[TableProgress, ...] = ()
+    message: str = ""
+    cause: PidtsError | None = None
+    """The error that a paused run waits out."""
+    halted: tuple[Halt, ...] = ()
+    """Tables that need an operator, while all other tables continue."""
+    refetched: int = 0
+    """The number of broken parts of the relay that this run has fetched again from the source."""
+    sources: tuple[SourceProgress, ...] = ()
+
+    @property
+    def copy_rate(self) -> float:
+        """Rows that the copy writes in a second, over the last seconds."""
+        return sum(table.rate for table in self.tables)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """The seconds until all rows are copied; 0 if they are, None if the time cannot be estimated."""
+        waiting = [table for table in self.tables if not table.done]
+        left = sum(max(table.estimate - table.copied, 0) for table in waiting if table.phase is Phase.ROWS)
+        if not waiting:
+            return 0.0
+        return left / self.copy_rate if left and self.copy_rate else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `pidts run --json` prints at its end."""
+        eta = self.eta_seconds
+        return {
+            "task": self.task,
+            "stage": self.stage,
+            "applied": applied_json(self.applied_lsn, self.gtid, self.position),
+            "rows": dict(self.rows),
+            "tables": [table.to_json() for table in self.tables],
+            "eta_seconds": None if eta is None else round(eta, 1),
+            "batches": self.batches,
+            "seconds": round(self.seconds, 3),
+            "locked_rows": 0,  # this version sets no row aside: a row that is refused halts its table
+            "refetched": self.refetched,
+            "halted": self._halted_json(),
+            "cause": self.cause.to_json() if self.cause else None,
+            "sources": [source.to_json() for source in self.sources],
+        }
+
+    def _halted_json(self) -> list[dict[str, Any]]:
+        if len(self.sources) <= 1:
+            return [halt.to_json() for halt in self.halted]
+        return [{"source": source.source, **halt.to_json()} for source in self.sources for halt in source.halted]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Progress):
+    """The last snapshot of a run that ended without an error."""

@@ -1,0 +1,137 @@
+"""The status of a task, read from the records on its target: its place in each source's log, and its blocked tables.
+
+Reading it needs no running task, works from any machine, and changes nothing. Only on the machine that has the relay
+does it include how much log the relay keeps for held tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from pidts.apply import TargetSession
+from pidts.batch.workers import Workers
+from pidts.model import Lsn, Position, TableName
+from pidts.replicate import NotReceiving, not_receiving, silent_since
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.backlog import HeldTables
+from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
+from pidts.task.operate.partial_columns import PartialColumn, partial_columns
+from pidts.task.operate.progress import TableProgress
+from pidts.task.operate.shard_locks import OpenLock, open_locks
+from pidts.task.servers import target_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """The status of a task with one of its sources."""
+
+    source: str
+    applied_lsn: Lsn | None = None
+    """The target has all of the log up to here, except for held tables; None if the task has not begun."""
+    gtid: str = ""
+    position: Position | None = None
+    moved_at: float = 0.0
+    """When its checkpoint was stored last, in seconds since 1970."""
+    silent_since: float = 0.0
+    """The time since which no replicator here receives the log; 0 if one does, or if the relay is elsewhere."""
+    lack: NotReceiving | None = None
+    """What keeps the replicator from receiving the log, as it reports itself."""
+    tables: int = 0
+    """The number of tables whose rows are copied, or were."""
+    copying: tuple[TableProgress, ...] = ()
+    """The tables whose copy is not done."""
+    held: HeldTables
+    halted: tuple[BlockedChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The status of a task with all its sources."""
+
+    task: str
+    sources: tuple[SourceStatus, ...]
+    locks: tuple[OpenLock, ...] = ()
+    partial_columns: tuple[PartialColumn, ...] = ()
+    """Columns that only some shards of a table have."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the task has begun with at least one source."""
+        return any(source.applied_lsn is not None for source in self.sources)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the task does not run, as far as this machine can tell."""
+        begun = [source for source in self.sources if source.applied_lsn is not None]
+        return bool(begun) and all(source.silent_since for source in begun)
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether something needs an operator. Shards that wait for other shards do not."""
+        halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
+        lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
+        return lacks or any(map(needs_operator, halts))
+
+    @property
+    def held_bytes(self) -> int | None:
+        """The size of the log that relays keep for held tables; None if one of the relays is on another machine."""
+        held = [source.held for source in self.sources]
+        return sum(one.log_bytes for one in held) if all(one.is_known for one in held) else None
+
+
+def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
+    """Connects to the target and returns the task's status."""
+    with closing(target_of(parts[0]).connect()) as target:
+        return load_status(target, parts)
+
+
+def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
+    """Returns the task's status as the target records it."""
+    name = parts[0].name
+    if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
+        sources = [part.source.source_id for part in parts]
+        return TaskStatus(
+            name, tuple(SourceStatus(source=source, held=HeldTables(source, {}, 0)) for source in sources)
+        )
+    orders = TaskOrders(parts, target)
+    blocked = [one for one in orders.with_backlogs(orders.blocked_changes()) if one.is_blocked]
+    known = [(source, table) for task, source, table in target.meta.structures.tables() if task == name]
+    found = [
+        _source(target, part, held, known, blocked) for part, held in zip(parts, orders.held_tables(), strict=True)
+    ]
+    return TaskStatus(name, tuple(found), tuple(open_locks(orders, blocked)), partial_columns(target, parts))
+
+
+def _source(
+    target: TargetSession,
+    config: TaskConfig,
+    held: HeldTables,
+    known: Sequence[tuple[str, TableName]],
+    blocked: Sequence[BlockedChange],
+) -> SourceStatus:
+    source = config.source.source_id
+    rows = tuple(target.meta.checkpoints.read(config.name, source))
+    if not rows:
+        return SourceStatus(source=source, held=held)
+    _, state, gtid = Workers.claimed(rows)
+    position = min(rows, key=lambda row: row.lsn).position
+    tables = {table for its, table in known if its == source and config.allow(table)} | state.copy.keys()
+    return SourceStatus(
+        source=source,
+        applied_lsn=state.lsn,
+        gtid=gtid,
+        position=Position.parse(position) if position else None,
+        moved_at=max(row.saved_at for row in rows),
+        silent_since=silent_since(config.relay, source),
+        lack=not_receiving(config.relay, source),
+        tables=len(tables) if config.mode != "incremental" else 0,
+        copying=tuple(
+            TableProgress(name=str(table), copied=one.rows, estimate=one.estimate, phase=one.phase)
+            for table, one in sorted(state.copy.items())
+            if not one.done
+        ),
+        held=held,
+        halted=tuple(one for one in blocked if one.source == source),
+    )

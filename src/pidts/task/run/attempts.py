@@ -1,0 +1,382 @@
+"""The attempts of one part of a task, one after the other: each from the claim to the goal, a stop or a failure.
+
+An attempt ends and another begins for one of these reasons:
+
+- the relay is broken, and the source sends its log again (`relay_refetch`);
+- a table that the log names and the task does not know: the next attempt lets it join (`table_set`);
+- the task file has changed, and the running task can apply the change (`config_reload`);
+- the target refuses rows of one table: the next attempt holds that table at its Lsn (`halted_tables`);
+- the log is lost, and the user has asked to copy all tables again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from pidts.apply import ApplyRules, TargetSession
+from pidts.apply.checkpoint import fenced
+from pidts.batch.context import JobContext, watched_by
+from pidts.batch.relevance import Meaning
+from pidts.batch.workers import Workers
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Halted, Lsn, Transient
+from pidts.plan import Limits, PlanState
+from pidts.relay import RelayReader
+from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.task_marks import TaskMark
+from pidts.replicate import RELAY_FULL, NotReceiving
+from pidts.source import Session as SourceSession
+from pidts.source import connect
+from pidts.spark.stream import BatchDone, TaskStream
+from pidts.task.checks.added_source import ShardAhead
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.orders import has_failed
+from pidts.task.operate.progress import Stage
+from pidts.task.run.completion import Completion
+from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.halted_tables import HaltedTables
+from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
+from pidts.task.run.proven_goal import ProvenGoal
+from pidts.task.run.read_structures import Stopped, wait_for_relay
+from pidts.task.run.relay_refetch import RelayRefetch
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.shared_spark import SharedSpark
+from pidts.task.run.start import StartState, begin_task
+from pidts.task.run.table_set import StartRequest
+from pidts.task.run.tracker import Tracker
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.copy_start import Patterns
+
+_log = structlog.get_logger(__name__)
+
+_TELL_SECONDS = 0.2
+_PURGE_SECONDS = 10.0
+"""So often, relay segments that the target's checkpoint has passed are removed."""
+_LOOK_SECONDS = 1.0
+"""So often, the replicator's status is read."""
+_UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
+"""Codes of errors that may end when a table joins the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedByParts:
+    """The objects that all parts of a run share."""
+
+    spark: SharedSpark
+    completion: Completion
+    reload: ConfigReload
+    shards: ShardGroups
+
+
+class Attempts:
+    """Carries one part of a task through a run, and keeps what outlives an attempt: the goal and the halted tables."""
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        replicator: ReplicatorProcess,
+        scratch: Path,
+        tracker: Tracker,
+        shared: SharedByParts,
+        stop: threading.Event,
+        resync: Patterns,
+    ) -> None:
+        self._config, self._replicator, self._scratch = config, replicator, scratch
+        self._tracker, self._shared, self._stop = tracker, shared, stop
+        self._goal: ProvenGoal | None = None
+        self._refetch = RelayRefetch(config)
+        self._applied: Lsn | None = None
+        """The last Lsn on the target that this run has seen."""
+        self._epoch = 0
+        """The epoch of the last attempt's claim; 0 before the first."""
+        self._moved_at = last_moved(config)
+        self._attempt = 0
+        self._starts_over = resync == ()
+        """Whether the task may leave a lost log for a new position."""
+        self._wanted = StartRequest(resync)
+        self._asked: Halted | None = None
+        """The error that the next attempt shall resolve by letting tables join."""
+        self._answered: set[tuple[str, str, str]] = set()
+        self._halted = HaltedTables(config.name, config.source.source_id)
+        self._is_asked_again = False
+        """Whether another attempt is wanted, because the target may accept what it has refused."""
+
+    def is_over(self, *, until_synced: bool) -> bool:
+        """Makes one attempt; returns False if another one has to follow at once."""
+        before, self._is_asked_again = self._config, False
+        try:
+            self._attempt_once(until_synced=until_synced)
+        except Halted as error:
+            self._has_arrived(arrived=False)
+            self._answer(error)
+            return False
+        except Exception:
+            self._has_arrived(arrived=False)
+            raise
+        return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
+
+    def _answer(self, error: Halted) -> None:
+        """Prepares the next attempt to succeed; raises the error if an operator has to decide."""
+        self._demand_own_epoch()
+        place = _place(error)
+        if self._halted.can_leave_out(error):
+            return
+        if not self._is_final(error):
+            self._answered.add(place)
+            self._asked = error
+            if error.code == "structure-unknown":
+                self._wanted = replace(self._wanted, unknown=self._wanted.unknown | {error.where.table})
+            self._wanted = replace(self._wanted, renames=True)
+            _log.info("the log names a table that the task does not know", code=error.code, table=place[1])
+            return
+        if error.code in _UNKNOWN and place in self._answered:
+            raise error
+        try:
+            self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
+        except Halted as final:
+            if not (self._starts_over and loses_log(final)):
+                several = len(self._shared.reload.parts) > 1
+                raise with_loss_explained(self._config, final, self._moved_at, is_one_of_several=several) from error
+            self._starts_over = False
+            self._wanted = replace(self._wanted, resync=(), lost=loss_from(final))
+            _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
+
+    def _demand_own_epoch(self) -> None:
+        """Raises if another run has taken the task over since the last claim of this run.
+
+        Two counterexamples: a frozen run wakes up, loses a connection, and its next attempt takes the task back from
+        its successor. Or its segments of the relay are purged by now, and its error tells an operator to empty a relay
+        that belongs to the successor.
+        """
+        if not self._epoch:
+            return
+        with suppress(Transient), closing(target_of(self._config).connect()) as target:
+            for row in target.meta.checkpoints.read(self._config.name, self._config.source.source_id):
+                if row.epoch > self._epoch:
+                    raise fenced(row, self._epoch)
+
+    def _is_final(self, error: Halted) -> bool:
+        """Whether no joining table can resolve the error."""
+        may_join = error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental"
+        return not may_join or _place(error) in self._answered
+
+    def _attempt_once(self, *, until_synced: bool) -> None:
+        """Runs one attempt from the claim to the goal, a stop or a failure."""
+        config = self._config
+        self._demand_own_epoch()
+        self._attempt += 1
+        scratch = self._scratch / str(self._attempt)
+        scratch.mkdir()
+        with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+            mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
+            begun = self._begin(source, target, mark)
+            self._told(begun)
+            _, state, _ = Workers.claimed(begun.checkpoints)
+            self._halted.begin_attempt(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
+            with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+                slowest = self._applied = state.needs
+                self._begin_mark(mark, slowest)
+                wait_for_relay(config, self._replicator, slowest, self._stop, relay)
+                # If another server has replaced the source after the checkpoint, positions are those of that server.
+                change_no = relay.origin.change_no if relay.origin else slowest.change_no
+                if until_synced:
+                    self._take_goal(relay)
+                staging = config.relay / config.source.source_id / "chunks" / config.name
+                shutil.rmtree(staging, ignore_errors=True)
+                first = begun.checkpoints[0]
+                copied = begun.structures if config.mode != "incremental" else ()
+                self._tracker.resumed(state, first.gtid, first.position, copied)
+                spark = self._shared.spark.session(lambda: self._tracker.tell("starting", message="starting Spark"))
+                stream = TaskStream(
+                    spark=spark,
+                    context=JobContext(
+                        task=config.name,
+                        source=source_config(config),
+                        relay=config.relay,
+                        staging=staging / str(first.epoch),
+                        target=target_of(config),
+                        workers=config.workers,
+                        epoch=first.epoch,
+                        change_no=change_no,
+                        structures=begun.structures,
+                        dialect=begun.dialect,
+                        clock_is_utc=begun.clock_is_utc,
+                        charsets=begun.charsets,
+                        split_rows=config.split_transactions,
+                        rules=begun.rules,
+                        writing=ApplyRules(
+                            source=config.source.source_id,
+                            version_column=config.version_column,
+                            safe=config.safe_mode,
+                            safe_until=begun.safe_until,
+                            beside=len(self._shared.shards.roster.sources) > 1,
+                            filters=begun.rules,
+                        ),
+                        watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),
+                        copy_threads=config.copy_threads,
+                        copy_rate=config.copy_rate,
+                    ),
+                    checkpoints=begun.checkpoints,
+                    meaning=Meaning(config.allow, begun.dialect, config.rules.events),
+                    limits=Limits(
+                        row_events=config.batch_rows,
+                        bytes=config.batch_bytes,
+                        chunk_rows=config.chunk_rows,
+                        threads=config.copy_threads,
+                        follows=config.mode != "full",
+                        rate=config.copy_rate or None,
+                    ),
+                    direct_rows=config.direct_rows,
+                    goal=self._goal.lsn if self._goal is not None else None,
+                    scratch=scratch,
+                    on_batch=self._committed,
+                    halted=self._halted.rows,
+                    told=self._halted.told,
+                    halts_alone=self._is_final,
+                    shards=self._shared.shards,
+                )
+                self._halted.watch_stream(stream, relay, self._shared.shards)
+                with self._shared.spark.losing_is_transient(spark), closing(stream):
+                    stream.start()
+                    self._watch(stream, relay, mark)
+                    if self._stop.is_set():
+                        stream.leave()
+                with suppress(Transient):
+                    # While the task is stopped others purge the relay by this.
+                    mark.move(stream.state.needs)
+
+    def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> StartState:
+        """Begins the task. Its mark keeps other tasks from purging the relay before this task's place is known."""
+        mark.begin()
+        own = self._config.source.source_id
+        other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
+        self._shared.shards.stand_aside(own, aside=False)
+        try:
+            return begin_task(
+                self._config,
+                source,
+                target,
+                self._replicator,
+                self._stop,
+                self._wanted,
+                other_parts,
+                on_claim=self._claims,
+            )
+        except ShardAhead:
+            self._shared.shards.stand_aside(own, aside=True)
+            raise
+        except Transient:
+            raise
+        except Exception:
+            mark.withdraw()
+            raise
+
+    def _claims(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def _told(self, begun: StartState) -> None:
+        """Takes note that the start has done what was requested of it, and has recorded it on the target."""
+        asked, self._asked, self._wanted = self._asked, None, StartRequest()
+        for note in begun.notes:
+            _log.info(note)
+        if begun.notes:
+            self._tracker.note("; ".join(begun.notes))
+        if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
+            raise asked
+
+    def _committed(self, done: BatchDone) -> None:
+        self._applied, self._moved_at = done.plan.end.needs, time.time()
+        self._refetch.applied()
+        self._tracker.batch(done)
+
+    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark) -> None:
+        purge_at, look_at = time.monotonic() + _PURGE_SECONDS, 0.0
+        lack: NotReceiving | None = None
+        while True:
+            failure = stream.failure()
+            if failure is not None:
+                raise failure
+            self._replicator.watch()
+            state = stream.state
+            received = relay.received
+            stage: Stage = "copy" if state.copying else "sync"
+            if time.monotonic() >= look_at:
+                lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
+                self._tracker.lacks(lack)
+                if lack is not None and lack.error.code == RELAY_FULL:
+                    purge_at = 0.0
+            self._tracker.halted(stream.halts)
+            self._halted.drop_past_records(target_of(self._config))
+            rests = self._halted.rests(stream, relay)
+            lacking = stream.unapplied(relay, received) if received is not None else None
+            caught_up = rests or (received is not None and not state.held and lacking is None)
+            since = lacking.transaction.timestamp if lacking is not None else 0
+            self._tracker.tell(stage, caught_up=caught_up, waits_since=since)
+            if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
+                return
+            if self._goal is not None and self._goal.is_outdated(relay):
+                self._is_asked_again = True
+                return
+            if time.monotonic() >= purge_at:
+                self._purge(mark, state.needs)
+                purge_at = time.monotonic() + _PURGE_SECONDS
+            changed = self._shared.reload.look(self._config, halted=any(map(has_failed, stream.halts)))
+            if changed is not None:
+                self._config = changed
+                self._halted.forget()
+                return
+            if self._halted.has_retry(target_of(self._config)):
+                self._is_asked_again = True
+                return
+            if self._stop.wait(_TELL_SECONDS):
+                return
+
+    def _begin_mark(self, mark: TaskMark, applied: Lsn) -> None:
+        """Records the task's place in the relay. On a full disk, log that all tasks have applied is purged first."""
+        try:
+            mark.move(applied)
+        except Transient:
+            self._release(applied)
+            mark.move(applied)
+
+    def _has_arrived(self, *, arrived: bool) -> bool:
+        """Reports whether this part is at its goal; returns whether the run is over."""
+        return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
+
+    def _take_goal(self, relay: RelayReader) -> None:
+        """Waits until the source's log is proven to be the log in the relay; the replicator may refuse it meanwhile."""
+        self._goal = self._goal or ProvenGoal(source_config(self._config))
+        while not self._goal.take(relay):
+            self._replicator.watch()
+            if self._stop.wait(_TELL_SECONDS):
+                raise Stopped
+
+    def _is_goal(self, state: PlanState, relay: RelayReader, *, rests: bool) -> bool:
+        """Whether this part is at its goal. Tables that need an operator do not count."""
+        if self._goal is None or (goal := self._goal.lsn) is None:
+            return False
+        received = relay.received
+        has_rest = rests and received is not None and received >= goal
+        is_there = has_rest or (not state.copying and state.needs >= goal)
+        return is_there and self._goal.is_proven(relay)
+
+    def _purge(self, mark: TaskMark, applied: Lsn) -> None:
+        """Removes log that all tasks of the relay have applied, even if the disk has no room for this task's mark."""
+        with suppress(Transient):
+            mark.move(applied)
+        self._release(applied)
+
+    def _release(self, applied: Lsn) -> None:
+        config = self._config
+        release(config.relay, config.source.source_id, PurgeLimits(checkpoints={config.name: applied}))
+
+
+def _place(error: Halted) -> tuple[str, str, str]:
+    return error.code, error.where.table, error.where.position

@@ -1,0 +1,153 @@
+"""Applies changes of the task file while the task runs; a change that would not work is refused before anything stops.
+
+A file describes all sources of the task, so all parts apply its change or none does. The thread of the first part that
+notices the change checks it; each part applies its own piece at its next look.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import structlog
+
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import PidtsError, Transient
+from pidts.model.errors import sentence
+from pidts.source import connect, read_structures
+from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
+from pidts.task.config.diff import Difference, FileWatch, difference
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.merged import own_shards, shards_of_other_sources
+from pidts.task.tables.rule_changes import lock_open_error, rule_conflict, with_other_writers
+from pidts.task.tables.target_fit import fits_of, followable
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+
+
+class ConfigReload:
+    """Watches the task file for all parts of one run."""
+
+    def __init__(
+        self, parts: Sequence[TaskConfig], tell: Callable[[str], None], shards: ShardGroups | None = None
+    ) -> None:
+        """`tell` shows a text to the people who watch the run."""
+        self._path, self._tell, self._shards = parts[0].path, tell, shards
+        self._file = FileWatch(self._path)
+        self._decided = {part.source.source_id: part for part in parts}
+        self._due = 0.0
+        self._written: set[str] = set()
+        """Parts that have not looked since the file was saved."""
+        self._looking = threading.Lock()
+
+    @property
+    def parts(self) -> tuple[TaskConfig, ...]:
+        """The configurations of all parts, with the applied changes."""
+        return tuple(self._decided.values())
+
+    def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
+        """Returns the configuration that a part has to continue with, or None if that has not changed.
+
+        While tables of the part are `halted`, saving the file is enough: an operator who has removed the cause of the
+        halt asks for another attempt by it.
+        """
+        source = running.source.source_id
+        if self._looking.acquire(blocking=False):
+            try:
+                self._decide()
+            finally:
+                self._looking.release()
+        if halted and source in self._written and self._decided[source] is running:
+            self._say("the task file was saved: the task tries its halted tables again")
+            self._decided[source] = replace(running)
+        self._written.discard(source)
+        decided = self._decided[source]
+        return None if decided is running else decided
+
+    def _decide(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _LOOK_SECONDS
+        if not self._file.is_changed():
+            return
+        try:
+            file = {part.source.source_id: part for part in load_parts(self._path)}
+            found = {
+                source: difference(decided, file.get(source, decided)) for source, decided in self._decided.items()
+            }
+            refused = self._refusal(found)
+        except Transient:
+            self._file.forget()  # a server that does not answer now is queried again
+            return
+        except PidtsError as error:
+            self._say(f"the task file has changed, and the running task ignores the change: {error}")
+            return
+        if refused:
+            self._say(f"the task file has changed, and the running task ignores the change: {refused}")
+            return
+        self._written = {*self._decided}
+        waiting = dict.fromkeys(key for one in found.values() for key in one.waiting)
+        if file.keys() != self._decided.keys():
+            waiting["mysql-instances"] = None
+        if waiting:
+            self._say(f"the task file has changed: {', '.join(waiting)} will take effect at the next start")
+        for source, one in found.items():
+            if one.taken:
+                _log.info("taking over a change of the task file", source=source, keys=one.taken)
+                self._decided[source] = one.config
+
+    def _say(self, text: str) -> None:
+        _log.warning(text, file=str(self._path))
+        self._tell(text)
+
+    def _refusal(self, found: Mapping[str, Difference]) -> str:
+        """Returns why the new rules cannot take effect; empty if they can."""
+        configs = [one.config for one in found.values()]
+        for source, one in found.items():
+            running, config = self._decided[source], one.config
+            if config.rules == running.rules:
+                continue
+            self._demand_unlocked(running, config)
+            refused = _refusal(running, config, [other for other in configs if other is not config])
+            if refused:
+                return f"source {source}: {refused}" if len(found) > 1 else refused
+        return ""
+
+    def _demand_unlocked(self, running: TaskConfig, config: TaskConfig) -> None:
+        before, after = running.rules, config.rules
+        locks = self._shards.locks() if self._shards is not None else ()
+        if locks and (before.routes, before.mappings) != (after.routes, after.mappings):
+            raise lock_open_error(lock.target for lock in locks)
+
+
+def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[TaskConfig]) -> str:
+    """Returns why one source's new rules cannot take effect; empty if they can."""
+    with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+        tables = read_structures(source, config.allow)
+        known = target.meta.structures.load(config.name, config.source.source_id)
+        if not tables:
+            return "no table of the source would match block-allow-list"
+        kept = [table for name, table in known.items() if config.allow(name)]
+        refused = rule_conflict(running.rules, config.rules, kept)
+        if refused:
+            return f"{sentence(str(refused))} Only a new task, or one that copies the table again, can change this"
+        for table in kept:
+            config.rules.check(table)
+        new = [table for name, table in tables.items() if name not in known and not running.allow(name)]
+        if new and config.mode == "incremental":
+            return f"{new[0].name} cannot join the task, because task-mode incremental copies no rows"
+        others = shards_of_other_sources(target, other_parts, config.rules, [table.name for table in new], asks=False)
+        others += own_shards(config.rules, kept, begun=True)
+        fits = with_other_writers(config, target, fits_of(target, new, config.rules, copies=True, other_shards=others))
+        fits = followable(source, fits)
+        refused = overlapping_keys(config, target, other_parts, new, kept)
+        if refused:
+            return f"{sentence(str(refused))} {SEPARATE_KEYS}"
+    return "; ".join(f"{fit}: {fit.problem}. {fit.fix}" for fit in fits if fit.problem)

@@ -1,0 +1,187 @@
+"""The tables that halt while the rest of their task continues, over the attempts of one run.
+
+If the target refuses rows of one table, the attempt ends, and the target has nothing of the batch. (A faster worker may
+have committed its part; its checkpoint records it.) The next attempt begins as usual, but holds that table at its Lsn,
+so the batch is planned again without it. For merged tables, the error names the shard that the row comes from, if that
+is known (`pidts.apply.refused_row`); otherwise all shards of the target table are held. Each attempt finds one table.
+Crash points:
+
+1. Before the next attempt has committed anything: the checkpoint does not hold the table. The next run meets the same
+   rows, and either halts the table again, or the target accepts them now.
+2. After: the checkpoint holds the table at its Lsn. The next run lets it continue from there, with the same two ends.
+
+An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
+includes the table, as another run would. The same happens if the target's table did not fit and has been changed for
+other shards: a shard whose change was skipped continues when the other shards' change has run.
+
+Schema changes halt in a thread of their own, see `pidts.ddl.lane`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+
+import structlog
+
+from pidts.apply import Target, TargetSession
+from pidts.apply.checkpoint import fenced
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import DecodeError, Halt, Halted, Table, TableName, Transient, Where
+from pidts.plan import PlanState
+from pidts.plan.continuity import Discontinuity
+from pidts.relay import RelayReader
+from pidts.rules import Rules
+from pidts.shards.structures import same_version
+from pidts.spark.stream import TaskStream
+from pidts.task.run.previous_halts import PreviousHalts
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.5
+_RECORD_SECONDS = 1.0
+"""How often the record is read to see whether an operator has removed a halt."""
+_WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
+"""Codes of errors that name one table and may concern others, too."""
+
+
+_BESIDE_OTHERS = (
+    "Other shards have rows in this table, so keep it. If a schema change of this shard, or of its source, was skipped "
+    "(pidts ddl skip), the shard continues by itself when the target has the other shards' change, or at once after "
+    "pidts ddl unlock. If a change of the other shards was run without this shard (unlock), make the change on this "
+    "shard, too, stop the task, and run it with --resync to read its rows again; or add what is missing to the "
+    "target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), then run pidts ddl retry. If the target has lost "
+    "the whole table, stop the task and run it with --resync of all shards that have rows there: the task creates the "
+    "table again and copies their rows"
+)
+
+
+class HaltedTables:
+    """The tables of one source that halt, over the attempts of one run."""
+
+    def __init__(self, task: str, source: str) -> None:
+        self._task, self._source = task, source
+        self._halted: dict[TableName, Halt] = {}
+        self._rules = Rules()
+        self._stream: TaskStream | None = None
+        self._shards: ShardGroups | None = None
+        self._relay: RelayReader | None = None
+        self._looked, self._asked, self._rested = 0.0, 0.0, False
+        self._epoch = 0
+        self._previous = PreviousHalts(task, source)
+        self._agreed: dict[TableName, Table | None] = {}
+        """The structures of merged tables when the attempt began."""
+        self._unfit: dict[TableName, Table | None] = {}
+        """The structures of merged tables whose rows did not fit."""
+
+    @property
+    def rows(self) -> tuple[Halt, ...]:
+        """The halts of tables whose rows the target has refused."""
+        return tuple(dict.fromkeys(self._halted.values()))
+
+    @property
+    def told(self) -> Sequence[Halt]:
+        """The halts on record when the attempt began."""
+        return self._previous.told
+
+    def begin_attempt(
+        self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
+    ) -> None:
+        """Begins another attempt, which has claimed the task; tables that halted in an earlier one stay halted."""
+        self._stream, self._epoch = None, epoch
+        self._rules = rules
+        self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}
+        self._previous.begin_attempt(target, state.at, tables)
+        for halt in self.rows:
+            target.meta.halts.save(self._task, self._source, halt)
+
+    def watch_stream(self, stream: TaskStream, relay: RelayReader, shards: ShardGroups) -> None:
+        """Watches the stream of the attempt: from now on errors may be those of rows."""
+        self._stream, self._relay, self._looked, self._shards = stream, relay, 0.0, shards
+        merged = filter(self._rules.routes.may_merge, stream.tables)
+        self._agreed = {name: shards.agreed(self._rules.landed_name(name)) for name in merged}
+
+    def forget(self) -> None:
+        """Forgets the halts: the task's rules have changed, and the target may accept what it has refused."""
+        self._halted.clear()
+
+    def can_leave_out(self, error: Halted) -> bool:
+        """Halts the table that an error names; returns whether the next attempt can continue without it."""
+        stream = self._stream
+        if stream is None or not stream.rows_failed:
+            return False
+        meant = self._meant(error.where, stream.tables)
+        names = tuple(sorted(meant - self._halted.keys()))
+        if not names:
+            return False
+        if isinstance(error, DecodeError | Discontinuity) or error.code in _WHOLE_TASK:
+            return False
+        at = min(map(stream.state.at, names))
+        place = self._relay.position(at) if self._relay is not None else None
+        position = error.where.position or str(place or "")
+        since = self._previous.since(names[0], at) or time.time()
+        halt = Halt.of(error, names, at, position=position, since=since)
+        if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
+            halt = replace(halt, todo=_BESIDE_OTHERS)
+            self._unfit |= {name: self._agreed.get(name) for name in names}
+        self._halted |= dict.fromkeys(names, halt)
+        event = "the target refuses rows of a table, and the table is halted"
+        _log.error(event, source=self._source, halt=str(halt), todo=halt.todo)
+        return True
+
+    def drop_past_records(self, target: Target) -> None:
+        """Removes records of shards that waited when the attempt began and have continued since."""
+        if self._stream is not None:
+            self._previous.drop_past_records(target, self._stream.state.at, self._stream.tables)
+
+    def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
+        """Returns the tables that an error concerns: a table of the source, or all shards of a target table.
+
+        A shard may have the same name as its target table: the error concerns that shard alone if it names the source.
+        """
+        own = {name for name in tables if where.table == str(name)}
+        if own and where.source == self._source:
+            return own
+        return own | {name for name in tables if where.table == str(self._rules.landed_name(name))}
+
+    def has_retry(self, target: Target) -> bool:
+        """Whether the next attempt has to try refused rows again.
+
+        Either an operator wants it, or the rows did not fit and the table has been changed. Another run that has taken
+        the task over removes halts, too: then this run is over.
+        """
+        if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
+            return False
+        changed = {name for name, before in self._unfit.items() if name in self._halted and self._differs(name, before)}
+        for name in changed:
+            _log.info("the target's table was changed for other shards, rows are tried again", table=str(name))
+            del self._halted[name], self._unfit[name]
+        if changed:
+            return True
+        with suppress(Transient), closing(target.connect()) as session:
+            told = {halt.place for halt in session.meta.halts.read(self._task, self._source)}
+            lifted = {name for name, halt in self._halted.items() if halt.place not in told}
+            for stored in session.meta.checkpoints.read(self._task, self._source) if lifted else ():
+                if stored.epoch > self._epoch:
+                    raise fenced(stored, self._epoch)
+            for name in lifted:
+                _log.info("an operator wants the table to be tried again", table=str(name))
+                del self._halted[name]
+            self._asked = time.monotonic()
+            return bool(lifted)
+        self._asked = time.monotonic()
+        return False
+
+    def _differs(self, name: TableName, before: Table | None) -> bool:
+        now = self._shards.agreed(self._rules.landed_name(name)) if self._shards is not None else None
+        return now is not None and (before is None or not same_version(before, now))
+
+    def rests(self, stream: TaskStream, relay: RelayReader) -> bool:
+        """Whether only work is left that needs an operator."""
+        if not stream.halts:
+            return False
+        if time.monotonic() >= self._looked + _LOOK_SECONDS:
+            self._rested, self._looked = stream.rests(relay), time.monotonic()
+        return self._rested

@@ -1,0 +1,189 @@
+"""What a task loses when the log that it needs is gone: which tables, between which positions, since when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pidts.batch.workers import Workers, resume_point
+from pidts.model import Checkpoint, Halted, PidtsError, Position, TableName, parse_gtid_set
+from pidts.model.errors import sentence
+from pidts.relay import Origin, RelayReader
+from pidts.relay.folder import Folder
+from pidts.relay.task_marks import read_needs
+from pidts.source import Session, binary_logs, connect, event_at, gtids_before, server_info
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config, target_of
+
+_PURGED = frozenset({"position-lost", "relay-purged"})
+"""Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
+_ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
+"""Codes of the same kind that may also mean that the wrong server answers, or that the folder is wrong."""
+_BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
+"""Codes of the same kind once the source could not send the broken part of the relay again."""
+_NAMED = 5
+_FILE_HEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LogLoss:
+    """Why the task cannot follow the log any more."""
+
+    reason: str
+    keeps_relay: bool = False
+    """The relay itself can continue; it only begins too late for this task."""
+
+
+def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
+    """Returns the loss if the log after the target's checkpoint is gone, as far as both servers know without trying.
+
+    After a checkpoint that was changed by hand, it is not known what the target has: that counts as a loss, too.
+    """
+    logs = _Logs.of(config, source)
+    _, state, _ = Workers.claimed(tuple(stored))
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        first, end, origin = relay.first, relay.received, relay.origin
+        gtids = relay.gtid_set(end) if end is not None else None
+    altered = next((row.altered for row in stored if row.altered), "")
+    if altered:
+        return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=end is not None)
+    if first is not None and end is not None and origin is not None:
+        own = end.position(origin.log_base) if logs.wrote(origin) else None
+        goes_on = logs.has(own, gtids or "")
+        if first > state.needs:
+            return LogLoss(f"the relay begins after {first}, and the target is at {state.needs}", keeps_relay=goes_on)
+        return None if goes_on else LogLoss(f"the source has purged its log after {own or gtids}")
+    begin = resume_point(stored)
+    place = Position.parse(begin.position) if begin.position else None
+    if logs.has(place if place is not None and place.base == logs.base else None, begin.gtid):
+        return None
+    return LogLoss(f"the relay is gone, and the source has purged its log after {begin.position or begin.gtid}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """The log files that the source still has."""
+
+    config: TaskConfig
+    source: Session
+    files: tuple[str, ...]
+    """Oldest first."""
+
+    @classmethod
+    def of(cls, config: TaskConfig, source: Session) -> _Logs:
+        return cls(config, source, tuple(name for name, _ in binary_logs(source)))
+
+    @property
+    def base(self) -> str:
+        """The name of its files without the number."""
+        return self.files[-1].rpartition(".")[0] if self.files else ""
+
+    @property
+    def first(self) -> Position:
+        """The position at which its log begins."""
+        return Position(self.files[0], _FILE_HEAD)
+
+    def wrote(self, origin: Origin) -> bool:
+        return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
+
+    def has(self, place: Position | None, gtids: str) -> bool:
+        """Whether it goes on from a place of its own, or by GTID; True where nobody can tell without trying."""
+        if not self.files or (place is not None and place.file in self.files):
+            return True
+        info = server_info(self.source)
+        if not (self.config.source.use_gtid and gtids and info.gtid_mode):
+            return place is None
+        before = gtids_before(source_config(self.config), self.source, info, self.first)
+        if before is None:
+            return True
+        try:
+            gone, ours = (parse_gtid_set(text, info.is_mariadb) for text in (before, gtids))
+        except ValueError:
+            return True
+        return type(gone) is not type(ours) or gone.issubset(ours)  # type: ignore[arg-type]
+
+
+def with_loss_explained(
+    config: TaskConfig, error: Halted, moved_at: float = 0.0, *, is_one_of_several: bool = False
+) -> Halted:
+    """Returns the error with the loss and the command that repairs it; unchanged if the error is no loss.
+
+    `moved_at` is when the task last applied something, in seconds since 1970; 0 if it is not known. The servers are
+    queried now, and what they do not know any more is left out.
+    """
+    is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
+    command = f"pidts run {config.path} --resync"
+    if is_one_of_several:
+        command += f" {config.source.source_id}:"
+    if error.code in _ELSEWHERE:
+        todo = f"{sentence(error.todo)} To continue with the source as it is now, and make the target equal: {command}"
+        return Halted(error.code, error.what, where=error.where, todo=todo)
+    if not is_lost:
+        return error
+    with suppress(PidtsError):
+        found = lost_range(config, moved_at)
+        if not found:
+            folder = _folder(config).path
+            todo = f"Nothing is lost, because the source still has this part of its log: empty {folder} and start again"
+            return Halted(error.code, error.what, where=error.where, todo=todo)
+        error = Halted(error.code, f"{sentence(error.what)} {found}", where=error.where, todo=error.todo)
+    todo = f"Copy the rows that may have changed, online: {command}" + (f"   (or: {error.todo})" if error.todo else "")
+    return Halted(error.code, error.what, where=error.where, todo=todo)
+
+
+def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
+    """Returns which tables' changes between which positions and times are lost; empty if the source has them."""
+    task, source_id = config.name, config.source.source_id
+    with closing(target_of(config).connect()) as target:
+        stored = target.meta.checkpoints.read(task, source_id)
+        tables = sorted(name for name in target.meta.structures.load(task, source_id) if config.allow(name))
+    if not stored:
+        return "The target never received any of it"
+    begin = resume_point(stored)
+    text = f"Lost for the target: changes of {_listed(tables)} after {begin.position or begin.lsn}"
+    with suppress(PidtsError), closing(RelayReader(config.relay, source_id)) as relay:
+        last = relay.find(begin.lsn)
+        moved_at = (last.transaction.timestamp if last is not None else 0) or moved_at
+    text += f" ({_time(moved_at)})" if moved_at else ""
+    with suppress(PidtsError):
+        config_of_source = source_config(config)
+        with closing(connect(config_of_source)) as session:
+            logs = _Logs.of(config, session)
+        if begin.position and Position.parse(begin.position).base == logs.base:
+            if Position.parse(begin.position).file in logs.files:
+                return ""
+            text += f" and before {logs.first}"
+            raw = event_at(config_of_source, logs.first)
+            text += f" ({_time(int.from_bytes(raw[:4], 'little'))})" if raw else ""
+    return text
+
+
+def _folder(config: TaskConfig) -> Folder:
+    return Folder.of(config.relay, config.source.source_id)
+
+
+def _listed(tables: Sequence[TableName]) -> str:
+    names = ", ".join(map(str, tables[:_NAMED]))
+    more = len(tables) - _NAMED
+    return f"{names} and {more} more tables" if more > 0 else names or "its tables"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def last_moved(config: TaskConfig) -> float:
+    """Returns when an earlier run of the task wrote its mark in the relay, in seconds since 1970; 0 if none did."""
+    return next((need.written_at for need in read_needs(_folder(config)) if need.task == config.name), 0.0)
+
+
+def loses_log(error: Halted) -> bool:
+    """Whether the task cannot continue from the target's checkpoint after this error."""
+    return error.code in _PURGED | _ELSEWHERE | _BROKEN
+
+
+def loss_from(error: Halted) -> LogLoss | None:
+    """Returns the loss that an error stands for; None if the next start detects it itself, from the relay's marks."""
+    return None if error.code == "relay-purged" else LogLoss(error.what)

@@ -1,0 +1,93 @@
+"""Follows the names of a task's tables through schema changes that are not applied yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pidts.model import Lsn, TableName
+from pidts.rules import AllowList
+from pidts.schema import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTable,
+    RenameTable,
+    RenameTo,
+    Statement,
+)
+
+Pending = Collection[tuple[Lsn, Statement]]
+"""Schema changes that the recorded structures do not have yet, in log order, each with its Lsn."""
+
+
+def joining_tables(
+    known: Iterable[TableName],
+    pending: Pending,
+    allow: AllowList,
+    since: Mapping[TableName, Lsn],
+    there: Collection[TableName],
+) -> frozenset[TableName]:
+    """Returns the tables of the source that have to join, because no statement of the log gives their structure.
+
+    If such a table has taken the name of a table of the task, the record of that name is replaced when it joins. So the
+    task's own table, which has another name now, has to join as well: the record does not describe it any more.
+    """
+    kept = frozenset(known)
+    while True:
+        names = known_after(kept, pending, allow, since)
+        taken = {name for name in kept if name in there and name not in names}
+        if not taken:
+            return frozenset(there) - names
+        kept -= taken
+
+
+def known_after(
+    known: Iterable[TableName], pending: Pending, allow: AllowList, since: Mapping[TableName, Lsn]
+) -> frozenset[TableName]:
+    """Returns the names whose structure follows from the log: recorded names, and those that statements make of them.
+
+    `since` gives the Lsn from which on some of them are recorded. A table that the rules exclude has no record,
+    whatever the log says about it.
+
+    A name that an unrecorded table takes is not among them, whichever table had it before. The counterexample:
+    `RENAME TABLE shop.t TO old.t, new.t TO shop.t` where only `shop` is followed: no statement says what `shop.t` is
+    now. Nor does CREATE TABLE IF NOT EXISTS with an unrecorded name: it may have created nothing.
+    """
+    later = dict(since)
+    names = {name for name in known if name not in later}
+    for lsn, statement in pending:
+        begun = {name for name, at in later.items() if at < lsn}
+        names |= begun
+        later = {name: at for name, at in later.items() if name not in begun}
+        match statement:
+            case CreateTable(table=name, if_not_exists=passes, or_replace=replaces):
+                if name in names or replaces or not passes:
+                    names.add(name)
+            case CreateTableLike(table=name, like=like, if_not_exists=passes, or_replace=replaces):
+                if name in names and passes and not replaces:
+                    continue
+                if like in names and (replaces or not passes):
+                    names.add(name)
+                else:
+                    names.discard(name)
+            case DropTable(tables=gone):
+                names.difference_update(gone)
+            case RenameTable(pairs=pairs):
+                _rename(names, pairs)
+            case AlterTable(table=table, actions=actions):
+                _rename(names, ((table, action.name) for action in actions if isinstance(action, RenameTo)))
+            case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
+                names = {name for name in names if name.schema != schema}
+        names = set(filter(allow, names))
+    return frozenset(names | (later.keys() & set(known)))
+
+
+def _rename(names: set[TableName], pairs: Iterable[tuple[TableName, TableName]]) -> None:
+    for old, new in pairs:
+        if old in names:
+            names.remove(old)
+            names.add(new)
+        else:
+            names.discard(new)

@@ -1,0 +1,62 @@
+"""The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log that the relay holds.
+
+The counterexample that it prevents: a source is restored to an older state, or its log is reset. The end of its log is
+now before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and
+finds that the log is another one. If the run has ended by then, it has called a target synced that is not.
+
+The order of events, and who proves what:
+
+1. The attempt reads the target's checkpoint, starts the replicator and waits until the relay reaches the checkpoint.
+2. The attempt reads the end of the source's log and compares the source's log with the relay (`end_of_same_log`). The
+   end is the goal only if that comparison succeeds. The attempt proves this by itself, however slow the replicator is.
+3. Batches are applied. The replicator's own watch looks for a reset while it reads.
+4. When the target reaches the goal, the attempt compares the log with the relay again: the source may have gone back
+   since step 2. The part counts as arrived only after this comparison.
+5. A part that waits for other parts compares again whenever its last comparison is too old.
+
+If the log went back, the comparison raises `source-went-back`, as the replicator does. If another server answers, the
+part has no goal until the replicator has begun with that server's log; a goal in the old server's log is given up.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pidts.model import Lsn
+from pidts.relay import RelayReader
+from pidts.replicate import end_of_same_log
+from pidts.source import SourceConfig
+
+_BELIEVED_SECONDS = 2.0
+
+
+class ProvenGoal:
+    """The goal of one part; it outlives the part's attempts."""
+
+    def __init__(self, source: SourceConfig) -> None:
+        self._source = source
+        self._proven_at = float("-inf")
+        self.lsn: Lsn | None = None
+        """The goal; None until it is taken."""
+
+    def take(self, relay: RelayReader) -> bool:
+        """Takes the end of the source's log as goal, unless the part has one in this log; False if it has none yet."""
+        if self.lsn is None or self.is_outdated(relay):
+            self.lsn = end_of_same_log(self._source, relay)
+        return self.lsn is not None
+
+    def is_outdated(self, relay: RelayReader) -> bool:
+        """Returns whether the goal is a place in the log of a server that another one has replaced."""
+        origin = relay.origin
+        return self.lsn is not None and origin is not None and origin.change_no != self.lsn.change_no
+
+    def is_proven(self, relay: RelayReader) -> bool:
+        """Returns whether the source's log is still the one that the goal is in; asked when the target is there."""
+        if self.lsn is None or self.is_outdated(relay):
+            return False
+        if time.monotonic() - self._proven_at > _BELIEVED_SECONDS:
+            end = end_of_same_log(self._source, relay)
+            if end is None or end < self.lsn:
+                return False
+            self._proven_at = time.monotonic()
+        return True

@@ -1,0 +1,156 @@
+"""Reads the structures of a source's tables at an Lsn of its log, while the source is in use. Nothing is locked.
+
+The reader reads the position, the structures, and the position again. The relay then shows whether the log between the
+two positions has a schema change of these tables. If it has, everything is read again from the later position on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from pidts.batch.online_ddl import online_of
+from pidts.batch.relevance import Meaning
+from pidts.model import Lsn, PidtsError, Position, Shadow, Table, TableName, Transient, Where
+from pidts.plan import WorkKind
+from pidts.relay import RelayReader
+from pidts.relay.retention import PurgeLimits, release
+from pidts.replicate import RELAY_FULL
+from pidts.schema.online.names import Role
+from pidts.source import Session, position, read_structures, source_dialect
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.replicator_process import ReplicatorProcess
+
+_log = structlog.get_logger(__name__)
+
+_RELAY_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
+"""How often the replicator's status is read."""
+
+
+class Stopped(Exception):
+    """The user has stopped the task before it was running."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructureReading:
+    """The structures that were read; they hold from `lsn` up to `end`."""
+
+    lsn: Lsn
+    end: Lsn
+    gtids: str
+    position: Position
+    structures: Mapping[TableName, Table]
+    shadows: Mapping[TableName, Shadow]
+    """Tables of online schema changes that were running; their earlier changes are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructureReader:
+    """Reads structures for one task whose replicator is running."""
+
+    config: TaskConfig
+    source: Session
+    replicator: ReplicatorProcess
+    stop: threading.Event
+
+    def read(
+        self,
+        relay: RelayReader,
+        lsn: Lsn,
+        place: Position,
+        gtids: str,
+        *,
+        on_change: Callable[[Lsn], None] = lambda _: None,
+        only: Collection[TableName] | None = None,
+    ) -> StructureReading:
+        """Reads the structures from `lsn` on, which has this position and GTID set on the source.
+
+        `on_change` is called for a schema change in between, and may refuse it; only changes of tables in `only` count.
+        """
+        allow = self.config.allow
+        while True:
+            found = read_structures(self.source, lambda name: allow(name) or self._is_shadow(name))
+            after, gtids_after = position(self.source)
+            end = Lsn.at(after, lsn.change_no)
+            wait_for_relay(self.config, self.replicator, end, self.stop, relay)
+            changed = next(self._schema_changes(relay, lsn, end, only), None)
+            if changed is None:
+                start = relay.position(lsn) or place
+                # A busy server's own GTID set may lack the last few transactions; the log's lacks none.
+                structures = {name: table for name, table in found.items() if allow(name)}
+                shadows = {
+                    name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
+                }
+                return StructureReading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
+            on_change(changed)
+            _log.info("a table changed while structures were read, reading again", at=str(changed))
+            lsn, place, gtids = end, after, gtids_after
+
+    def _is_shadow(self, name: TableName) -> bool:
+        online = online_of(self.config.allow)
+        return online.role(name) is Role.SHADOW and any(map(self.config.allow, online.reals(name) or ()))
+
+    def _schema_changes(
+        self, relay: RelayReader, after: Lsn, to: Lsn, only: Collection[TableName] | None
+    ) -> Iterator[Lsn]:
+        meaning = Meaning(self.config.allow, source_dialect(self.source))
+        for entry in relay.entries(after):
+            if entry.transaction.lsn > to:
+                return
+            work = meaning(entry)
+            if work.kind is WorkKind.DDL and (only is None or work.tables is None or work.tables.intersection(only)):
+                yield entry.transaction.lsn
+
+
+def wait_for_relay(
+    config: TaskConfig, replicator: ReplicatorProcess, lsn: Lsn | None, stop: threading.Event, relay: RelayReader
+) -> None:
+    """Waits until the relay has everything up to `lsn` (None: until the relay has begun)."""
+    deadline = time.monotonic() + _RELAY_SECONDS
+    last, size, look_at = None, _bytes(relay), 0.0
+    while True:
+        received = relay.received
+        if received is not None and (lsn is None or received >= lsn):
+            return
+        if relay.damage is not None:
+            raise relay.damage
+        if received != last:
+            last, deadline = received, time.monotonic() + _RELAY_SECONDS
+        replicator.watch()
+        if time.monotonic() >= look_at:
+            look_at = time.monotonic() + _LOOK_SECONDS
+            lack = replicator.lack()
+            if lack is not None and lack.error.code == RELAY_FULL:
+                # Log that all tasks have applied, according to their marks, makes room for the log awaited here.
+                release(config.relay, config.source.source_id, PurgeLimits())
+        if stop.wait(0.02):
+            raise Stopped
+        if time.monotonic() > deadline:
+            if (now := _bytes(relay)) != size:  # a transaction may be longer than what is received in a minute
+                size, deadline = now, time.monotonic() + _RELAY_SECONDS
+                continue
+            if (lack := replicator.lack()) is not None:
+                raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
+            raise PidtsError(
+                "relay-stuck",
+                f"the relay has received nothing for {_RELAY_SECONDS:.0f} seconds",
+                where=Where(source=config.source.source_id),
+                todo=f"Read {config.relay / config.source.source_id / 'replicator.log'}",
+            )
+
+
+def _bytes(relay: RelayReader) -> int:
+    """Returns the size of the segment that is being written, including incomplete transactions."""
+    numbers = relay.folder.numbers()
+    return relay.folder.log_bytes(numbers[-1]) if numbers else 0
+
+
+def change_no(relay: RelayReader) -> int:
+    """Returns how often the source was replaced, according to the relay's last entry."""
+    received = relay.received
+    return received.change_no if received else 0

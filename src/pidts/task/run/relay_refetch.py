@@ -1,0 +1,126 @@
+"""Repairs a broken relay: the source sends the broken part of its log again, once.
+
+A task finds the break while it follows entries (one is missing or out of order) or decodes events (the bytes are not
+what the source wrote). By then everything before the break is applied, and nothing after it. The relay is cut back to
+the last sound entry, and the source sends its log from there. If the relay breaks at the same place a second time, the
+disk or the memory is to blame, and a person has to check them.
+
+The relay is not cut if the source cannot send the log again: the source has purged it, or another server has replaced
+the source, in whose log the same changes have other positions.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import structlog
+
+from pidts.model import DecodeError, Halted, Lsn, Where
+from pidts.plan.continuity import Discontinuity
+from pidts.relay import RelayReader
+from pidts.relay.breaks import first_break
+from pidts.relay.refetch import ask_to_refetch, read_refetches
+from pidts.source import binary_logs, connect, server_info
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config
+
+_log = structlog.get_logger(__name__)
+
+_CORRUPT = "relay-corrupt"
+"""The replicator reports this code, too; it is a process of its own and cannot say more."""
+_PASSING = 5
+"""How often in a row a break may be gone when it is checked, because another task of this relay had it repaired."""
+_JUST = 60.0
+
+
+class RelayRefetch:
+    """Requests the repairs of one relay during a run."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        self._config = config
+        self._tried: set[Lsn] = set()
+        self._passed = 0
+        self.refetches = 0
+        """The number of parts that were fetched again."""
+
+    def applied(self) -> None:
+        """Takes note that a batch was committed."""
+        self._passed = 0
+
+    def __call__(self, error: Halted, since: Lsn | None) -> str:
+        """Requests the cut and returns a message; the log up to `since` is applied.
+
+        Raises the error if it is no break, or if the break cannot be repaired.
+        """
+        if not isinstance(error, Discontinuity | DecodeError) and error.code != _CORRUPT:
+            raise error
+        with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
+            since = since or reader.first
+            found = first_break(reader, since) if since is not None else None
+            if since is None or found is None or found.after is None:
+                self._passed += 1
+                if self._passed > _PASSING or (isinstance(error, DecodeError) and not _was_cut(reader)):
+                    raise error
+                return "the relay was broken and is repaired"
+            after = found.after
+            if after in self._tried:
+                raise self._in_vain(found) from error
+            self._check_source(reader, found, after)
+            to = max(reader.received or after, since, after)
+            self._tried.add(after)
+            ask_to_refetch(reader.folder, after, to, found.code)
+        self.refetches += 1
+        _log.warning(
+            "the relay is broken, its log is fetched again",
+            code=found.code,
+            what=found.what,
+            file=found.where.file,
+            after=str(after),
+            to=str(to),
+            is_retry=True,
+        )
+        return f"the relay is broken after {after}; its log is fetched again from the source"
+
+    def _check_source(self, reader: RelayReader, found: Discontinuity, after: Lsn) -> None:
+        origin = reader.origin
+        if origin is None or after.change_no != origin.change_no:
+            raise self._incurable(found, "another server has replaced the source since then")
+        place = after.position(origin.log_base)
+        with closing(connect(source_config(self._config))) as session:
+            if server_info(session).identity != origin.server:
+                raise self._incurable(found, f"the log came from {origin.server}, and the source is now another server")
+            names = [name for name, _ in binary_logs(session)]
+        if place.file not in names and not self._config.source.use_gtid:
+            raise self._incurable(found, f"the source has purged its log from {place} on")
+
+    def _in_vain(self, found: Discontinuity) -> Halted:
+        todo = (
+            "The source has sent this part of the log again, and it is broken at the same place: check disk and memory "
+            "of this machine, then empty the relay's folder and start again from the target's checkpoint"
+        )
+        return self._alert(found, Halted(found.code, f"{found.what}, again", where=found.where, todo=todo))
+
+    def _incurable(self, found: Discontinuity, reason: str) -> Halted:
+        todo = "The missing log cannot be fetched: copy the tables again, or restore the files of this relay"
+        return self._alert(found, Halted(found.code, f"{found.what}; {reason}", where=found.where, todo=todo))
+
+    def _alert(self, found: Discontinuity, error: Halted) -> Halted:
+        where: Where = error.where
+        _log.error(
+            "the relay is broken, and nothing behind the break is applied",
+            alert=True,
+            code=error.code,
+            what=error.what,
+            source=where.source,
+            file=where.file,
+            after=str(found.after),
+            todo=error.todo,
+        )
+        return error
+
+
+def _was_cut(reader: RelayReader) -> bool:
+    """Whether another task has just had the relay cut back, so that events may have been read while it was replaced."""
+    known = read_refetches(reader.folder)
+    return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

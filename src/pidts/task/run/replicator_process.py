@@ -1,0 +1,262 @@
+"""Runs the replicator as a process of its own, so that Spark can die and restart without interrupting the log stream.
+
+The child process reads the task file itself, so its arguments contain no secret. The kernel ends it with its parent,
+and the relay's lock keeps an orphan and its successor apart. The last line that it prints is the error that made it
+stop for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO, cast
+
+import structlog
+
+from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
+from pidts.relay.permissions import make_folder, private_files, private_opener
+from pidts.replicate import (
+    Applied,
+    NotReceiving,
+    Replicator,
+    ReplicatorConfig,
+    is_silent,
+    not_receiving,
+    read_status,
+    run_process,
+)
+from pidts.task.config.task_file import TaskConfig, load_part
+from pidts.task.servers import source_config
+from pidts.task.side_by_side import side_by_side
+
+_log = structlog.get_logger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_HEALTHY_SECONDS = 30.0
+_LOCK_WAIT_CODE = "relay-in-use"
+"""Not final: a killed predecessor may need a moment to end, and a frozen one holds the lock until it ends."""
+_LOCK_WAIT_SECONDS = 15.0
+_SERVED = "another task's replicator writes this relay"
+_MOST_FAULTS = 5
+_FIRST_STATUS_SECONDS = 30.0
+"""How long after its start a replicator may not have written a status of its own."""
+
+
+def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
+    """Returns the configuration of a task's replicator; `start` is for an empty relay."""
+    begin = config.source.start if start is None else start
+    return ReplicatorConfig(source_config(config), config.relay, begin, config.source.use_gtid)
+
+
+def replicate(parts: Sequence[TaskConfig], stop: threading.Event) -> None:
+    """Runs the replicators in this process until `stop` is set."""
+    with private_files():
+        side_by_side({part.source.source_id: Replicator(replicator_config(part)).run for part in parts}, stop)
+
+
+@dataclass(slots=True)
+class ReplicatorProcess:
+    """Keeps one replicator running."""
+
+    config: TaskConfig
+    start_at: str = ""
+    """The position or GTID set to begin an empty relay with; empty for the start in the task file."""
+    resume_at: Checkpoint | None = None
+    """The target's checkpoint: an empty relay begins there, and continues its Lsns."""
+    _child: subprocess.Popen[bytes] | None = None
+    _started: float = 0.0
+    _started_at: float = 0.0
+    """The same in seconds since 1970."""
+    _pause: float = _FIRST_PAUSE
+    _not_before: float | None = None
+    _locked_out_since: float | None = None
+    _faults: int = 0
+    _lack: str = ""
+    """The code of what keeps the log from coming in, as it was logged last."""
+    _served: bool = False
+    """Another task that shares the relay has the replicator; ours is tried again, to take over when that one ends."""
+
+    def start(self) -> None:
+        """Starts the child process unless it runs; its log goes to a file in the relay's folder."""
+        if self._child is not None and self._child.poll() is None:
+            return
+        folder = self.config.relay / self.config.source.source_id
+        make_folder(folder)
+        command = [sys.executable, "-m", "pidts.task.run.replicator_process", str(self.config.path)]
+        command += ["--source", self.config.source.source_id]
+        if self.resume_at is not None:
+            at = self.resume_at
+            command += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
+        elif self.start_at:
+            command += ["--from", self.start_at]
+        with open(folder / "replicator.log", "ab", opener=private_opener) as log:
+            self._child = subprocess.Popen(
+                [*command, "--parent", str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started, self._started_at = time.monotonic(), time.time()
+        self._not_before = None
+
+    def watch(self) -> None:
+        """Restarts the child process if it died, with growing pauses; raises the child's error if that is final."""
+        if self._child is None or self._child.poll() is None:
+            return
+        now = time.monotonic()
+        if self._not_before is None:
+            reason = self._reason(now)
+            healthy = now - self._started > _HEALTHY_SECONDS
+            self._pause = _FIRST_PAUSE if healthy else min(self._pause * 2, _LONGEST_PAUSE)
+            if reason == _SERVED:
+                self._pause = _LONGEST_PAUSE
+            self._not_before = now + self._pause
+            if not (self._served and reason == _SERVED):
+                _log.warning("replicator ended, starting it again", reason=reason, pause=self._pause)
+            self._served = reason == _SERVED
+        if now >= self._not_before:
+            self.start()
+
+    def _reason(self, now: float) -> str:
+        """Returns why the child ended, or raises a final error. Only a child that was killed prints no reason."""
+        assert self._child is not None, "watch() has looked"  # noqa: S101
+        assert self._child.stdout is not None, "it is a pipe"  # noqa: S101
+        said = self._child.stdout.read().strip()
+        self._child.stdout.close()
+        if not said:
+            self._locked_out_since = None
+            self._faults = self._faults + 1 if self._child.returncode > 0 else 0
+            if self._faults > _MOST_FAULTS:
+                log = self.config.relay / self.config.source.source_id / "replicator.log"
+                raise PidtsError("replicator-failed", "the replicator crashes again and again", todo=f"Read {log}")
+            return f"exit code {self._child.returncode}"
+        error = json.loads(said.splitlines()[-1])
+        if error["code"] == _LOCK_WAIT_CODE:
+            if self._is_served():
+                self._locked_out_since = None
+                return _SERVED
+            self._locked_out_since = self._locked_out_since or now
+            if now - self._locked_out_since < _LOCK_WAIT_SECONDS:
+                return f"[{error['code']}] {error['what']}"
+            self._child = self._locked_out_since = None
+            todo = (
+                "The task tries again by itself as long as that process holds the relay. The process does not respond: "
+                "if it belongs to a run that was replaced, end that run"
+            )
+            raise Transient("relay-in-use", error["what"], where=Where(**error["where"]), todo=todo)
+        raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
+
+    def lack(self) -> NotReceiving | None:
+        """Returns what keeps the relay from receiving the log, or None; logs when this begins and when it ends."""
+        source = self.config.source.source_id
+        found = not_receiving(self.config.relay, source)
+        is_new = time.time() - self._started_at < _FIRST_STATUS_SECONDS
+        if found is not None and is_new and found.heard_at < self._started_at:
+            found = None  # The previous replicator has written this status.
+        before, code = self._lack, found.error.code if found else ""
+        if found is not None and code != before:
+            _log.warning("the log does not come in", source=source, code=code, what=found.error.what)
+        elif code != before:
+            _log.info("the log comes in again", source=source, code=before)
+        self._lack = code
+        return found
+
+    def _is_served(self) -> bool:
+        """Whether the process that holds the relay's lock is working."""
+        status = read_status(self.config.relay, self.config.source.source_id)
+        return status is not None and not is_silent(status)
+
+    def stop(self) -> None:
+        """Ends the child process; the relay is complete at any moment, so only the process has to end."""
+        if self._child is None:
+            return
+        if self._child.poll() is None:
+            self._child.terminate()
+            try:
+                self._child.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+
+def _end_with(parent: int) -> None:
+    # The relay is whole at every byte, so nothing gentler is needed, and nothing gentler is as sure.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It died before the kernel was asked to tell us.
+        sys.exit(0)
+
+
+class _LogLines(io.TextIOBase):
+    """Standard error, of which a line is dropped where the disk is full.
+
+    `replicator.log` is on the disk of the relay. That this is full is in the status and in the run's own log.
+    """
+
+    def write(self, text: str) -> int:
+        """Write a line, or a part of one."""
+        try:
+            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+        return len(text)
+
+
+def log_to_stderr() -> None:
+    """Have this process log to standard error, which a full disk does not turn into a failure."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
+
+
+def _main() -> int:
+    arguments = argparse.ArgumentParser(description="Carry a source's log into the relay of a task.")
+    arguments.add_argument("task", type=Path)
+    arguments.add_argument("--source", required=True)
+    arguments.add_argument("--from", dest="start_at", default="")
+    arguments.add_argument("--applied", default="")
+    arguments.add_argument("--parent", type=int, required=True)
+    given = arguments.parse_args()
+    _end_with(given.parent)
+    log_to_stderr()
+    with private_files():
+        return _replicate(given)
+
+
+def _replicate(given: argparse.Namespace) -> int:
+    start = _applied(given.applied) if given.applied else _start(given.start_at)
+    return run_process(replicator_config(load_part(given.task, given.source), start))
+
+
+def _applied(text: str) -> Applied:
+    lsn, position, gtid_set = json.loads(text)
+    return Applied(Lsn.parse(lsn), position, gtid_set)
+
+
+def _start(text: str) -> Position | str | None:
+    """A position has a file name with a dot before its last colon; everything else is a GTID set."""
+    if not text:
+        return None
+    try:
+        return Position.parse(text)
+    except ValueError:
+        return text
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

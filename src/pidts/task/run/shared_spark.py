@@ -1,0 +1,70 @@
+"""One Spark session for all parts of a task: the first part that needs it creates it, and creates it again if it died.
+
+A JVM that was killed ends the streams of all parts. Each part notices by itself, and the first one that does creates
+another session. A part that notices late still holds the old session: it must not end the new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pidts.model import PidtsError, Transient
+from pidts.spark.failures import restored
+from pidts.spark.session import Session, build_session, forget_session, is_alive
+from pidts.task.config.task_file import TaskConfig
+
+
+class SharedSpark:
+    """The Spark session of a run."""
+
+    def __init__(self, config: TaskConfig, scratch: Path) -> None:
+        self._config, self._scratch = config, scratch
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+
+    def session(self, on_start: Callable[[], None]) -> Session:
+        """Returns the living session; calls `on_start` if it has to be created first."""
+        if self._session is None:
+            on_start()
+        with self._lock:
+            if self._session is None:
+                config = self._config
+                self._session = build_session(
+                    config.name, config.spark_master, self._scratch, config.relay / "spark.log", config.spark_conf
+                )
+            return self._session
+
+    @contextmanager
+    def losing_is_transient(self, session: Session) -> Iterator[None]:
+        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt has another session."""
+        try:
+            yield
+        except Exception as error:
+            alive = self._is_alive(session)
+            if isinstance(error, PidtsError):
+                raise
+            if not alive:
+                raise Transient("spark-died", "Spark's JVM has ended") from error
+            found = restored(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _is_alive(self, session: Session) -> bool:
+        """Whether the session lives; a dead session is forgotten, so that another one can begin."""
+        with self._lock:
+            if is_alive(session):
+                return True
+            if session is self._session:
+                forget_session()
+                self._session = None
+            return False
+
+    def close(self) -> None:
+        """Ends the session."""
+        if self._session is not None:
+            with suppress(Exception):  # a JVM that was killed cannot be asked to end
+                self._session.stop()

@@ -1,0 +1,241 @@
+"""Begins a task: from the target's checkpoint, or for the first time.
+
+The first start reads every table's structure while the source is in use, and must know the structure *at the position
+where the log begins*; see `read_structures`. Later starts may have to change what the target records of the task
+(tables that join it, leave it, or are copied again); see `table_set`.
+
+Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
+that row a restart does it all again: tables that exist are compared, structures are overwritten.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import demand_unaltered
+from pidts.apply.merge.merged_tables import put_on_record
+from pidts.batch.workers import resume_point
+from pidts.model import Checkpoint, Halted, Lsn, Position, PrecheckFailed, Table, TableName, Transient, Where
+from pidts.plan import PlanState
+from pidts.relay import RelayReader
+from pidts.rules import Rules
+from pidts.schema import Dialect
+from pidts.shards.structures import joined
+from pidts.source import Session, clock_is_utc, position, schema_charsets, source_dialect
+from pidts.source.finding import demand
+from pidts.task.checks.added_source import fitting_structure
+from pidts.task.checks.circular_replication import circle_findings, record_source
+from pidts.task.checks.shards import differ_fix, structure_conflict
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.read_structures import StructureReader, StructureReading, change_no, wait_for_relay
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.table_set import StartRequest, TableSet
+from pidts.task.tables import rule_changes
+from pidts.task.tables.copy_start import copy_states
+from pidts.task.tables.merged import Shard, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of
+
+
+@dataclass(frozen=True, slots=True)
+class StartState:
+    """The state with which an attempt begins."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    structures: Mapping[TableName, Table]
+    charsets: Mapping[str, tuple[str, str]]
+    dialect: Dialect
+    clock_is_utc: bool
+    safe_until: Lsn | None
+    rules: Rules
+    """The task's rules, completed by the extracted columns in the target's keys."""
+    joined: tuple[TableName, ...] = ()
+    """Tables that joined the task at this start."""
+    notes: tuple[str, ...] = ()
+    """Notes on tables that this start has changed."""
+
+
+def begin_task(
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    replicator: ReplicatorProcess,
+    stop: threading.Event,
+    wanted: StartRequest,
+    other_parts: Sequence[TaskConfig] = (),
+    on_claim: Callable[[int], None] = lambda _: None,
+) -> StartState:
+    """Start the replicator, claim the task on the target, and say where it stands.
+
+    `on_claim` is told the epoch of the claim. It is told before the claim, too: the claim may be committed although its
+    answer is lost, and the start may fail after it.
+
+    `beside` are the task's other sources, whose tables may land where those of this one do.
+    """
+    target.meta.prepare()
+    stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+    reader = StructureReader(config, source, replicator, stop)
+    table_set = TableSet(config, source, target, reader, wanted, other_parts)
+    if wanted.resync != ():
+        # Where all tables are copied again, it does not matter whether a place of before can be believed.
+        for row in stored:
+            demand_unaltered(row)
+    if stored:
+        rule_changes.require_unmoved_rows(config, target, other_parts)
+        table_set.check(stored)
+        if not table_set.is_new_beginning:
+            # Only an empty relay begins there: the machine that held the old one may be gone.
+            replicator.resume_at = resume_point(stored)
+            replicator.start()
+        first = next((row for row in stored if row.altered), stored[0])
+    else:
+        first = _first_start(config, source, target, reader, other_parts)
+    on_claim(max((row.epoch for row in stored), default=0) + 1)
+    claimed = target.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, first)
+    on_claim(claimed[0].epoch)
+    checkpoints = table_set.settle(tuple(claimed)) if stored else tuple(claimed)
+    rule_changes.record_rules(config, target)
+    record_source(config, source, target)
+    # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
+    structures = target.meta.structures.load(config.name, config.source.source_id)
+    # Of two tasks that start for the first time together, at least one sees the other's note here.
+    demand(circle_findings(config, source, target, structures), config.ignored_checks)
+    safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
+    charsets, dialect = schema_charsets(source), source_dialect(source)
+    utc = clock_is_utc(source)
+    rules, _ = with_extracted_keys(target, config.rules, structures.values())
+    notes = tuple(table_set.notes)
+    return StartState(checkpoints, structures, charsets, dialect, utc, safe_until, rules, table_set.joined, notes)
+
+
+def _first_start(
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    reader: StructureReader,
+    other_parts: Sequence[TaskConfig],
+) -> Checkpoint:
+    here, gtids = position(source)
+    given = config.source.start if config.mode == "incremental" else None
+    replicator = reader.replicator
+    replicator.start_at = str(given or here)
+    replicator.start()
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        wait_for_relay(config, replicator, None, reader.stop, relay)
+        if given is not None:
+            lsn, gtids = _given_start(given, relay)
+            read = reader.read(relay, lsn, here, gtids, on_change=lambda at: _refuse_change(config, at))
+        else:
+            read = reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+    copies = config.mode != "incremental"
+    # Rows that are there already would be removed where the source has not got them, so they are refused here, too.
+    fits = _fits(config, target, read.structures, other_parts, copies=copies)
+    if any(fit.problem for fit in fits):
+        # Another source may have begun meanwhile, and rows that are there now be its own.
+        fits = _fits(config, target, read.structures, other_parts, copies=copies)
+    demand_fit(fits, is_first=True)
+    create_missing(target, config.name, fits, before_copy=copies)
+    # What lies between a start that was given and now may be on the target already, by whatever way.
+    safe_until = read.end if given is not None and config.safe_start else None
+    with target.meta.ddl_lock(config.name, "record of tables"):  # several sources put the same on record
+        _put_on_record(config, target, other_parts, read, fits, safe_until)
+    copy = copy_states(source, read.structures, {fit.name: fit.way for fit in fits}) if copies else {}
+    return _checkpoint(config, read, PlanState(read.lsn, copy))
+
+
+def _put_on_record(
+    config: TaskConfig,
+    target: TargetSession,
+    other_parts: Sequence[TaskConfig],
+    read: StructureReading,
+    fits: Sequence[Fit],
+    safe_until: Lsn | None,
+) -> None:
+    task, source_id = config.name, config.source.source_id
+    target.begin()
+    if target.meta.checkpoints.read(task, source_id):
+        target.rollback()
+        raise Transient("task-taken", "another run of this task has started it for the first time meanwhile")
+    target.meta.structures.save(task, source_id, read.lsn, read.structures)
+    shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
+    is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
+    put_on_record(target, task, read.lsn, shared, anew=is_first)
+    target.meta.shadows.replace(task, source_id, read.shadows)
+    target.meta.safe_range.save(task, source_id, safe_until)
+    target.commit()
+
+
+def _fits(
+    config: TaskConfig,
+    target: TargetSession,
+    structures: Mapping[TableName, Table],
+    other_parts: Sequence[TaskConfig],
+    *,
+    copies: bool,
+) -> list[Fit]:
+    others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
+    fits = fits_of(target, structures.values(), config.rules, copies=copies, other_shards=others)
+    fits = rule_changes.with_other_writers(config, target, fits)
+    own = own_shards(config.rules, structures.values(), begun=False)
+    _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])
+    shared = {
+        fit.target_table.name: [one for one in shards if one.target_name == fit.target_table.name]
+        for fit in fits
+        if fit.is_shared
+    }
+    wholes = {
+        name: fitting_structure(config, target, other_parts, members)
+        if any(one.begun for one in members)
+        else _whole(config, target, members)
+        for name, members in shared.items()
+    }
+    return [replace(fit, made=wholes.get(fit.target_table.name)) for fit in fits]
+
+
+def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
+    """Returns the structure of a merged table; its shards must not differ before the first of their changes is read."""
+    found = structure_conflict(members, config.shard_mode)
+    if found:
+        where = Where(source=config.source.source_id, file=str(config.path))
+        raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
+    own = config.source.source_id
+    inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
+    # Sources of several products say the same in other words, and the target knows one's better than another's.
+    first = {one.source: one for one in reversed(inorder)}.values()
+    like = min(
+        reversed(first), key=lambda one: len(target.schema.create_statements(one.target_table).notes)
+    ).target_table
+    return joined([like, *(one.target_table for one in inorder)], like=like) or like
+
+
+def _checkpoint(config: TaskConfig, read: StructureReading, state: PlanState) -> Checkpoint:
+    return Checkpoint(
+        task=config.name,
+        source=config.source.source_id,
+        worker=0,
+        lsn=read.lsn,
+        gtid=read.gtids,
+        position=str(read.position),
+        copy=state.copy_json(),
+    )
+
+
+def _given_start(given: Position | str, relay: RelayReader) -> tuple[Lsn, str]:
+    if isinstance(given, Position):
+        lsn = Lsn.at(given, change_no(relay))
+        return lsn, relay.gtid_set(lsn) or ""
+    first = relay.first
+    assert first is not None, "the relay has begun"  # noqa: S101 - wait_for_relay has returned
+    return first, given
+
+
+def _refuse_change(config: TaskConfig, at: Lsn) -> None:
+    raise Halted(
+        "structure-unknown",
+        "a schema change between the given start and now changed a table, whose structure at the start is not known",
+        where=Where(source=config.source.source_id, position=str(at)),
+        todo="Start after that schema change, or with task-mode: all",
+    )

@@ -1,0 +1,404 @@
+"""Which tables a task has: those that join it, those that leave it, those that are copied once more.
+
+All of it changes at the start of a run, or of another attempt of one, and in one transaction of the target: the
+structures, and the copy's state in every worker's checkpoint. Its rows are locked and their epoch is looked at first,
+so a run that was taken over changes nothing.
+
+**A table joins** that the rules let pass, that is on the source, and whose structure is not on record; unless the log
+behind the checkpoint makes it, from nothing or from a table of the task: then it comes by the log. Its structure is
+read at a place `since` (see `reading`), and nothing up to there concerns it. Everything behind `since` does, and its
+rows are copied like those of any table. A table whose name was taken over by one that is not on record joins anew.
+
+**A table leaves** that the rules do not let pass any more. Its structure is forgotten, and what happens from then on is
+not followed. So when it comes back it is copied; its rows on the target are refused unless it is named by `resync`.
+
+**A table is copied once more** (`resync`) as it stands: its changes and schema changes flow on, its rows are read and
+put right. Where the log is lost, all tables are, and the task takes a new position. One that halts since the target
+refuses rows of it joins anew: the log that it is refused for is behind it then.
+
+Crash points:
+
+1. Before the tables that are missing on the target are created: nothing has happened.
+2. Between that and the COMMIT: they are there, empty, and fit; the next start does it all again. If the table was
+   changed on the source meanwhile it may not fit then, and is refused until somebody drops the empty table.
+3. After the COMMIT: it is on record, and its copy goes on like any other.
+4. A new position is taken in this order: the tables' fit is looked at, the task is claimed, the relay is emptied if it
+   cannot go on, structures are read behind its new beginning, COMMIT. Between the last two the checkpoint lies before
+   the relay's beginning: the next start says that the log is lost (`relay-purged`), as it was, and is asked again.
+   A checkpoint that was changed by hand stays marked as such until this COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from pidts.apply import TargetSession, left_by
+from pidts.apply.checkpoint import fenced
+from pidts.apply.merge.merged_tables import put_on_record
+from pidts.batch.online_ddl import online_of
+from pidts.batch.workers import Workers, resume_point
+from pidts.ddl.shards.record import settle_owed
+from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
+from pidts.plan import CopyState, Phase, PlanState, Way, dealing_of, run_of
+from pidts.plan.state import held_at
+from pidts.relay import RelayReader
+from pidts.relay.reset import empty_relay
+from pidts.rules import AllowList
+from pidts.schema import Statement
+from pidts.schema.affected_tables import understood
+from pidts.source import Session, position, read_structures, source_dialect
+from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.log_loss import LogLoss, find_loss
+from pidts.task.run.pending_renames import joining_tables
+from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
+from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
+from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
+from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of, followable
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What is asked of a start, besides going on."""
+
+    resync: Patterns = None
+    unknown: frozenset[str] = frozenset()
+    """Tables of which the log has rows that the last attempt could not read."""
+    renames: bool = False
+    """A schema change of the log did not fit: a table may have come by another name."""
+    lost: LogLoss | None = None
+    """What the last attempt has found out about the log."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """What is going to be written at once; None is gone."""
+
+    structures: dict[TableName, Table | None] = field(default_factory=dict)
+    shadows: dict[TableName, Shadow] = field(default_factory=dict)
+    """Of tables that join in the middle of an online schema change."""
+    copy: dict[TableName, CopyState | None] = field(default_factory=dict)
+    moved: set[TableName] = field(default_factory=set)
+    """Tables that are not held any more."""
+    shared: dict[TableName, Table] = field(default_factory=dict)
+    """Tables of the target that have become several tables', or keep the rows of one that leaves."""
+
+
+class TableSet:
+    """For one start of one task that has begun before."""
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        source: Session,
+        target: TargetSession,
+        reader: StructureReader,
+        wanted: StartRequest,
+        other_parts: Sequence[TaskConfig] = (),
+    ) -> None:
+        self._config, self._source, self._target, self._reader = config, source, target, reader
+        self._wanted, self._other_parts = wanted, other_parts
+        self._loss: LogLoss | None = None
+        self.joined: tuple[TableName, ...] = ()
+        self._anew: set[TableName] = set()
+        """Of these, the ones that were in the task before."""
+        self._behind: dict[TableName, Table | None] = {}
+        """Tables that go on behind a part of the log that is passed over, as they land there, where that is known."""
+        self.notes: list[str] = []
+
+    @property
+    def is_new_beginning(self) -> bool:
+        """The task leaves its checkpoint for a new position; its replicator must not begin at the old one."""
+        return self._loss is not None
+
+    def check(self, stored: list[Checkpoint]) -> None:
+        """Before the claim: refuse what is not going to work while another run may still be at it."""
+        wanted = self._wanted
+        if wanted.resync is None:
+            return
+        tables = read_structures(self._source, self._config.allow)
+        known = self._target.meta.structures.load(self._config.name, self._config.source.source_id)
+        for pattern in wanted.resync:
+            if not any(map(AllowList.parse(pattern), {*tables, *known})):
+                what = f"--resync: no table of this task matches {pattern!r}"
+                raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.path} lists its tables")
+        loss = wanted.lost or find_loss(self._config, self._source, stored)
+        if loss is None:
+            return
+        if wanted.resync:
+            raise Halted(
+                "position-lost",
+                f"{loss.reason}: all tables are concerned, so all of them have to be copied again",
+                where=Where(source=self._config.source.source_id),
+                todo=f"pidts run {self._config.path} --resync",
+            )
+        demand_fit(self._fits(tables))
+        self._loss = loss
+
+    def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+        """The checkpoints after all that has to be changed."""
+        if self._loss is not None:
+            return self._begin_anew(claimed, self._loss)
+        task, source_id = self._config.name, self._config.source.source_id
+        known = self._target.meta.structures.load(task, source_id)
+        _, state, _ = Workers.claimed(claimed)
+        change = _Change()
+        self._leave(change, known, state)
+        self._anew = self._begun_anew()
+        self._behind = dict.fromkeys(self._anew)
+        left = {*change.structures, *self._anew}
+        known = {name: table for name, table in known.items() if name not in left}
+        since = self._join(change, known, state) if self._config.mode != "incremental" else None
+        self._resync(change, {name: table for name, table in known.items() if name not in change.copy})
+        if not change.copy and not change.structures:
+            return claimed
+        return self._commit(claimed, change, since or state.lsn)
+
+    def _leave(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
+        leaving = [name for name in sorted({*known, *state.copy}) if not self._config.allow(name)]
+        if leaving:
+            rules, _ = with_extracted_keys(self._target, self._config.rules, known.values())
+            for name in leaving:
+                if name in known and rules.routes.may_merge(name):
+                    landed = rules.landed(known[name])
+                    change.shared[landed.name] = landed
+                change.structures[name] = change.copy[name] = None
+                change.moved.add(name)
+                self.notes.append(f"{name} leaves the task, its rows stay on the target")
+
+    def _join(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> Lsn | None:
+        wanted, config = self._wanted, self._config
+        there = read_structures(self._source, config.allow)
+        candidates = {name for name in there if name not in known}
+        if not (candidates or wanted.unknown or wanted.renames):
+            return None
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
+            here, gtids = position(self._source)
+            only = None if wanted.renames else candidates | {_named(text, there) for text in wanted.unknown}
+            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids, only=only)
+            pending = list(self._pending(relay, state.needs, read.end))
+        since = {name: one.since for name, one in state.copy.items() if name in known and one.since is not None}
+        new = joining_tables(known, pending, config.allow, since, read.structures)
+        tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
+        fits = self._fits(tables, known, lambda name: name in known or self._is_selected(name))
+        demand_fit(followable(self._source, fits))
+        self._demand_apart([table for name, table in tables.items() if name not in self._anew], known)
+        create_missing(self._target, config.name, fits, before_copy=True)
+        change.structures |= tables
+        change.shared |= self._shared(fits, tables, known)
+        change.copy |= copy_states(self._source, tables, {fit.name: fit.way for fit in fits}, read.end)
+        # Of tables that the source has no more the log has rows, and their end: both are passed over.
+        gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
+        change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
+        change.moved |= {*tables, *gone}
+        online = online_of(config.allow)
+        change.shadows |= {
+            name: shadow
+            for name, shadow in read.shadows.items()
+            if not tables.keys().isdisjoint(online.reals(name) or ())
+        }
+        self.joined = (*sorted(tables), *sorted(gone))
+        for name in sorted(tables):
+            how = "joins the task again" if name in self._anew else "joins the task"
+            self.notes.append(f"{name} {how}, its rows are copied")
+        self.notes += row_notes([fit for fit in fits if fit.name in self._anew or fit.way is Way.REPAIR])
+        return read.end
+
+    def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
+        """Rows of a table that joins must not take the place of others' rows."""
+        refused = overlapping_keys(self._config, self._target, self._other_parts, new, [*known.values()])
+        if refused:
+            raise Halted(
+                "shard-keys-meet", refused, where=Where(source=self._config.source.source_id), todo=SEPARATE_KEYS
+            )
+
+    def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
+        """The schema changes that the structures on record do not have yet."""
+        dialect, task, source_id = source_dialect(self._source), self._config.name, self._config.source.source_id
+        online = online_of(self._config.allow)
+        for transaction in relay.schema_changes(after, to):
+            journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
+            if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
+                for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
+                    # A table whose shadow takes its name goes on; by their names alone, another one had come.
+                    if (rest := online.parted(statement).rest) is not None:
+                        yield transaction.lsn, rest
+
+    def _begun_anew(self) -> set[TableName]:
+        """Tables to be copied once more of which the target refuses rows of the log: they join anew, behind those."""
+        if self._wanted.resync is None or self._config.mode == "incremental":
+            return set()
+        halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
+        refused = {name for halt in halts if not halt.statement for name in halt.tables}
+        return set(filter(self._is_selected, refused))
+
+    def _is_selected(self, name: TableName) -> bool:
+        return is_selected(self._wanted.resync, name)
+
+    def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
+        meant = {name: table for name, table in known.items() if self._is_selected(name)}
+        fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
+        demand_fit(fits)
+        create_missing(self._target, self._config.name, fits, before_copy=True)
+        change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
+        self.notes += [f"{name} is copied again" for name in sorted(meant)]
+        self.notes += row_notes(fits)
+
+    def _fits(
+        self,
+        tables: Mapping[TableName, Table],
+        known: Mapping[TableName, Table] = MappingProxyType({}),
+        may_have_rows: Callable[[TableName], bool] = lambda _: True,
+    ) -> list[Fit]:
+        """Of these tables, other_parts those that the task has here and from its other sources."""
+        rules = self._config.rules
+        others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
+        others += own_shards(rules, known.values(), begun=True)
+        fits = fits_of(
+            self._target, tables.values(), rules, copies=True, may_have_rows=may_have_rows, other_shards=others
+        )
+        return with_other_writers(self._config, self._target, fits)
+
+    def _shared(
+        self, fits: Iterable[Fit], tables: Mapping[TableName, Table], known: Mapping[TableName, Table]
+    ) -> dict[TableName, Table]:
+        """Where several tables land now, and what they have there."""
+        names = {fit.target_table.name: fit.target_table for fit in fits if fit.is_shared}
+        if not names:
+            return {}
+        rules = self._config.rules
+        others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
+        others += own_shards(rules, known.values(), begun=True)
+        _, group = with_extracted_keys(self._target, rules, tables.values(), others)
+        begun = {one.target_table.name: one.target_table for one in group if one.begun and one.target_name in names}
+        return {**names, **begun}
+
+    def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: LogLoss) -> tuple[Checkpoint, ...]:
+        config, replicator = self._config, self._reader.replicator
+        here, gtids = position(self._source)
+        if not loss.keeps_relay:
+            replicator.stop()
+            empty_relay(config.relay, config.source.source_id)
+            # Places of a log that was reset must not look like those of the one before it.
+            lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
+            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
+        replicator.start()
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            wait_for_relay(config, replicator, None, self._reader.stop, relay)
+            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+        fits = self._fits(read.structures)
+        demand_fit(fits)
+        create_missing(self._target, config.name, fits, before_copy=True)
+        shared = self._shared(fits, read.structures, {})
+        known = self._target.meta.structures.load(config.name, config.source.source_id)
+        left = sorted(name for name in known if name not in read.structures)
+        self._behind = {
+            **dict.fromkeys(left),
+            **changed_target_tables(self._target, config.rules, known, read.structures),
+        }
+        self.notes += [f"the source has no table {name} any more, and its rows stay on the target" for name in left]
+        self.notes.append(f"{loss.reason}; {len(fits)} tables are copied again, from {read.position} on")
+        self.notes += row_notes(fits)
+        copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
+        text = PlanState(read.lsn, copy).copy_json()
+
+        def moved(row: Checkpoint) -> Checkpoint:
+            return replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), copy=text, altered="")
+
+        structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
+        begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared)
+        replicator.resume_at = resume_point(begun)
+        return begun
+
+    def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
+        online, shadows = online_of(self._config.allow), None
+        if self.joined:
+            # Of a table that joins anew, what was remembered is of a time that is passed over.
+            known = self._target.meta.shadows.load(self._config.name, self._config.source.source_id)
+            kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
+            shadows = {**kept, **change.shadows}
+        return self._write(
+            claimed,
+            change.structures,
+            lsn,
+            lambda row: _changed(row, change.copy, change.moved),
+            shadows,
+            change.shared,
+        )
+
+    def _write(
+        self,
+        claimed: tuple[Checkpoint, ...],
+        structures: Mapping[TableName, Table | None],
+        lsn: Lsn,
+        changed: Callable[[Checkpoint], Checkpoint],
+        shadows: Mapping[TableName, Shadow] | None = None,
+        shared: Mapping[TableName, Table] = MappingProxyType({}),
+    ) -> tuple[Checkpoint, ...]:
+        with self._target.meta.ddl_lock(
+            self._config.name, "record of tables"
+        ):  # several sources put the same on record
+            return self._written(claimed, structures, lsn, changed, shadows, shared)
+
+    def _written(
+        self,
+        claimed: tuple[Checkpoint, ...],
+        structures: Mapping[TableName, Table | None],
+        lsn: Lsn,
+        changed: Callable[[Checkpoint], Checkpoint],
+        shadows: Mapping[TableName, Shadow] | None,
+        shared: Mapping[TableName, Table],
+    ) -> tuple[Checkpoint, ...]:
+        target, task, source_id = self._target, self._config.name, self._config.source.source_id
+        target.begin()
+        try:
+            rows = [changed(self._locked(one)) for one in claimed]
+            self._keep_left(lsn, structures)
+            settle_owed(target, task, source_id, self._behind, lsn)
+            target.meta.structures.save(task, source_id, lsn, structures)
+            put_on_record(target, task, lsn, shared)
+            if shadows is not None:
+                target.meta.shadows.replace(task, source_id, shadows)
+            for row in rows:
+                target.meta.checkpoints.save(row)
+            target.commit()
+        except BaseException:
+            target.rollback()
+            raise
+        return tuple(rows)
+
+    def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """Tables whose rows stay without them; in the open transaction."""
+        task, source_id = self._config.name, self._config.source.source_id
+        known = self._target.meta.structures.load(task, source_id) if None in structures.values() else {}
+        gone = [name for name, table in structures.items() if table is None and name in known]
+        left = {name: known[name] for name in gone if self._config.rules.routes.may_leave_rows(name)}
+        self._target.meta.structures.save(task, left_by(source_id), lsn, left)
+
+    def _locked(self, claimed: Checkpoint) -> Checkpoint:
+        stored = self._target.meta.checkpoints.lock(claimed.task, claimed.source, claimed.worker)
+        if stored.epoch != claimed.epoch:
+            raise fenced(stored, claimed.epoch)
+        return stored
+
+
+def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
+    """One worker's row; how far it is, and in which run it was stored, stays what it was."""
+    state = PlanState.from_checkpoint(row.lsn, row.copy)
+    begun = state.joined({name: one for name, one in copy.items() if one is not None})
+    left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
+    # One that is held and copied once more stays so: what it waits for has to come.
+    held = held_at({name: at for name, at in state.exceptions.items() if name not in moved}, state.lsn)
+    text = replace(begun, copy=left, held=held).copy_json(run_of(row.copy), dealing_of(row.copy))
+    return replace(row, copy=text)
+
+
+def _named(text: str, there: Iterable[TableName]) -> TableName:
+    """The table that an error speaks of."""
+    schema, _, name = text.partition(".")
+    return next((one for one in there if str(one) == text), TableName(schema, name))

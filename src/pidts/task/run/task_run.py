@@ -1,0 +1,131 @@
+"""One run of a task: prechecks, then all its parts side by side in one process, over one Spark session.
+
+A part is one source. It has its own replicator, and makes attempts from the target's checkpoint in its own thread, as
+long as another attempt may help. An error of one source does not delay the others. An error that ends one part for good
+ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Transient
+from pidts.owned_folder import owned_folder
+from pidts.relay.permissions import private_files
+from pidts.task.checks.all_sources import require_all_sources_fit
+from pidts.task.checks.shards import ignores_key_overlap
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.progress import Progress, Summary
+from pidts.task.run.attempts import Attempts, SharedByParts
+from pidts.task.run.combined_progress import CombinedProgress, combined_summary
+from pidts.task.run.completion import Completion
+from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.read_structures import Stopped
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.resync import resync_of
+from pidts.task.run.shared_spark import SharedSpark
+from pidts.task.run.tracker import Tracker
+from pidts.task.side_by_side import side_by_side
+from pidts.task.tables.copy_start import Patterns
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_SPARK_FAILURES = 5
+"""After this many failures of Spark in a row without a batch, the run ends. Servers are waited for without end."""
+
+
+def run_task(
+    parts: Sequence[TaskConfig],
+    *,
+    until_synced: bool,
+    stop: threading.Event,
+    on_progress: Callable[[Progress], None],
+    resync: Patterns = None,
+) -> Summary:
+    """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
+
+    `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
+
+    A lost connection, a dead worker or a dead query does not end the run: the next attempt begins at the target's
+    checkpoint. If the target does not accept writes (a lock, read-only, down), the run waits without end and shows the
+    cause. If the relay is broken, the source sends that part of its log again, once for each place.
+    """
+    board, name = CombinedProgress(on_progress), parts[0].name
+    trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
+    for tracker in trackers:
+        tracker.tell("starting", message="checking the servers")
+    wanted = resync_of(parts, resync)
+    require_all_sources_fit(parts, wanted)
+    with ExitStack() as cleanup:
+        cleanup.enter_context(private_files())
+        scratch = cleanup.enter_context(owned_folder(name))
+        spark = SharedSpark(parts[0], scratch)
+        cleanup.callback(spark.close)
+
+        def note(text: str) -> None:
+            for tracker in trackers:
+                tracker.note(text)
+
+        rules = {part.source.source_id: part.rules for part in parts}
+        shards = ShardGroups(parts[0].shard_mode, rules, rules, counts_apart=ignores_key_overlap(parts[0]))
+        shared = SharedByParts(
+            spark, Completion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards
+        )
+        works = {}
+        for number, (part, tracker) in enumerate(zip(parts, trackers, strict=True)):
+            own, source = scratch / str(number), part.source.source_id
+            own.mkdir()
+            ends = until_synced or part.mode == "full"
+            works[source] = partial(_carry_on, part, tracker, shared, own, wanted[source], until_synced=ends)
+        side_by_side(works, stop)
+    return combined_summary([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
+
+
+def _carry_on(
+    config: TaskConfig,
+    tracker: Tracker,
+    shared: SharedByParts,
+    scratch: Path,
+    resync: Patterns,
+    stop: threading.Event,
+    *,
+    until_synced: bool,
+) -> None:
+    """Carries one part, one attempt after the other."""
+    replicator = ReplicatorProcess(config)
+    pause, spark_failures = _FIRST_PAUSE, 0
+    try:
+        run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
+        while True:
+            batches = tracker.batches
+            try:
+                if run.is_over(until_synced=until_synced):
+                    break
+            except Stopped:
+                break
+            except Transient as error:
+                progress = tracker.batches > batches
+                pause = _FIRST_PAUSE if progress else min(pause * 2, _LONGEST_PAUSE)
+                spark_failures = 0 if progress else spark_failures + error.code.startswith("spark-")
+                if spark_failures > _SPARK_FAILURES:
+                    raise
+                _log.warning(
+                    "paused, going on from the target's checkpoint",
+                    source=config.source.source_id,
+                    code=error.code,
+                    cause=str(error),
+                    pause=pause,
+                )
+                tracker.paused(error, pause)
+                if stop.wait(pause):
+                    break
+    finally:
+        replicator.stop()

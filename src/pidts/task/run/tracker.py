@@ -1,0 +1,187 @@
+"""Keeps count of a run and tells about it: rows, rate, lag, the copy of each table."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pidts.model import Halt, Lsn, PidtsError, Position, TableName
+from pidts.model.errors import sentence
+from pidts.plan import CopyState, Phase, PlanState
+from pidts.reduce import Counts
+from pidts.replicate import NotReceiving
+from pidts.spark.stream import BatchDone
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, Summary, TableProgress
+
+_RATE_SECONDS = 5.0
+_COPY_SECONDS = 20.0
+"""Chunks come in jobs of some seconds each."""
+_NOTE_SECONDS = 30.0
+
+
+class Tracker:
+    """Of one source. Fed by the stream's thread, read by the task's."""
+
+    def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
+        self._task, self._source, self._on_progress = task, source, on_progress
+        self._began = time.monotonic()
+        self._counts = Counts()
+        self._batches = 0
+        self._recent: deque[tuple[float, int]] = deque()
+        self._lsn: Lsn | None = None
+        self._gtid = ""
+        self._position: Position | None = None
+        self._event_time = 0
+        self._waits_since = 0
+        """When the source committed the first transaction that the target lacks; 0 where nobody knows one."""
+        self._copy: dict[TableName, CopyState] = {}
+        """What was last heard of each table; one whose copy is done is not heard of any more."""
+        self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
+        """Rows copied of each table, and since when."""
+        self._note, self._note_until = "", 0.0
+        self._cause: PidtsError | None = None
+        """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
+        self._waiting_for = ""
+        self._lack: NotReceiving | None = None
+        """What keeps the source's log from coming in."""
+        self._refetched = 0
+        self._halts: tuple[Halt, ...] = ()
+        self._resumed_with: int | None = None
+        """Batches that were committed before this attempt; None before the first one."""
+
+    def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
+        """A run or another attempt of it begins here; of these tables those that the state does not name are done."""
+        self._copied.clear()
+        self._resumed_with = self._batches
+        self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
+        self._reached(state, gtid, position)
+
+    def _reached(self, state: PlanState, gtid: str, position: str) -> None:
+        self._lsn, self._gtid = state.lsn, gtid
+        self._position = Position.parse(position) if position else None
+        done = {name: replace(one, done=True) for name, one in self._copy.items() if name not in state.copy}
+        self._copy = {**done, **state.copy}
+        self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
+
+    def batch(self, done: BatchDone) -> None:
+        """A batch is committed."""
+        self._cause = None
+        self._batches += 1
+        self._counts += done.counts
+        self._recent.append((time.monotonic(), done.counts.total))
+        self._event_time = done.plan.timestamp or self._event_time
+        self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
+
+    @property
+    def batches(self) -> int:
+        """Batches committed in this run."""
+        return self._batches
+
+    def tell(self, stage: Stage, *, caught_up: bool = False, message: str = "", waits_since: int = 0) -> None:
+        """Give the current picture to whoever watches.
+
+        `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
+        silent for an hour before is not an hour ahead.
+        """
+        self._waits_since = waits_since
+        if caught_up:
+            self._cause = None
+        if self._cause is not None and not message:
+            stage, message = "paused", self._waiting_for
+        elif self._lack is not None and not message:
+            message = str(self._lack)
+            stage = "paused" if caught_up else stage
+        if not message and time.monotonic() < self._note_until:
+            message = self._note
+        idle = caught_up and stage != "copy"
+        if not message and stage in ("copy", "sync") and self._batches == self._resumed_with and not idle:
+            message = "waiting for Spark's first batch"
+        self._on_progress(Progress(**self._picture(stage, caught_up=caught_up, message=message)))
+
+    def note(self, text: str) -> None:
+        """Something that the user should know; shown for a while."""
+        self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
+
+    def paused(self, cause: PidtsError, seconds: float) -> None:
+        """Nothing goes on before the cause is gone; in so many seconds it is tried again."""
+        again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
+        self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
+        self.tell("paused")
+
+    def lacks(self, lack: NotReceiving | None) -> None:
+        """What keeps the source's log from coming in now; None while it comes in."""
+        self._lack = lack
+
+    def halted(self, halts: tuple[Halt, ...]) -> None:
+        """What waits for an operator now."""
+        self._halts = halts
+
+    def refetching(self, message: str, count: int) -> None:
+        """The relay is mended, for the so-manieth time."""
+        self._refetched = count
+        self.tell("paused", message=message)
+
+    def summary(self, *, synced: bool) -> Summary:
+        """The last picture."""
+        stage: Stage = "paused" if self._cause is not None or self._lack is not None else "stopped"
+        if synced:
+            stage = "halted" if self._halts else "synced"
+        return Summary(**self._picture(stage, caught_up=False, message=""))
+
+    def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> dict[str, Any]:
+        now = time.monotonic()
+        while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
+            self._recent.popleft()
+        window = min(_RATE_SECONDS, now - self._began) or 1.0
+        lag = self._lag(caught_up=caught_up)
+        place: dict[str, Any] = {
+            "stage": stage,
+            "applied_lsn": self._lsn,
+            "gtid": self._gtid,
+            "position": self._position,
+            "lag_seconds": lag,
+            "halted": self._halts,
+            "lack": self._lack,
+        }
+        cause = self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None)
+        return {
+            **{name: value for name, value in place.items() if name != "lack"},
+            "task": self._task,
+            "rows": {field.name: getattr(self._counts, field.name) for field in fields(Counts)},
+            "batches": self._batches,
+            "seconds": now - self._began,
+            "rate": sum(rows for _, rows in self._recent) / window,
+            "tables": self._tables(now),
+            "message": message,
+            "cause": cause,
+            "refetched": self._refetched,
+            "sources": (SourceProgress(source=self._source, **place),),
+        }
+
+    def _lag(self, *, caught_up: bool) -> float | None:
+        """Seconds. What the relay does not receive may have been written at any time since it came in no more."""
+        if caught_up:
+            return max(0.0, time.time() - max(self._lack.since, self._event_time)) if self._lack is not None else 0.0
+        behind = self._waits_since or self._event_time
+        return max(0.0, time.time() - behind) if behind else None
+
+    def _tables(self, now: float) -> tuple[TableProgress, ...]:
+        while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:
+            self._copied.popleft()
+        since, before = self._copied[0] if self._copied else (now, {})
+        seconds = max(now - since, 1.0)
+        return tuple(
+            TableProgress(
+                name=str(name),
+                copied=state.rows,
+                estimate=state.estimate,
+                done=state.done,
+                phase=state.phase,
+                rate=max(0, state.rows - before.get(name, 0)) / seconds,
+            )
+            for name, state in sorted(self._copy.items())
+        )

@@ -1,0 +1,113 @@
+"""Merged tables: the shards that share a target table, over all sources of a task.
+
+The target records the tables of a source that has begun. Before that, the source's server is queried, because several
+sources may begin at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.model import ConfigError, Table, TableName
+from pidts.rules import Rules
+from pidts.shards.structures import same_version
+from pidts.source import connect, read_structures
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.servers import source_config
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A table of the task that may share its target table with others."""
+
+    table: Table
+    rules: Rules
+    source: str = ""
+    """The source's id; empty for the source that is being checked."""
+    begun: bool = False
+    """Whether its rows may be on the target."""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.table.name}" if self.source else str(self.table.name)
+
+    @property
+    def target_name(self) -> TableName | None:
+        """The name of its target table; None if the rules are in conflict."""
+        return _target_name(self.rules, self.table.name)
+
+    @property
+    def discriminators(self) -> tuple[tuple[str, str], ...]:
+        """The extracted columns in the target's key, with the values that identify this table's rows."""
+        return self.rules.apart(self.table.name)
+
+    @property
+    def target_table(self) -> Table:
+        """The structure that the target needs for its rows."""
+        return self.rules.landed(self.table)
+
+
+def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Shard]:
+    """Returns the tables of the source that is being checked as shards."""
+    return [Shard(table, rules, begun=begun) for table in tables]
+
+
+def shards_of_other_sources(
+    target: TargetSession, other_parts: Sequence[TaskConfig], rules: Rules, names: Iterable[TableName], *, asks: bool
+) -> list[Shard]:
+    """Returns the tables of the task's other sources that share a target table with tables of `names`.
+
+    With `asks`, the servers of sources that have not begun are queried; otherwise those sources have no tables yet.
+    """
+    wanted = {_target_name(rules, name) for name in names}
+    found = []
+    for config in other_parts:
+        source_id = config.source.source_id
+        begun = bool(target.meta.checkpoints.read(config.name, source_id))
+        tables: Mapping[TableName, Table] = {}
+        if begun:
+            known = target.meta.structures.load(config.name, source_id)
+            tables = {name: table for name, table in known.items() if config.allow(name)}
+        elif asks:
+            with closing(connect(source_config(config))) as source:
+                tables = read_structures(source, config.allow)
+        shards = (Shard(table, config.rules, source_id, begun) for table in tables.values())
+        found += [shard for shard in shards if shard.target_name in wanted]
+    return found
+
+
+def with_extracted_keys(
+    target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
+) -> tuple[Rules, list[Shard]]:
+    """Returns the rules and the shards, completed by which target tables have extracted columns in their key."""
+    tables, other_shards = list(tables), list(other_shards)
+    if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
+        return rules, other_shards
+    clear = [table for table in tables if _target_name(rules, table.name) is not None]
+    own = {(shard.table.name if not shard.source else None) for shard in other_shards}
+    lands = [_target_name(rules, table.name) for table in clear if table.name not in own] + [
+        shard.target_name for shard in other_shards
+    ]
+    shared = {name for name, count in Counter(lands).items() if name is not None and count > 1}
+    keyed = keyed_landings(target, rules, clear, shared)
+    found = [replace(shard, rules=replace(shard.rules, keyed=shard.rules.keyed | keyed)) for shard in other_shards]
+    return replace(rules, keyed=keyed), found
+
+
+def changed_target_tables(
+    target: TargetSession, rules: Rules, known: Mapping[TableName, Table], read: Mapping[TableName, Table]
+) -> dict[TableName, Table]:
+    """Returns the target structures of the tables whose structure has changed since it was recorded."""
+    rules, _ = with_extracted_keys(target, rules, read.values())
+    changed = (table for name, table in read.items() if name in known and not same_version(table, known[name]))
+    return {table.name: rules.landed(table) for table in changed}
+
+
+def _target_name(rules: Rules, name: TableName) -> TableName | None:
+    with suppress(ConfigError):  # the check of the table itself reports it
+        return rules.landed_name(name)
+    return None

@@ -1,0 +1,173 @@
+"""Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
+
+The counterexample: with another route, new changes of a table would go to another table of the target, and changes of
+rows that were copied before would find nothing there. With another column mapping, the target would have a row twice,
+under the old key and the new one. The record also shows which other tasks and sources write to a target table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.table_owners import RULES, residents, tells_apart
+from pidts.apply.prepare import is_guarded
+from pidts.model import ConfigError, Table, TableName, Where
+from pidts.plan import Way
+from pidts.rules import Landing, Rules, mapping_of
+from pidts.rules.record import from_text, to_text
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.target_fit import CHANGE, Fit
+
+
+def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
+    """Returns why the target's rows of these tables do not agree with the new rules; empty if they do."""
+    for table in tables:
+        old, new = before.routes.landing(table.name), after.routes.landing(table.name)
+        if (old.name, old.extracted) != (new.name, new.extracted):
+            was, becomes = _landing(old), _landing(new)
+            return f"{table.name} has rows on the target in {was}, and the new route leads to {becomes}"
+        if mapping_of(before.mappings, table.name) != mapping_of(after.mappings, table.name):
+            return f"{table.name} has rows on the target whose values an earlier column mapping made"
+    return ""
+
+
+def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
+    """Returns the error for a change of routes or mappings while shards wait for each other."""
+    names = ", ".join(sorted(map(str, waiting)))
+    return ConfigError(
+        "shard-lock-open",
+        f"a schema change of {names} waits for other shards; routes and column mappings cannot change until then",
+        todo="Undo the edit of the task file until then. See: pidts ddl list",
+    )
+
+
+def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
+    """Raises if rows would go to other target tables than the rows that the target has already."""
+    task, source_id = config.name, config.source.source_id
+    text = target.meta.notes.read(task, source_id, RULES)
+    before = from_text(text) if text else config.rules
+    if (before.routes, before.mappings) != (config.rules.routes, config.rules.mappings):
+        sources = [source_id, *(part.source.source_id for part in other_parts)]
+        halts = [halt for source in sources for halt in target.meta.halts.read(task, source)]
+        waiting = {name for halt in halts if halt.awaits for name in halt.tables}
+        if waiting:
+            raise lock_open_error(waiting)
+    known = target.meta.structures.load(task, source_id)
+    kept = [table for name, table in known.items() if config.allow(name)]
+    refused = rule_conflict(before, config.rules, kept)
+    if refused:
+        raise ConfigError(
+            "rules-moved",
+            refused,
+            where=Where(source=source_id, file=str(config.path)),
+            todo="Undo the edit of the task file, or give the task another name: a new task copies its tables again",
+        )
+
+
+def record_rules(config: TaskConfig, target: TargetSession) -> None:
+    """Records on the target that rows are written by these rules from now on."""
+    target.begin()
+    target.meta.notes.write(config.name, config.source.source_id, RULES, to_text(config.rules))
+    target.commit()
+
+
+def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[Fit]) -> list[Fit]:
+    """Returns the fits, adjusted for rows in the target tables that other writers brought.
+
+    Such writers are other tasks, other sources and dropped shards. A repair would take their rows for extra rows.
+    """
+    if not any(fit.way is Way.REPAIR or fit.has_rows or fit.problem for fit in fits):
+        return list(fits)
+    task, source = config.name, config.source.source_id
+    there = residents(target)
+    begun = bool(target.meta.checkpoints.read(task, source))
+    found = []
+    for fit in fits:
+        others = [one for one in there.get(fit.target_table.name, ()) if (one.task, one.source) != (task, source)]
+        strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
+        careful = replace(fit, way=Way.ADD) if others and fit.way is Way.REPAIR else fit
+        own = any(one.task == task for one in there.get(fit.target_table.name, ()))
+        found.append(_with(_with_safe_advice(careful, config, own=own, begun=begun), strangers))
+    return found
+
+
+def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
+    """Returns the target tables to which a task has written rows, according to the target's records."""
+    return frozenset(name for name, ones in residents(target).items() if any(one.task == task for one in ones))
+
+
+def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
+    """Returns the fit with advice that keeps the task's own rows: of a table that left it, or of dropped shards."""
+    if own and fit.fix == CHANGE:
+        return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
+    if not (fit.has_rows and fit.problem):
+        return fit
+    if begun:
+        name = f"{config.source.source_id}:{fit.name}"
+        fix = f"Compare its rows with the source's and repair them: pidts run {config.path} --resync {name}"
+        return replace(fit, fix=fix)
+    if own:
+        fix = (
+            f"The table holds rows of this task; keep them. Exclude {fit.name} in block-allow-list, run the task, "
+            "then include it again with --resync"
+        )
+        return replace(fit, fix=fix)
+    return fit
+
+
+def with_own_rows_only(
+    config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
+) -> list[Fit]:
+    """Returns the fits; a shard whose rows the target's key identifies is repaired within its own rows alone.
+
+    This does not hold with a version column: removing a row requires the version that the row had.
+    """
+    rules = replace(config.rules, keyed=keyed_landings(target, config.rules, tables.values()))
+    found = []
+    for fit in fits:
+        table = tables[fit.name]
+        is_told = (
+            fit.way is Way.ADD
+            and not (rules.keeps_rows(fit.name) or rules.maps_key(table))
+            and not is_guarded(fit.target_table, config.version_column)
+            and tells_apart(target, rules, config.name, config.source.source_id, fit.name)
+        )
+        found.append(replace(fit, way=Way.OWN) if is_told else fit)
+    return found
+
+
+def row_notes(fits: Sequence[Fit]) -> list[str]:
+    """Returns notes on what happens to extra rows of the target when these tables are copied again."""
+    notes = [
+        f"rows of {fit.target_table.name} with {fit.name} in extracted columns are removed unless {fit.name} has them"
+        for fit in fits
+        if fit.way is Way.OWN
+    ]
+    repaired = sorted({str(fit.target_table.name) for fit in fits if fit.way is Way.REPAIR})
+    if repaired:
+        notes.append(
+            f"the source's rows overwrite those of {', '.join(repaired)}, and rows that the source does not have "
+            "are removed from the target"
+        )
+    added = sorted({str(fit.target_table.name) for fit in fits if fit.way is Way.ADD})
+    if added:
+        why = "because other tables have rows there, a filter may have kept them, or a mapping has changed their keys"
+        notes.append(
+            f"extra rows of {', '.join(added)} that the source does not have stay, {why}; pidts verify lists them"
+        )
+    return notes
+
+
+def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
+    if strangers and fit.has_rows and fit.problem:
+        fix = "Put the sources of both tasks into one task, or exclude the table in block-allow-list"
+        return replace(fit, problem=f"{fit.problem}, and {', '.join(strangers)} is written there", fix=fix)
+    return fit
+
+
+def _landing(landing: Landing) -> str:
+    extracted = ", ".join(f"{column} = {value!r}" for column, value in landing.extracted)
+    return f"{landing.name} with {extracted}" if extracted else str(landing.name)

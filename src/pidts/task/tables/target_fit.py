@@ -1,0 +1,183 @@
+"""Checks whether the target's tables fit a task, decides how their copy begins, and creates missing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.model import Halted, PidtsError, PrecheckFailed, Table, TableName
+from pidts.plan import Way
+from pidts.rules import Rules
+from pidts.source import Session
+from pidts.source.structures import system_versioned
+from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
+
+_log = structlog.get_logger(__name__)
+
+CHANGE = "Change or drop the table on the target, or exclude it in block-allow-list"
+_CREATE = "Create it, or use task-mode: all"
+_VERSIONED = "it is system-versioned on the source, whose log shows old versions of its rows as new rows"
+_LEAVE_OUT = "Exclude the table in block-allow-list"
+_NEEDS_KEY = (
+    "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
+    "routes that lead them to different tables"
+)
+_EMPTY = (
+    "Empty the table on the target, or follow changes only with task-mode: incremental. TRUNCATE removes all of its "
+    "rows, also those that the source does not have: look at them first"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A table of the source and the state of its target table."""
+
+    name: TableName
+    """The name on the source."""
+    target_table: Table
+    """The structure that the target needs."""
+    way: Way = Way.NEW
+    missing: bool = False
+    """The target table has to be created."""
+    has_rows: bool = False
+    """The target table has rows, and the source's rows are going to be copied."""
+    is_shared: bool = False
+    """Other tables of the task have the same target table."""
+    made: Table | None = None
+    """The structure that is created; None if it is `target_table`."""
+    problem: str = ""
+    """Why the target table cannot be used; empty if it can."""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return str(self.name) if self.target_table.name == self.name else f"{self.name} -> {self.target_table.name}"
+
+
+def fit_of(
+    target: TargetSession,
+    table: Table,
+    rules: Rules,
+    *,
+    copies: bool,
+    may_have_rows: bool = False,
+    other_shards: Iterable[Shard] = (),
+) -> Fit:
+    """`copies`: existing rows are going to be copied; with `may_have_rows` those that are there are put right.
+
+    Without that they are refused: a row that the source does not have would stay for ever, and may hold a unique value
+    that another needs. `beside` are the task's tables, of which others may land in the same table: where one of them
+    has begun, rows that are there are taken for its own. Of such a table no row is ever removed unless its own source
+    says so.
+    """
+    try:
+        rules.check(table)
+    except PidtsError as error:
+        return Fit(table.name, table, problem=error.what, fix=error.todo)
+    landed = rules.landed(table)
+    others = [
+        one for one in other_shards if one.target_name == landed.name and (one.source or one.table.name != table.name)
+    ]
+    fit = Fit(table.name, landed, Way.ADD if others else Way.NEW, is_shared=bool(others))
+    if others and not landed.identity:
+        names = ", ".join(map(str, others))
+        what = f"rows of {names} go to the same table of the target, and without a key they cannot be told apart"
+        return replace(fit, problem=what, fix=_NEEDS_KEY)
+    misfits = target.schema.misfits(landed)
+    if misfits:
+        return replace(fit, problem="; ".join(misfits), fix=CHANGE)
+    if misfits is None:
+        if copies:
+            return _creatable(target, fit)
+        return replace(fit, problem="it does not exist, and task-mode incremental creates no tables", fix=_CREATE)
+    if copies and target.read_rows(landed, limit=1).num_rows:
+        fit = replace(fit, has_rows=True)
+        if may_have_rows or any(one.begun for one in others):
+            # What a filter has kept on the target is not looked for on the source, nor what has another key there.
+            is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
+            return replace(fit, way=Way.REPAIR if is_alike and not others else Way.ADD)
+        return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
+    return fit
+
+
+def _creatable(target: TargetSession, fit: Fit) -> Fit:
+    """Returns the fit of a missing table. The target cannot create some tables: a name may be too long for it."""
+    try:
+        target.schema.create_statements(fit.target_table)
+    except PidtsError as error:
+        return replace(fit, problem=error.what, fix=error.todo)
+    return replace(fit, missing=True)
+
+
+def fits_of(
+    target: TargetSession,
+    tables: Iterable[Table],
+    rules: Rules,
+    *,
+    copies: bool,
+    may_have_rows: Callable[[TableName], bool] = lambda _: False,
+    other_shards: Iterable[Shard] = (),
+) -> list[Fit]:
+    """Returns the fit of each of these tables, which may share target tables with one another."""
+    tables = list(tables)
+    names = {table.name for table in tables}
+    others = [one for one in other_shards if one.source or one.table.name not in names]
+    rules, there = with_extracted_keys(target, rules, tables, [*others, *own_shards(rules, tables, begun=False)])
+    return [
+        fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows(table.name), other_shards=there)
+        for table in tables
+    ]
+
+
+def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
+    """Returns the fits; system-versioned tables are refused, because the log does not show their rows as rows."""
+    versioned = system_versioned(source)
+    return [
+        replace(fit, problem=fit.problem or _VERSIONED, fix=fit.fix or _LEAVE_OUT) if fit.name in versioned else fit
+        for fit in fits
+    ]
+
+
+def create_missing(target: TargetSession, task: str, fits: Iterable[Fit], *, before_copy: bool) -> None:
+    """Creates the missing tables; with `before_copy`, some of their keys are created only at the end of the copy.
+
+    Several sources of a task may create the same table at once, so each of them checks again under the lock. A shared
+    table gets all of its keys now, because it is not known which source's copy ends last.
+    """
+    missing = [fit for fit in fits if fit.missing]
+    if not missing:
+        return
+    with target.meta.ddl_lock(task, "creation of tables"):
+        for fit in missing:
+            if fit.is_shared and (misfits := target.schema.misfits(fit.target_table)) is not None:
+                demand_fit([replace(fit, problem="; ".join(misfits), fix=CHANGE)])
+            else:
+                _create(target, fit, before_copy=before_copy and not fit.is_shared)
+
+
+def _create(target: TargetSession, fit: Fit, *, before_copy: bool) -> None:
+    rendered = target.schema.create_statements(fit.made or fit.target_table, before_copy=before_copy)
+    for note in rendered.notes:
+        _log.info("note on a created table", table=str(fit), note=note)
+    if target.schema.transactional_ddl:
+        target.begin()
+    for statement in rendered.statements:
+        target.execute(statement)
+    if before_copy:
+        target.meta.leave_unfinished(fit.target_table.name)
+    if target.schema.transactional_ddl:
+        target.commit()
+
+
+def demand_fit(fits: Iterable[Fit], *, is_first: bool = False) -> None:
+    """Raises one error for all tables that do not fit; at a first start nothing has been written yet."""
+    unfit = [fit for fit in fits if fit.problem]
+    if not unfit:
+        return
+    what = "tables on the target do not fit: " + "; ".join(f"{fit}: {fit.problem}" for fit in unfit)
+    todo = "\n".join(dict.fromkeys(fit.fix for fit in unfit))
+    if is_first:
+        raise PrecheckFailed("target-shape", what, todo=todo)
+    raise Halted("target-shape", what, todo=todo)

@@ -1,0 +1,130 @@
+"""A filter that asks for `NOW()` gets the time in the header of the change's own event, however the log is decoded."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import pytest
+import zstandard
+
+from pidts.binlog import EventType, LogWalker, decode_slice, decode_stream
+from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
+from pidts.rules import Rules
+from pidts.rules.expressions import ExpressionFilter, ExpressionRule
+
+from .log_maker import LogMaker
+from .test_stream import bare
+
+TABLE = Table(
+    TableName("shop", "t"),
+    (Column("id", ColumnType(Kind.INT)), Column("v", ColumnType(Kind.LONGTEXT, charset="utf8mb4"))),
+)
+TABLE_MAP = b"\7\0\0\0\0\0\1\0\4shop\0\1t\0\2\3\xfc\1\4\3"
+
+
+def row(number: int) -> bytes:
+    return b"\7\0\0\0\0\0\0\0\2\xff\0" + number.to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
+
+
+def log_of_all_kinds() -> LogMaker:
+    """Transactions whose events have different times, compressed ones, and events that were not sent."""
+    log = LogMaker(random.Random(3), flavor="mariadb")
+    for number in range(0, 60, 3):
+        log.gtid()
+        log.put(EventType.TABLE_MAP, TABLE_MAP)
+        if number % 2:
+            log.put(EventType.ANNOTATE_ROWS, b"INSERT" * 9)
+            del log.events[-1]
+        for place in range(3):
+            log.time += random.Random(number + place).randint(-2, 9)
+            log.put(EventType.WRITE_ROWS_V1, row(number + place))
+        log.plain_query("COMMIT")
+        if number % 4 == 0:
+            inner = bare(EventType.TABLE_MAP, TABLE_MAP)
+            inner += b"".join(bare(EventType.WRITE_ROWS_V1, row(1000 + number + place)) for place in range(2))
+            log.gtid()
+            inner += bare(EventType.XID, bytes(8))
+            size = b"\3\3\xfc" + len(inner).to_bytes(2, "little")
+            log.put(EventType.TRANSACTION_PAYLOAD, b"\2\1\0" + size + b"\0" + zstandard.compress(inner))
+    return log
+
+
+def told(log: LogMaker, rules: Rules | None = None) -> dict[str, Any]:
+    walker = LogWalker(log.file)
+    walker.feed(log.events[0])
+    sieve_of = None if rules is None else rules.sieve
+    about = {"format": walker.format, "log_file": log.file, "change_no": 0, "structures": {TABLE.name: TABLE}}
+    return {**about, "sieve_of": sieve_of}
+
+
+def filtered(text: str) -> Rules:
+    return Rules(expressions=ExpressionFilter((ExpressionRule(schema="shop", table="t", insert=text),)))
+
+
+def left(batches: Any) -> list[bytes]:
+    return [lsn for batch in batches for lsn in batch.rows["lsn"].to_pylist()]
+
+
+def written(time: int) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def times_of(log: LogMaker) -> dict[int, int]:
+    """By the first byte of each event."""
+    walker = LogWalker(log.file)
+    return {event.offset: event.timestamp for event in map(walker.feed, log.events)}
+
+
+@pytest.mark.parametrize("more", ["", " AND id >= 0"], ids=["no column", "one column of two"])
+@pytest.mark.parametrize("way", ["slice", "slice by slice", "stream", "stream that waits"])
+def test_the_time_is_in_the_header_of_the_own_event(way, more, kernel, monkeypatch):
+    log = log_of_all_kinds()
+    if way == "stream that waits":
+        log.plain_query("ROLLBACK")
+    monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 20)
+    monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 100)
+    times = times_of(log)
+    everything = left(decode_slice(b"".join(log.events), **told(log)))
+    assert len(everything) == 60 + 2 * 5
+    assert len({times[Lsn.from_bytes(lsn).offset] for lsn in everything}) > 20
+    for limit in sorted({time for time in times.values() if time})[::25]:
+        how = told(log, filtered(f"NOW() >= '{written(limit)}'{more}"))
+        if way == "slice":
+            found = left(decode_slice(b"".join(log.events), **how))
+        elif way == "slice by slice":
+            found = parts(log, how)
+        else:
+            found = left(chain.from_iterable(decode_stream(lambda: log.events, **how)))
+        assert found == [lsn for lsn in everything if times[Lsn.from_bytes(lsn).offset] < limit]
+
+
+def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
+    """As other slices of the same log give them."""
+    walker, begin, found, part = LogWalker(log.file), 4, [], b""
+    for raw in log.events:
+        event = walker.feed(raw)
+        part += raw
+        if event.type in (EventType.QUERY, EventType.TRANSACTION_PAYLOAD):
+            found += left(decode_slice(part, **how, offset=begin))
+            begin, part = walker.offset, b""
+    return found
+
+
+@pytest.mark.parametrize("decode", ["slice", "stream"])
+def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
+    log = LogMaker(random.Random(3), flavor="mariadb")
+    log.gtid()
+    log.put(EventType.TABLE_MAP, TABLE_MAP)
+    log.put(EventType.WRITE_ROWS_V1, row(1))
+    log.plain_query("COMMIT")
+    later = log.time + 1000
+    for limit, count in ((later, 0), (later + 1, 1)):
+        how = {**told(log, filtered(f"NOW() >= '{written(limit)}'")), "commit": Lsn(0, 7, 90000), "commit_time": later}
+        if decode == "slice":
+            found = left(decode_slice(b"".join(log.events), **how))
+        else:
+            found = left(chain.from_iterable(decode_stream(lambda: log.events, **how)))
+        assert len(found) == count

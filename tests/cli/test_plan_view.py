@@ -1,0 +1,76 @@
+"""`pidts plan` of tables that become one: what is true of all of them is shown once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pidts.cli.plan_view import show_plan
+from pidts.model import TableName
+from pidts.source.sizes import Size
+from pidts.task.checks.preview import ColumnPreview, Outcome, TablePreview
+from pidts.task.config.task_file import load_task
+
+TASK = """
+name: t
+task-mode: all
+target-database: {host: 127.0.0.1, port: 9, user: root}
+mysql-instances: [{source-id: s1, from: {host: 127.0.0.1, port: 9, user: root}}]
+"""
+MADE = TablePreview(
+    source=TableName("shop", "t"),
+    target=TableName("shop", "all"),
+    rules=(),
+    way=Outcome.CREATE,
+    key=("id",),
+    columns=(ColumnPreview("id", "int", "integer"),),
+    statements=("CREATE TABLE shop.all (id integer)",),
+    finish=("CREATE INDEX k",),
+    notes=("no comment",),
+    problems=(),
+    size=Size(rows=1000, bytes=4096),
+)
+SHARDS = 288
+
+
+def shards(source: str, other: str) -> list[TablePreview]:
+    tables = [TableName("shop", f"t_{number}") for number in range(SHARDS)]
+    beside = [f"{other}: {name}" for name in tables]
+    return [
+        replace(
+            MADE,
+            source=name,
+            columns=(*MADE.columns, ColumnPreview("part", "", "text", value=name.name)),
+            merged=(*(str(one) for one in tables if one != name), *beside),
+        )
+        for name in tables
+    ]
+
+
+def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(TASK)
+    config = load_task(path)
+    alone = replace(MADE, source=TableName("shop", "u"), target=TableName("shop", "u"), size=None)
+    one, two = shards("s1", "s2"), shards("s2", "s1")
+    one[7] = replace(one[7], way=Outcome.REFUSED, problems=("no key",))
+    assert show_plan(config, {"s1": [*one, alone], "s2": two}, as_json=False) == 3
+    text = capsys.readouterr().out
+    assert text.count("CREATE TABLE") == 3
+    for words in (
+        "create  575 tables -> shop.all  about 575,000 rows, key (id)\n",
+        "  of s1: shop.t_0, s1: shop.t_1, s1: shop.t_2, s1: shop.t_3, s1: shop.t_4 and 570 more\n",
+        "extracted 't_0', 't_1' and 286 more",
+        "shares its target with shop.t_7\n",
+        "refused  s1: shop.t_7 -> shop.all  about 1,000 rows",
+        "shares its target with shop.t_0, shop.t_1, shop.t_2, shop.t_3, shop.t_4 and 570 more\n",
+        "create  s1: shop.u  size unknown",
+        "t: 577 tables, about 576,000 rows in 2.4 MB; 1 refused",
+    ):
+        assert words in text, words
+    assert len(text.splitlines()) < 40
+    show_plan(config, {"s1": one, "s2": two}, as_json=True)
+    assert len(json.loads(capsys.readouterr().out)["tables"]) == 2 * SHARDS

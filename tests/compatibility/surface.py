@@ -1,0 +1,88 @@
+"""What other programs and earlier versions rely on, read from this version: `python -m tests.compatibility.surface FILE` records it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from pidts.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "pidts"
+ERRORS = ROOT / "docs" / "reference" / "errors.md"
+_ENTRY = re.compile(r"^\| `([^`]+)` \|.*\| ([^|]*) \|$", re.MULTILINE)
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def error_codes() -> dict[str, str]:
+    """Each error code and each finding with its exit code; `tests/docs/test_errors.py` holds the page against the source."""
+    return {name: "".join(re.findall(r"\d", last)) for name, last in _ENTRY.findall(ERRORS.read_text("utf-8"))}
+
+
+def commands() -> dict[str, list[str]]:
+    """Each command with its options and arguments, hidden aliases included."""
+    found: dict[str, list[str]] = {}
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        names = [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+        found[" ".join(words)] = sorted(names)
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*words, name))
+
+    walk(get_command(app), ("pidts",))
+    return found
+
+
+def metrics() -> dict[str, list[str]]:
+    """Each metric with its labels."""
+    found = {}
+    for call in _calls():
+        match call:
+            case ast.Call(
+                func=ast.Name(id="_gauge" | "_counter"),
+                args=[ast.Constant(value=str(name)), _, ast.Tuple(elts=labels), *_],
+            ):
+                found[name] = [ast.literal_eval(label) for label in labels]
+    return found
+
+
+def log_events() -> list[str]:
+    """The event of each log line above debug that names one."""
+    found = set()
+    for call in _calls():
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="_log"), attr=level), args=[ast.Constant(value=str(event)), *_]
+            ) if level in _LEVELS[1:]:
+                found.add(event)
+    return sorted(found)
+
+
+def surface() -> dict[str, Any]:
+    """All of it."""
+    return {
+        "error codes": error_codes(),
+        "commands": commands(),
+        "metrics": metrics(),
+        "log events": log_events(),
+    }
+
+
+def _calls() -> Iterator[ast.Call]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                yield node
+
+
+if __name__ == "__main__":
+    assert isinstance(app, typer.Typer)
+    Path(sys.argv[1]).write_text(json.dumps(surface(), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,75 @@
+"""What version 0.1.0 left on targets and disks has the form that this version reads and writes.
+
+`tests/spark/test_upgrade.py` shows the same with a task that version 0.1.0 began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
+
+from pidts.relay import RelayReader, RelayWriter
+from pidts.target import MySqlTarget, PostgresTarget
+
+HERE = Path(__file__).parent
+COLUMNS: dict[str, dict[str, list[str]]] = json.loads((HERE / "meta-tables-0.1.0.json").read_text())
+RELAY = HERE / "relay-0.1.0"
+TRANSACTIONS = 30
+
+
+def meta_columns(run_sql: Callable[..., Any], server: Any) -> dict[str, list[str]]:
+    """Each table of `pidts_meta` with its columns and their types."""
+    rows = run_sql(
+        server,
+        "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns "
+        "WHERE table_schema = 'pidts_meta' ORDER BY table_name, ordinal_position",
+    )
+    found: dict[str, list[str]] = {}
+    for table, column, kind, nullable in rows:
+        found.setdefault(table, []).append(f"{column} {kind}{' null' if nullable == 'YES' else ''}")
+    return found
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_meta_tables_have_all_that_they_had(
+    kind: str, run_sql: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(kind)
+    settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    with closing((PostgresTarget if kind == "postgres" else MySqlTarget)(**settings).connect()) as session:
+        session.meta.prepare()
+    now = meta_columns(run_sql, server)
+    for table, columns in COLUMNS[kind].items():
+        assert set(columns) <= set(now[table]), table
+
+
+def write_relay(directory: Path) -> None:
+    """A relay of several segments; its bytes depend on nothing but the code."""
+    with closing(RelayWriter.open(directory, "s", segment_bytes=2_000)) as writer:
+        writer.begin(ORIGIN, START, "")
+        writer.start_segment(FORMAT_EVENT)
+        store(writer, sample_log(TRANSACTIONS), every=7)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.suffix in {".log", ".index"}
+    }
+
+
+def test_a_relay_is_read_as_it_was_written() -> None:
+    entries = [entry.transaction for entry in RelayReader(RELAY, "s").entries()]
+    assert entries == [piece.transaction for piece in sample_log(TRANSACTIONS)]
+
+
+def test_the_same_log_gives_the_same_relay(tmp_path: Path) -> None:
+    write_relay(tmp_path)
+    assert files(tmp_path) == files(RELAY)

@@ -1,0 +1,99 @@
+"""The pages as a whole: each link leads somewhere, each page can be reached, and no line of prose is too wide."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+WIDTH = 100
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+MODULE = re.compile(r"`(\w[\w/]*/\w+\.py)`")
+NAMED_IN_CODE = re.compile(r"\bdocs/[\w./-]+")
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a renderer makes of a heading: GitHub's rule."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    return {anchor(heading) for heading in HEADING.findall(prose(page))}
+
+
+def links(page: Path) -> list[str]:
+    return [link for link in LINK.findall(prose(page)) if "://" not in link and not link.startswith("mailto:")]
+
+
+def broken(page: Path) -> list[str]:
+    found = []
+    for link in links(page):
+        path, _, place = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (place and place not in anchors(target)):
+            found.append(link)
+    return found
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_link_leads_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A & B\n[x](a.md#a--b) [y](a.md#c) [z](b.md)\n```\n[q](nowhere.md)\n```\n")
+    assert broken(tmp_path / "a.md") == ["a.md#c", "b.md"]
+
+
+def test_each_page_can_be_reached_from_the_index() -> None:
+    start = ROOT / "docs" / "index.md"
+    seen, todo = {start}, [start]
+    while todo:
+        page = todo.pop()
+        below = {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
+        new = {one for one in below if one.suffix == ".md" and one.exists()} - seen
+        seen |= new
+        todo += new
+    assert [name(page) for page in PAGES if page not in seen and page.is_relative_to(ROOT / "docs")] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
+def test_prose_is_wrapped(page: Path) -> None:
+    """Rows of tables cannot be wrapped."""
+    wide = [line for line in prose(page).splitlines() if len(line) > WIDTH and not line.startswith(("|", "    "))]
+    assert wide == []
+
+
+def test_the_modules_that_the_pages_name_are_there() -> None:
+    """A path with a folder is below src/pidts, or begins at the root."""
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    named = {found for page in pages for found in MODULE.findall(page.read_text("utf-8"))}
+    assert len(named) > 40
+    assert {
+        found for found in named if not any((root / found).exists() for root in (ROOT / "src" / "pidts", ROOT))
+    } == set()
+
+
+def test_the_pages_that_messages_name_are_there() -> None:
+    """Messages of the program, comments and test files name pages by their path from the root."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    named = {found.rstrip("./") for path in sources for found in NAMED_IN_CODE.findall(path.read_text("utf-8"))}
+    assert {found for found in named if not (ROOT / found).exists()} == set()
+    assert any(found.endswith(".md") for found in named)

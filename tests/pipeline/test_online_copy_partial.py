@@ -1,0 +1,154 @@
+"""A full copy beside a history that is told in MINIMAL images: the target ends as the source, or the task says why not.
+
+A row that gets another key is told in part. Where neither the log nor the copy tells the rest for certain, the task may
+halt. Everything else comes to its end, whatever is read when, with crashes at any point of the target's transactions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from pidts.batch import applying
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName
+from pidts.plan import Limits, Way
+from pidts.plan.copy import settlement
+from pidts.reduce import with_whole_keys
+from pidts.source import ValuesSource
+
+from .online_copy import CrashError, Row, Server, Task, in_any_order
+from .test_online_copy import EXAMPLES, IDS, ORDERS, PLAIN, Changes, World, crash_after, is_valid, new_target
+
+
+class Minimal(Server):
+    """Its log tells the key of a row before, and of an update what changed."""
+
+    def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
+        return [with_whole_keys(_minimal(batch)) for batch in ValuesSource.decode(self, after, until, structures)]
+
+
+def _minimal(batch: ChangeBatch) -> ChangeBatch:
+    table, names = batch.table, batch.table.arrow.names
+
+    def held(op: int, before: Row | None, after: Row | None) -> list[list[str]]:
+        if op == Op.UPDATE:
+            assert before is not None
+            assert after is not None
+            return [list(table.identity), [name for name in names if before[name] != after[name]]]
+        return [list(table.identity)] if op == Op.DELETE else [list(names)]
+
+    def bits(some: list[str]) -> bytes:
+        return sum(1 << names.index(name) for name in some).to_bytes((len(names) + 7) // 8, "little")
+
+    def part(image: Row | None, some: list[str]) -> Row | None:
+        return None if image is None else {name: image[name] if name in some else None for name in names}
+
+    rows = batch.rows.to_pylist()
+    told = [held(row["op"], row["before"], row["after"]) for row in rows]
+    images: dict[str, list[Any]] = {
+        "before": [part(row["before"], some[0]) for row, some in zip(rows, told, strict=True)],
+        "after": [part(row["after"], some[-1]) for row, some in zip(rows, told, strict=True)],
+        "partial": [b"".join(map(bits, some)) for some in told],
+    }
+    columns = [
+        pa.array(images[field.name], field.type) if field.name in images else batch.rows.column(field.name)
+        for field in batch.rows.schema
+    ]
+    return ChangeBatch(table, pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), batch.upstream)
+
+
+class Moving(World):
+    """Rows often get other keys, and others come to the keys that they have left."""
+
+    def __init__(self, chance: random.Random, steps: int) -> None:
+        super().__init__(chance, steps, ddl=False)
+        self.server, self.often = Minimal([ORDERS, PLAIN]), chance.choice([0.02, 0.1, 0.3])
+
+    def happen(self) -> None:
+        name = self.chance.choice([ORDERS.name, PLAIN.name])
+        rows = self.server.rows(name)
+        if not rows or self.chance.random() >= self.often:
+            super().happen()
+            return
+        old = self.chance.choice(rows)
+        moved: Row = {**old, "id": self.chance.choice(IDS)}
+        came: Row = {**old, "value": self.chance.choice(IDS)}
+        if name == ORDERS.name:  # its `slot` is unique
+            came["slot"] = None
+        changes: Changes = [(Op.UPDATE, old, moved)]
+        changes += [(Op.INSERT, None, came)] if self.chance.random() < 0.5 else []
+        if moved != old and is_valid(self.server, name, changes):
+            self.server.commit((name, changes))
+
+
+@settings(max_examples=EXAMPLES or 30, deadline=None)
+@given(
+    rows=st.integers(5, 60),
+    steps=st.integers(0, 60),
+    chunk=st.integers(1, 4),
+    size=st.integers(1, 5),
+    crashes=st.lists(st.integers(0, 60), max_size=2),
+    is_long=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_target_ends_as_the_source_or_the_task_halts(rows, steps, chunk, size, crashes, is_long, seed):
+    chance = random.Random(seed)
+    world = Moving(chance, steps)
+    server = world.server
+    for _ in range(rows):
+        world.happen()
+    target = new_target()
+    limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
+    ways = {ORDERS.name: Way.NEW, PLAIN.name: Way.NEW}
+    task = Task(server, target, ways, limits=limits, chance=chance, between=world.step, is_long=is_long)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_long:
+            patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
+            patch.setattr(applying, "PART_BYTES", 1)
+        for points in [*crashes, None]:
+            target.store.hook = None
+            if points is not None:
+                crash_after(target, points)
+            try:
+                task.run()
+            except CrashError:
+                continue
+            except Halted as error:
+                if error.code != "partial-row-image" or "another key" not in error.what:
+                    raise
+                event("halts")
+                target.forget()
+                return
+        target.store.hook = None
+        while world.left:
+            world.step()
+        task.run()
+    for name in (ORDERS.name, PLAIN.name):
+        assert task.content(name) == in_any_order(server.rows(name)), f"{name} differs"
+    event("done")
+    target.forget()
+
+
+@pytest.mark.parametrize("to", [1, 3])
+def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
+    """It was at 2 when the window began; the copy, from there to 4, has read it at its new key."""
+    server, target = Minimal([ORDERS]), new_target()
+    server.insert(ORDERS.name, {"id": 2, "slot": 0, "value": 5}, {"id": 4, "slot": 1, "value": 6})
+    changes = iter([((2,), {"id": to}), ((to,), {"value": 7})])
+
+    def between() -> None:
+        for key, values in itertools.islice(changes, 1):
+            server.update(ORDERS.name, key, **values)
+
+    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between)
+    task.run()
+    task.run()
+    assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))
+    target.forget()

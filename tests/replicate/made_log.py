@@ -1,1 +1,0 @@
-../binlog/made_log.py

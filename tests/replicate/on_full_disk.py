@@ -1,0 +1,67 @@
+"""Follows a real server on a disk of three megabytes that a stranger's file fills meanwhile. Prints what it saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from pidts.relay import RelayReader, segments
+from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.task_marks import TaskMark
+from pidts.replicate import Replicator, ReplicatorConfig, not_receiving
+from pidts.source import SourceConfig, connect, log_end, query
+
+disk, given = Path(sys.argv[1]), json.loads(sys.argv[2])
+source = SourceConfig(given["host"], given["port"], given["user"], given["password"], source_id="s")
+stop = threading.Event()
+codes: set[str] = set()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert thread.is_alive(), "the replicator has ended"
+        assert time.monotonic() < deadline, not_receiving(disk, "s")
+        time.sleep(0.02)
+
+
+def has_all() -> bool:
+    received, end = reader.received, log_end(session)
+    return received is not None and (received.log_index, received.offset) >= (end.log_index, end.offset)
+
+
+with closing(connect(source)) as session, closing(RelayReader(disk, "s")) as reader:
+    insert = f"INSERT INTO {given['database']}.t VALUES (REPEAT('x', 20000))"
+    replicator = Replicator(ReplicatorConfig(source, disk, log_end(session), look_every=0.2))
+    thread = threading.Thread(target=replicator.run, args=(stop,), daemon=True)
+    thread.start()
+    until(lambda: replicator.state().connected)
+    TaskMark(disk, "s", "shop").begin()
+    for _ in range(20):
+        query(session, insert)
+    session.commit()
+    until(has_all)
+    with suppress(OSError), (disk / "filler").open("wb") as filler:
+        while True:
+            filler.write(bytes(512))
+            filler.flush()
+    for _ in range(8):
+        query(session, insert)
+        session.commit()
+    until(lambda: not_receiving(disk, "s"))
+    lack = not_receiving(disk, "s")
+    assert lack is not None
+    until(lambda: len(segments(disk, "s")) == 2)
+    assert replicator.state().error is not None, "there is no room yet"
+    applied = reader.received
+    assert applied is not None
+    gone = release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone
+    until(lambda: has_all() and not_receiving(disk, "s") is None)
+    stop.set()
+    thread.join(30)
+sys.stdout.write(json.dumps({"code": lack.error.code, "purged": len(gone)}))

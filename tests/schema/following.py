@@ -1,0 +1,152 @@
+"""One server and our record of its tables, brought to the same statements and compared after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
+
+import pymysql
+
+from pidts.model import Column, Kind, PidtsError, Table, TableName
+from pidts.sandbox import Server
+from pidts.schema import Dialect, apply, apply_charset, classify, literals
+from pidts.schema.compare import same_type
+from pidts.source import connect, query, read_structures
+from pidts.source.connection import Session, SourceConfig
+from pidts.source.structures import schema_charsets, source_dialect
+
+
+@dataclass
+class Following:
+    """Statements run in `database`; `wrong` tells where our structures and the server's part."""
+
+    session: Session
+    database: str
+    dialect: Dialect
+    charsets: dict[str, tuple[str, str]]
+    tables: dict[TableName, Table] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    ran: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def on(cls, server: Server, database: str, sql_mode: str = "") -> Following:
+        """In an empty database of this name; what was there is gone."""
+        session = connect(SourceConfig(server.host, server.port, server.user, server.password or ""))
+        query(session, f"DROP DATABASE IF EXISTS `{database}`")
+        query(session, f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4")
+        query(session, f"USE `{database}`")
+        query(session, f"SET sql_mode = '{sql_mode}'")
+        charset = schema_charsets(session)[database]
+        return cls(session, database, source_dialect(session), {database: charset})
+
+    def run(self, sql: str) -> bool:
+        """Whether the server took the statement. After one that went wrong our record is the server's again."""
+        try:
+            with self.session.cursor() as cursor:
+                cursor.execute(sql)
+        except pymysql.Error as error:
+            self.refused.append((sql, str(error)))
+            return False
+        self.ran += 1
+        touched = {*self.tables}
+        try:
+            statement = classify(sql, self.database, dialect=self.dialect)
+            changed = apply(statement, self.tables, self.charsets, dialect=self.dialect)
+            self.charsets |= {
+                name: charset
+                for name, charset in apply_charset(statement, self.charsets, dialect=self.dialect).items()
+                if charset is not None
+            }
+            touched = {*changed, *statement.tables}
+        except PidtsError as error:
+            self._say(sql, f"not followed: {error.what}")
+            changed = {}
+        ours = {name: table for name, table in {**self.tables, **changed}.items() if table is not None}
+        theirs = self.read(touched)
+        for name in sorted(touched):
+            for text in unlike(ours.get(name), theirs.get(name)):
+                self._say(sql, f"{name.name}: {text}")
+        self.tables = {name: table for name, table in ours.items() if name not in touched} | {
+            name: ours[name] if not any(unlike(ours.get(name), table)) else table for name, table in theirs.items()
+        }
+        return True
+
+    def read(self, names: set[TableName]) -> dict[TableName, Table]:
+        """What the server's catalogue tells."""
+        return read_structures(self.session, lambda name: name in names)
+
+    def _say(self, sql: str, text: str) -> None:
+        self.wrong.append(f"{text}\n      behind {' '.join(sql.split())[:400]}")
+
+
+def unlike(ours: Table | None, theirs: Table | None) -> Iterator[str]:
+    """Where two structures of one table differ in anything that a structure holds."""
+    if ours is None or theirs is None:
+        if ours is not theirs:
+            yield f"is {'not ' if ours is None else ''}on record and is {'not ' if theirs is None else ''}there"
+        return
+    for one, other in zip_longest(ours.columns, theirs.columns):
+        if one is None or other is None or not _alike(one, other):
+            yield f"column {_said(one)}, of the server {_said(other)}"
+    for key, real in zip_longest(ours.keys, theirs.keys):
+        if key is None or real is None or _parts(key) != _parts(real):
+            yield f"key {key and _parts(key)}, of the server {real and _parts(real)}"
+    whole = [(_utf8(table.charset), _utf8(table.collation), table.comment) for table in (ours, theirs)]
+    if whole[0] != whole[1]:
+        yield f"table {whole[0]}, of the server {whole[1]}"
+    if ours.identity != theirs.identity:
+        yield f"identity {ours.identity}, of the server {theirs.identity}"
+
+
+def _parts(key) -> tuple[object, ...]:
+    return key.name, key.columns, key.prefixes, key.unique, key.unique_prefixes, key.primary, key.fulltext
+
+
+def _said(column: Column | None) -> str:
+    return "missing" if column is None else f"{column.name} {column}"
+
+
+def _utf8(name: str | None) -> str | None:
+    return name and name.replace("utf8_", "utf8mb3_") if name != "utf8" else "utf8mb3"
+
+
+def _alike(one: Column, other: Column) -> bool:
+    told = [(c.name, c.nullable, c.auto_increment, c.generated, c.comment) for c in (one, other)]
+    return told[0] == told[1] and same_type(one.type, other.type) and _same_default(one, other)
+
+
+def _same_default(one: Column, other: Column) -> bool:
+    """The server tells no default of bytes; of an expression, only that there is one can be compared."""
+    if other.type.kind in (Kind.BINARY, Kind.VARBINARY):
+        return True
+    ours, theirs = (literals.parse_default(column.default) for column in (one, other))
+    if isinstance(ours, literals.Expression) or isinstance(theirs, literals.Expression):
+        return (ours is None) == (theirs is None)
+    if isinstance(ours, literals.Now) or isinstance(theirs, literals.Now) or ours is None or theirs is None:
+        return ours == theirs
+    is_number = other.type.is_integer or other.type.kind is Kind.BIT
+    return other.type.kind in _TIMES or _value(ours, is_number=is_number) == _value(theirs)
+
+
+_TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.YEAR})
+"""Servers write a default of these in full (`'00:00:07.000'` for 7)."""
+
+
+def _value(default: literals.Text | literals.Bytes | literals.Number, *, is_number: bool = False) -> object:
+    if isinstance(default, literals.Bytes):
+        if is_number:
+            return Decimal(int.from_bytes(default.value))
+        return default.value.decode("utf-8", "replace")
+    try:
+        return Decimal(default.value)
+    except InvalidOperation:
+        return default.value.rstrip(" ")
+
+
+def statements(text: str) -> Iterable[str]:
+    """A script's statements: each ends with `;` at the end of a line. Lines that begin with `--` are for people."""
+    lines = [line for line in text.splitlines() if not line.startswith("--")]
+    return (sql.strip() for sql in ("\n".join(lines) + "\n").split(";\n") if sql.strip())

@@ -1,0 +1,110 @@
+"""A new generated column on a target of the source's own kind: the target computes it, before and behind the change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+
+from pidts.apply import Target
+from pidts.login import Mode, Tls
+from pidts.model import Halted, Table, TableName
+from pidts.sandbox import Server
+from pidts.schema import Dialect, apply, classify
+from pidts.target import MySqlTarget
+
+pytestmark = pytest.mark.parametrize("kind", ["mysql97", "mariadb"])
+PIPES_AS_CONCAT = 1 << 1
+
+
+class Pair:
+    """A table of the source and the one of the target, in two schemas of one server."""
+
+    def __init__(self, server: Server, target: Target, schema: str) -> None:
+        place = (server.host, server.port, server.user, server.password)
+        self._user = pymysql.connect(
+            host=place[0], port=place[1], user=place[2], password=place[3], autocommit=True, ssl_disabled=True
+        )
+        self.here, self.there = TableName(f"{schema}_s", "t"), TableName(f"{schema}_t", "t")
+        self.source, self.target = MySqlTarget(*place, tls=Tls(Mode.DISABLED)).connect(), target.connect()
+        self.run(*(f"CREATE DATABASE {name.schema} CHARSET utf8mb4" for name in (self.here, self.there)))
+        self._dialect = Dialect.of(str(self.run("SELECT VERSION()")[0][0]))
+        self.known: dict[TableName, Table] = {}
+
+    def run(self, *statements: str) -> tuple[tuple[object, ...], ...]:
+        with self._user.cursor() as cursor:
+            for sql in statements:
+                cursor.execute(sql)
+            return tuple(cursor.fetchall())
+
+    def follow(self, sql: str, sql_mode: int = 0) -> None:
+        """`sql` is said of `{t}`; the target follows it under its own name."""
+        self.run(sql.format(t=self.here))
+        dialect = self._dialect.under(sql_mode)
+        statement = classify(sql.format(t=self.there), "x", dialect=dialect)
+        changed = apply(statement, self.known, {}, dialect=dialect)
+        before = {name: self.known.get(name) for name in changed}
+        for each in self.target.schema.ddl_statements(statement, before, changed, 1_700_000_000).statements:
+            self.target.execute(each)
+        self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}
+
+    def insert(self, columns: str, values: str) -> None:
+        """On both; a column that the target computes is not written there."""
+        self.run(*(f"INSERT INTO {name} ({columns}) VALUES {values}" for name in (self.here, self.there)))
+
+    def rows(self, name: TableName) -> tuple[tuple[object, ...], ...]:
+        return self.run(f"SELECT * FROM {name} ORDER BY 1")
+
+    def close(self) -> None:
+        self.run(*(f"DROP DATABASE {name.schema}" for name in (self.here, self.there)))
+        for one in (self._user, self.source, self.target):
+            one.close()
+
+
+@pytest.fixture
+def pair(target: Target, kind: str, request: pytest.FixtureRequest, name: TableName) -> Iterator[Pair]:
+    made = Pair(request.getfixturevalue(kind), target, name.name[-24:])
+    made.follow("CREATE TABLE {t} (id INT PRIMARY KEY, a INT, b VARCHAR(20), s TIMESTAMP NULL)")
+    made.insert(
+        "id, a, b, s", "(1, 10, 'X\\\\'), (2, NULL, 'y')".replace("),", ", '2024-05-01 00:30:00'),", 1)[:-1] + ", NULL)"
+    )
+    yield made
+    made.close()
+
+
+def test_the_target_computes_what_the_source_computes(pair: Pair) -> None:
+    pair.follow(
+        "ALTER TABLE {t} ADD g VARCHAR(60) AS (CONCAT_WS('\\\\', LOWER(`b`), IF(a > 5, 'it''s', a / 3))) STORED FIRST, "
+        "ADD h INT GENERATED ALWAYS AS (LENGTH(b)) VIRTUAL, ADD KEY (h)"
+    )
+    pair.insert("id, a, b", "(3, 3, 'Zé')")
+    assert pair.rows(pair.there) == pair.rows(pair.here)
+    assert pair.target.schema.misfits(pair.known[pair.there]) == []
+    pair.follow("ALTER TABLE {t} RENAME COLUMN h TO k")
+    pair.insert("id, a, b", "(4, 4, 'four')")
+    assert pair.rows(pair.there) == pair.rows(pair.here)
+
+
+@pytest.mark.parametrize(
+    ("expression", "sql_mode"),
+    [("DATE(s)", 0), ("b", PIPES_AS_CONCAT), ("DATE_FORMAT('2024-05-01', '%M')", 0)],
+)
+def test_what_another_session_may_compute_otherwise_halts(pair: Pair, expression: str, sql_mode: int) -> None:
+    before = pair.rows(pair.there)
+    with pytest.raises(Halted, match="ddl-not-translatable"):
+        pair.follow(f"ALTER TABLE {{t}} ADD g VARCHAR(60) AS ({expression}) VIRTUAL", sql_mode)
+    assert pair.rows(pair.there) == before
+
+
+def test_values_that_the_source_computes_anew_halt(pair: Pair) -> None:
+    """The source writes none of them to the log, and the target has plain values."""
+    pair.follow("DROP TABLE {t}")
+    pair.follow("CREATE TABLE {t} (id INT PRIMARY KEY, a DECIMAL(10,2), g DECIMAL(10,2) AS (a * 2) STORED)")
+    pair.run(f"INSERT INTO {pair.here} (id, a) VALUES (1, 1.26)", f"INSERT INTO {pair.there} VALUES (1, 1.26, 2.52)")
+    pair.follow("ALTER TABLE {t} MODIFY a DECIMAL(12,2)")
+    assert pair.rows(pair.here) == pair.rows(pair.there)
+    with pytest.raises(Halted, match="column g has values in existing rows") as error:
+        pair.follow("ALTER TABLE {t} MODIFY a DECIMAL(12,1)")
+    assert error.value.code == "ddl-not-translatable"
+    assert [str(value) for value in pair.rows(pair.here)[0]] == ["1", "1.3", "2.60"]

@@ -1,0 +1,161 @@
+"""The SQL and the binary fields that PostgreSQL gets, without a server."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Context, Decimal
+
+import pyarrow as pa
+import pytest
+
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.schema import apply, classify
+from pidts.target.postgres import alter
+from pidts.target.postgres.doubts import doubts
+from pidts.target.postgres.encode.binary import wire
+from pidts.target.postgres.encode.columns import form
+from pidts.target.postgres.shape import PgColumn, PgKey, PgTable
+from pidts.target.postgres.statements import statements
+
+INT = ColumnType(Kind.INT)
+
+
+def pg_column(name: str, kind: str = "integer", base: str = "") -> PgColumn:
+    return PgColumn(name, kind, base or kind, False, False, False, False, True)
+
+
+def numeric(field: bytes) -> Decimal:
+    """What the server's documentation says of a numeric in binary: count, weight, sign, scale, digits of base 10,000."""
+    count, weight, sign, scale = struct.unpack_from(">hhHh", field)
+    digits = struct.unpack_from(f">{count}h", field, 8)
+    assert all(0 <= digit < 10_000 for digit in digits)
+    assert (len(field), sign in {0, 0x4000}) == (8 + 2 * count, True)
+    plain = sum(digit * 10_000 ** (count - 1 - place) for place, digit in enumerate(digits))
+    value = Decimal((1 if sign else 0, tuple(map(int, str(plain))), 4 * (weight - count + 1)))
+    assert value == round_to(value, scale), "nothing but zeros behind the scale"
+    return round_to(value, scale)
+
+
+def round_to(value: Decimal, scale: int) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-scale), context=Context(prec=100))
+
+
+@pytest.mark.parametrize("precision", range(1, 66))
+def test_a_decimal_of_any_width_is_written_digit_for_digit(precision):
+    """Those of up to 18 digits are taken from 64 bits, wider ones from their text: the widest values show which."""
+    for scale in range(min(precision, 30) + 1):
+        column = Column("d", ColumnType(Kind.DECIMAL, precision=precision, scale=scale))
+        top = 10**precision - 1
+        plain = [0, 1, -1, 9, 10_000, top, -top, top // 3, -(top // 7)]
+        values = [
+            Decimal((int(each < 0), tuple(map(int, str(abs(each)))), -scale)) for each in plain if abs(each) <= top
+        ]
+        data = pa.array([None, *values], column.type.arrow).slice(1)
+        written = wire(form(column, pg_column("d", f"numeric({precision},{scale})", "numeric")), data)
+        assert [numeric(each.tobytes()) for each in written] == values, (precision, scale)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_a_whole_number_for_a_numeric_is_written_digit_for_digit(unsigned):
+    column = Column("n", ColumnType(Kind.BIGINT, unsigned=unsigned))
+    values = [0, 1, 9_999, 10_000, 2**63 - 1, *([2**64 - 1] if unsigned else [-1, -(2**63)])]
+    written = wire(form(column, pg_column("n", "numeric(20,0)", "numeric")), pa.array(values, column.type.arrow))
+    assert [numeric(each.tobytes()) for each in written] == values
+
+
+@pytest.mark.parametrize(
+    ("unique", "nulls_equal", "gives_way"),
+    [
+        pytest.param(("c",), False, True, id="another column"),
+        pytest.param(("a", "c"), False, True, id="one column of the identity and another"),
+        pytest.param(("a",), False, True, id="a part of the identity"),
+        pytest.param(("a", "b", "c"), True, True, id="the identity and more"),
+        pytest.param(("b", "a"), False, False, id="the identity in another order"),
+        pytest.param(("a", "only_there"), False, False, id="a column that the source has not"),
+    ],
+)
+def test_in_safe_mode_rows_give_way_for_each_unique_key_but_the_identity(unique, nulls_equal, gives_way):
+    names = ("a", "b", "c")
+    source = Table(
+        TableName("d", "t"),
+        tuple(Column(name, INT, nullable=name == "c") for name in names),
+        (Key("PRIMARY", ("a", "b"), unique=True, primary=True),),
+    )
+    keys = (
+        PgKey("t_pkey", ("a", "b"), unique=True, primary=True, constraint=True),
+        PgKey("u", unique, unique=True, primary=False, constraint=False, nulls_equal=nulls_equal),
+        PgKey("plain", ("c",), unique=False, primary=False, constraint=False),
+    )
+    shape = PgTable(source.name, "r", True, tuple(pg_column(name) for name in (*names, "only_there")), keys, ())
+    found = statements(source, shape).give_way
+    assert len(found) == gives_way
+    for columns, sql in found:
+        assert columns == tuple(dict.fromkeys((*unique, "a", "b")))
+        equal = "IS NOT DISTINCT FROM" if nulls_equal else "="
+        same = " AND ".join(f't."{name}" {equal} s."{name}"' for name in unique)
+        assert sql.endswith(f'WHERE {same} AND (t."a" <> s."a" OR t."b" <> s."b")')
+
+
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("ADD x int", ['ADD COLUMN "x" integer']),
+        ("ADD PRIMARY KEY (a)", []),
+        ("DROP KEY kz", ['DROP INDEX "d"."kz"']),
+        ("DROP KEY ka", ['DROP CONSTRAINT "t_pkey"', 'ADD PRIMARY KEY ("z")']),
+        ("DROP COLUMN a", ['DROP CONSTRAINT "t_pkey"', 'DROP COLUMN IF EXISTS "a"', 'ADD PRIMARY KEY ("z")']),
+        ("CHANGE a b int NOT NULL", ['RENAME COLUMN "a" TO "b"']),
+        (
+            "MODIFY a int",
+            [
+                'DROP CONSTRAINT "t_pkey"',
+                'ALTER COLUMN "a" DROP NOT NULL',
+                'ADD PRIMARY KEY ("z")',
+                'CREATE UNIQUE INDEX ON "d"."t" ("a")',
+            ],
+        ),
+    ],
+)
+def test_a_primary_key_for_another_unique_key_of_the_source_goes_with_that_key(clause, expected):
+    """Somebody else has made the table, with a primary key over the second unique key of the source."""
+    name = TableName("d", "t")
+    before = {}
+    before |= apply(
+        classify("CREATE TABLE t (z int NOT NULL, a int NOT NULL, UNIQUE kz (z), UNIQUE ka (a))", "d"), {}, {}
+    )
+    assert before[name].identity == ("z",)
+    statement = classify(f"ALTER TABLE t {clause}", "d")
+    after = apply(statement, before, {})
+    keys = (
+        PgKey("t_pkey", ("a",), unique=True, primary=True, constraint=True),
+        PgKey("kz", ("z",), unique=True, primary=False, constraint=False),
+    )
+    found = PgTable(name, "r", True, (pg_column("z"), pg_column("a")), keys, ())
+    made = alter.render(statement, before, after, {name: found}, 0).statements
+    assert [sql.removeprefix('ALTER TABLE "d"."t" ') for sql in made] == expected
+
+
+@pytest.mark.parametrize(
+    ("clause", "is_doubtful"),
+    [
+        ("MODIFY a decimal(10,1)", True),
+        ("MODIFY a decimal(10,3)", True),
+        ("MODIFY a double", True),
+        ("CHANGE a b int", True),
+        ("MODIFY t varchar(5)", True),
+        ("MODIFY n int unsigned", True),
+        ("MODIFY a decimal(12,2) NOT NULL, MODIFY t text, MODIFY n bigint", False),
+        ("CHANGE a b decimal(10,2), ADD x int, CONVERT TO CHARACTER SET utf8mb4", False),
+    ],
+)
+def test_values_that_the_source_computes_anew_without_a_word_in_the_log_are_refused(clause, is_doubtful):
+    name = TableName("d", "t")
+    before = {}
+    definition = "a decimal(10,2), t varchar(9), n int, g decimal(10,2) AS (a * 2) STORED) CHARSET latin1"
+    before |= apply(classify(f"CREATE TABLE t ({definition}", "d"), {}, {})
+    statement = classify(f"ALTER TABLE t {clause}", "d")
+    after = apply(statement, before, {})[name]
+    found = [
+        refusal.what for condition, refusal in doubts(statement, before[name], after, None, 0) if condition == "true"
+    ]
+    assert [what.partition(" has ")[0] for what in found] == ["column g"] * is_doubtful

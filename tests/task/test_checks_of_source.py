@@ -1,0 +1,329 @@
+"""The checks before a run: every one is told, nothing is written, and what is ignored does not stop anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.apply import SHARED
+from pidts.cli.app import run_command
+from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Position, PrecheckFailed, Table, TableName
+from pidts.sandbox import Server
+from pidts.task.checks.source import check_one_source, require_source_fit
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.servers import target_of
+from pidts.task.tables.rule_changes import record_rules
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+Write = Callable[..., TaskConfig]
+
+
+@pytest.fixture
+def write(tmp_path: Path, mariadb: Server, postgres: Server, database: str) -> Write:
+    def task(*, source_port: int = 0, target_port: int = 0, extra: str = "", mode: str = "all") -> TaskConfig:
+        path = tmp_path / "task.yaml"
+        path.write_text(f"""\
+name: {database}
+task-mode: {mode}
+target-database: {{type: postgresql, host: {postgres.host}, port: {target_port or postgres.port}, user: {postgres.user},
+  password: "{postgres.password}", database: {database}}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {mariadb.host}, port: {source_port or mariadb.port}, user: {mariadb.user}, password: "{mariadb.password}"}}
+    block-allow-list: one
+block-allow-list: {{one: {{do-dbs: [{database}]}}}}
+{extra}
+""")
+        return load_task(path)
+
+    return task
+
+
+def failed(config: TaskConfig) -> dict[str, str]:
+    return {finding.item: finding.message for finding in check_one_source(config) if not finding.ok}
+
+
+def begin_on_target(config: TaskConfig) -> None:
+    with closing(target_of(config).connect()) as target:
+        target.meta.prepare()
+        source = config.source.source_id
+        first = Checkpoint(task=config.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))
+        target.meta.checkpoints.claim(config.name, source, 1, first)
+
+
+def test_a_fit_task_passes_and_nothing_is_written(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    assert failed(config) == {}
+    require_source_fit(config)
+    assert not config.relay.exists()
+    schemas = "SELECT count(*) FROM information_schema.schemata WHERE schema_name IN ('pidts_meta', %s)"
+    assert run_sql(postgres, schemas, database, database=database) == [(0,)]
+
+
+def test_servers_that_are_not_there_are_both_told(write: Write) -> None:
+    found = failed(write(source_port=1, target_port=2))
+    assert set(found) == {"source_connection", "target_connection"}
+    assert "[source-unreachable]" in found["source_connection"]
+
+
+def test_a_list_that_lets_nothing_pass_is_told(write: Write) -> None:
+    assert set(failed(write())) == {"table_list"}
+    assert failed(write(extra="ignore-checking-items: [table_list]")) == {}, "its tables may come later"
+    begin_on_target(write())
+    assert failed(write()) == {}, "the log has to be followed, whatever became of its tables"
+
+
+def test_of_tables_that_nobody_has_seen_nothing_is_said(write: Write) -> None:
+    told = {finding.item for finding in check_one_source(write(source_port=1))}
+    assert told == {"relay_directory", "target_connection", "source_connection"}
+
+
+def test_an_account_without_privileges_is_told_of_each_once(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        path = write().path
+        path.write_text(
+            path.read_text().replace(
+                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
+                f"user: {database}, password: x}}\n    block",
+            )
+        )
+        findings = [finding for finding in check_one_source(load_task(path)) if not finding.ok]
+    finally:
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+    assert sorted(finding.item for finding in findings) == [
+        "dump_privilege",
+        "replication_privilege",
+        "replication_privilege",
+        "table_list",
+    ]
+    assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
+
+
+def test_a_table_that_the_target_cannot_have_is_told(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE t (id INT PRIMARY KEY, {'x' * 64} INT)", database=database)
+    assert "63 bytes" in failed(write())["target_tables"]
+
+
+def with_rules(config: TaskConfig, taken: str, rules: str) -> TaskConfig:
+    text = config.path.read_text().replace("block-allow-list: one\n", f"block-allow-list: one\n    {taken}\n", 1)
+    config.path.write_text(f"{text}\n{rules}\n")
+    return load_task(config.path)
+
+
+def test_what_rules_do_not_do_is_told_and_refuses_nothing(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, state INT)", database=database)
+    rule = f"expression-filter: {{x: {{schema: {database}, table: t, delete-value-expr: stat = 1}}}}"
+    config = with_rules(write(), "expression-filters: [x]", rule)
+    (told,) = [finding for finding in check_one_source(config) if finding.item == "rules"]
+    assert told.ok
+    assert "no column stat," in told.message
+
+
+def test_routes_that_both_fit_are_told_of_the_table(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    routes = ", ".join(f"{name}: {{schema-pattern: {database}, target-schema: {name}}}" for name in "ab")
+    found = failed(with_rules(write(), "route-rules: [a, b]", f"routes: {{{routes}}}"))
+    assert set(found) == {"target_tables"}
+    assert f"2 routes fit {database}.t" in found["target_tables"]
+
+
+def test_a_route_that_moved_while_the_task_was_stopped_is_told(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    begin_on_target(config)
+    with closing(target_of(config).connect()) as target:
+        name = TableName(database, "t")
+        table = Table(name, (Column("id", ColumnType(Kind.INT), nullable=False),))
+        target.meta.structures.save(config.name, "s", Lsn.at(Position("bin.000001", 4)), {name: table})
+        record_rules(config, target)
+    assert "target_tables" not in failed(config)
+    moved = with_rules(config, "route-rules: [a]", f"routes: {{a: {{schema-pattern: {database}, target-schema: a}}}}")
+    assert f"{database}.t has rows on the target in " in failed(moved)["target_tables"]
+
+
+def test_tables_that_wait_are_told_with_how_much_is_held(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    assert "held_back" not in {finding.item for finding in check_one_source(config)}
+    begin_on_target(config)
+    assert "held_back" not in {finding.item for finding in check_one_source(config)}
+    names = tuple(TableName(database, f"t_{number}") for number in range(8))
+    change = Halt(tables=names, lsn=Lsn.at(Position("bin.000001", 99)), statement="ALTER", code="shard-awaits", what="")
+    with closing(target_of(config).connect()) as target:
+        target.meta.halts.save(config.name, "s", change)
+    (told,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
+    assert told.ok
+    assert (
+        f"{database}.t_4 and 3 more: applied less far than the other tables; only the machine of the relay knows"
+        in told.message
+    )
+    assert f"pidts ddl list {config.path}" in told.message
+
+
+def test_a_relay_that_cannot_be_written_is_told(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "is not a directory" in failed(write(extra="pidts: {relay: file/relay}"))["relay_directory"]
+
+
+def test_a_relay_that_others_can_read_is_told(write: Write) -> None:
+    config = write(source_port=1, target_port=2)
+    folder = config.relay / config.source.source_id
+    folder.mkdir(parents=True)
+
+    def said() -> str:
+        return next(finding.message for finding in check_one_source(config) if finding.item == "relay_directory")
+
+    folder.chmod(0o750)
+    assert f"other users of this machine can read the rows in it: chmod -R go= '{folder}'" in said()
+    folder.chmod(0o700)
+    assert said() == str(config.relay)
+
+
+def test_tables_that_do_not_fit_are_told_until_they_are_ignored(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=database)
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    assert "a" in failed(write())["target_tables"]
+    with pytest.raises(PrecheckFailed, match="target_tables"):
+        require_source_fit(write())
+    require_source_fit(write(extra="ignore-checking-items: [target_tables]"))
+
+
+def test_an_incremental_task_needs_its_tables(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    assert "does not exist" in failed(write(mode="incremental"))["target_tables"]
+
+
+def test_the_command_shows_each_check_and_the_fix(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", database=database)
+    path = str(write().path)
+    assert run_command(["check", path]) == 3
+    shown = capsys.readouterr().out
+    assert "failed  table_schema" in shown
+    assert "fix: Leave the table out" in shown
+    assert run_command(["check", path, "--json"]) == 3
+    result = json.loads(capsys.readouterr().out)
+    assert [finding["item"] for finding in result["findings"] if not finding["ok"]] == ["table_schema"]
+
+
+def test_tables_without_a_key_are_copied_whole(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
+    assert set(failed(write(mode="incremental"))) == {"target_tables"}
+    config = write()
+    assert failed(config) == {}
+    (told,) = [finding.message for finding in check_one_source(config) if finding.item == "primary_key"]
+    assert told == f"without a key, copied whole, from one snapshot, and rows found by all their columns: {database}.t"
+
+
+def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+    begin_on_target(config)
+    told = [finding.message for finding in check_one_source(config) if finding.item == "target_tables"]
+    assert told == ["the task continues from its checkpoint; 1 tables join it"]
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
+    assert "has rows" in failed(config)["target_tables"]
+    (fix,) = [finding.fix for finding in check_one_source(config) if not finding.ok]
+    assert fix.endswith(f"--resync s:{database}.t")
+    require_source_fit(config, resync=("*.t",))
+
+
+def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_task_from_starting(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    """Its CREATE TABLE is still to come in the log, and waits there if its rows have no place; the rows stay."""
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, other INT)", database=database)
+    config = write()
+    begin_on_target(config)
+    run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
+    run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
+    run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
+    assert "target_tables" in failed(config)
+    kept = Table(TableName(database, "t"), (Column("id", ColumnType(Kind.INT), nullable=False),))
+    with closing(target_of(config).connect()) as target:
+        target.begin()
+        target.meta.structures.save(config.name, SHARED, Lsn(0, 1, 4), {kept.name: kept})
+        target.commit()
+    assert failed(config) == {}
+
+
+def test_a_table_that_came_while_the_task_ran_does_not_keep_it_from_starting_again(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
+    config = write(extra="pidts: {version-column: v}")
+    begin_on_target(config)
+    run_sql(mariadb, "CREATE TABLE late (id INT, v VARCHAR(9) PRIMARY KEY)", database=database)
+    assert failed(config) == {}
+    told = [finding.message for finding in check_one_source(config) if finding.item == "version_column"]
+    assert any("late.v has type varchar" in message for message in told)
+
+
+def test_a_version_column_must_guard_something(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP(6), name VARCHAR(9))", database=database)
+    run_sql(mariadb, "CREATE TABLE other (id INT PRIMARY KEY)", database=database)
+    assert failed(write(extra="pidts: {version-column: v}")) == {}
+    told = [
+        f.message for f in check_one_source(write(extra="pidts: {version-column: v}")) if f.item == "version_column"
+    ]
+    assert told == [
+        "1 tables are guarded by v",
+        f"not guarded: {database}.other has no column v: every event is applied",
+    ]
+    assert "no table" in failed(write(extra="pidts: {version-column: w}"))["version_column"]
+    (spelled,) = [
+        f.fix for f in check_one_source(write(extra="pidts: {version-column: V}")) if f.item == "version_column"
+    ]
+    assert spelled.endswith(": v")
+    assert "varchar" in failed(write(extra="pidts: {version-column: name}"))["version_column"]
+    run_sql(mariadb, "SET GLOBAL binlog_row_image = MINIMAL")
+    try:
+        assert "MINIMAL" in failed(write(extra="pidts: {version-column: v}"))["version_column"]
+        assert failed(write()) == {}
+    finally:
+        run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")
+
+
+def test_tables_that_look_like_those_of_online_schema_changes_are_told(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    for name in ("t", "_t_new", "_report_old"):
+        run_sql(mariadb, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
+    config = write()
+    (told,) = [finding for finding in check_one_source(config) if finding.item == "online_ddl"]
+    assert told.ok
+    assert f"{database}._report_old, {database}._t_new " in told.message
+    assert not [one for one in check_one_source(write(extra="online-ddl: false")) if one.item == "online_ddl"]
+    own = write(extra="shadow-table-rules: ['(.+)_shadow']\ntrash-table-rules: ['^_(report)_old$']")
+    (told,) = [finding for finding in check_one_source(own) if finding.item == "online_ddl"]
+    assert "_t_new" not in told.message

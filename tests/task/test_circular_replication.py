@@ -1,0 +1,140 @@
+"""A task that would carry changes back to where another task takes them from is refused before it writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Lsn, Position, PrecheckFailed, Table, TableName
+from pidts.sandbox import Server
+from pidts.source import connect
+from pidts.task.checks.circular_replication import going_round, record_source
+from pidts.task.checks.source import check_one_source, require_source_fit
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.rule_changes import record_rules
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+ITEM = "circular_replication"
+A, B, C = (TableName("d", name) for name in "abc")
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ({A: A}, [A]),
+        ({A: B, B: A}, [A, B]),
+        ({A: B, B: C}, []),
+        ({A: B, B: B}, [B]),
+        ({}, []),
+    ],
+)
+def test_tables_that_are_reached_again_go_round(steps: dict[TableName, TableName], found: list[TableName]) -> None:
+    assert going_round([A, B, C], steps.get) == found
+
+
+Make = Callable[..., TaskConfig]
+
+
+@pytest.fixture
+def make(tmp_path: Path, database: str) -> Make:
+    def task(
+        name: str, source: Server, target: Server, tables: str = "", route: str = "", more: str = ""
+    ) -> TaskConfig:
+        path = tmp_path / f"{name}.yaml"
+        chosen = f"do-tables: [{{db-name: {database}, tbl-name: '{tables}'}}]" if tables else f"do-dbs: [{database}]"
+        rules = f"routes: {{r: {{schema-pattern: {database}, target-schema: {route}}}}}" if route else ""
+        path.write_text(f"""\
+name: {name}
+task-mode: all
+target-database: {{host: {target.host}, port: {target.port}, user: {target.user}, password: "{target.password}"}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {source.host}, port: {source.port}, user: {source.user}, password: "{source.password}"}}
+    block-allow-list: b
+    {"route-rules: [r]" if route else ""}
+block-allow-list: {{b: {{{chosen}}}}}
+{rules}
+{more}
+""")
+        return load_task(path)
+
+    return task
+
+
+def begin(config: TaskConfig, *names: str, database: str) -> None:
+    """What a first start leaves on the target."""
+    place = Lsn.at(Position("bin.000001", 4))
+    columns = (Column("id", ColumnType(Kind.INT), nullable=False),)
+    tables = [
+        Table(TableName(database, name), columns, keys=(Key("PRIMARY", ("id",), unique=True, primary=True),))
+        for name in names
+    ]
+    with closing(target_of(config).connect()) as target, closing(connect(source_config(config))) as source:
+        target.meta.prepare()
+        target.meta.checkpoints.claim(
+            config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place)
+        )
+        target.meta.structures.save(config.name, "s", place, {table.name: table for table in tables})
+        record_rules(config, target)
+        record_source(config, source, target)
+
+
+def told(config: TaskConfig) -> list[tuple[str, str]]:
+    return [(one.message, one.fix) for one in check_one_source(config) if one.item == ITEM and not one.ok]
+
+
+@pytest.mark.parametrize("at", ["mariadb", "mysql97", "mysql56"])
+def test_a_table_goes_in_one_direction_only(
+    make: Make, mariadb: Server, mysql97: Server, mysql56: Server, at: str, database: str, run_sql: RunSql
+) -> None:
+    servers = {server.kind: server for server in (mariadb, mysql97, mysql56)}
+    far, near = servers[at], servers["mysql97" if at == "mariadb" else "mariadb"]
+    for server in (near, far):
+        for name in ("t", "u"):
+            run_sql(server, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
+    there = make(f"there_{database}", near, far, tables="t")
+    back = make(f"back_{database}", far, near)
+    begin(there, "t", database=database)
+    try:
+        ((message, fix),) = told(back)
+        assert f"task {there.name} " in message
+        assert f": changes of {database}.t go in a circle" in message
+        with pytest.raises(PrecheckFailed, match=ITEM):
+            require_source_fit(back)
+        assert told(make(back.name, far, near, more=f"ignore-checking-items: [{ITEM}]")) == []
+        assert told(make(back.name, far, near, tables="u")) == [], "another table may go the other way"
+        assert told(make(back.name, far, near, route="archive")) == [], "a table of another name is not written back"
+        assert told(there) == [], "its own records speak against nobody"
+        begin(back, "t", "u", database=database)
+        ((message, _),) = told(there)
+        assert f"task {back.name} " in message, "a task that runs already learns of the other one"
+        statement = fix.split("never run again: ")[1].removesuffix("; there")
+        run_sql(far, statement)
+        assert told(back) == []
+    finally:
+        for config, server in ((there, far), (back, near)):
+            run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def test_a_chain_of_servers_is_no_circle(
+    make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mysql97, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    first = make(f"first_{database}", mariadb, mysql97)
+    begin(first, "t", database=database)
+    try:
+        assert told(make(f"second_{database}", mysql97, mysql56)) == []
+    finally:
+        run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{first.name}'")
+
+
+def test_a_task_does_not_write_into_what_it_reads(make: Make, mariadb: Server, database: str, run_sql: RunSql) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    ((message, _),) = told(make(f"itself_{database}", mariadb, mariadb))
+    assert message == f"the target is the source itself: changes of {database}.t go in a circle"
+    assert told(make(f"itself_{database}", mariadb, mariadb, route="archive")) == []

@@ -1,0 +1,195 @@
+"""Which errors halt one table, and which end the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
+from pidts.plan import Held, PlanState
+from pidts.rules import RouteRule, Routes, Rules
+from pidts.target import ValuesTarget
+from pidts.task.run import halted_tables as halting_module
+from pidts.task.run.halted_tables import HaltedTables
+
+A, B, C = (TableName("shop", name) for name in "abc")
+STATE = PlanState(Lsn(0, 1, 500), held=(Held(frozenset({B}), Lsn(0, 1, 100)),))
+LANDS = Rules(routes=Routes((RouteRule("shop", "b", "crm", "all"), RouteRule("shop", "c", "crm", "all"))))
+
+
+@pytest.fixture
+def target() -> Iterator[TargetSession]:
+    made = ValuesTarget("halting")
+    with closing(made.connect()) as session:
+        yield session
+    made.forget()
+
+
+@pytest.fixture
+def halting(target: TargetSession) -> HaltedTables:
+    return begun(HaltedTables("t", "s"), target)
+
+
+def begun(
+    halting: HaltedTables,
+    target: TargetSession,
+    *,
+    rows_failed: bool = True,
+    lands: Rules = LANDS,
+    shards: ShardGroups | None = None,
+    epoch: int = 0,
+) -> HaltedTables:
+    stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
+    halting.begin_attempt(target, lands, STATE, [A, B, C], epoch)
+    relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
+    halting.watch_stream(stream, relay, shards or ShardGroups())
+    return halting
+
+
+def refused(table: str, code: str = "target-refused", kind: Callable[..., Halted] = Halted) -> Halted:
+    return kind(code, "no", where=Where(table=table), todo="mend it")
+
+
+def test_a_table_is_halted_once_where_it_stands(halting: HaltedTables, target: TargetSession) -> None:
+    assert halting.can_leave_out(refused("shop.a"))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn, halt.position, halt.todo) == ((A,), STATE.lsn, "bin.000001:500", "mend it")
+    assert target.meta.halts.read("t", "s") == []
+    begun(halting, target)
+    assert target.meta.halts.read("t", "s") == [halt]
+    assert not halting.can_leave_out(refused("shop.a")), "what is halted cannot fail"
+    halting.forget()
+    assert halting.rows == ()
+
+
+def test_a_halt_that_is_taken_off_the_record_is_tried_again(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    halting, server = begun(HaltedTables("t", "s"), target), ValuesTarget("halting")
+    assert not halting.has_retry(server), "nothing was refused"
+    assert halting.can_leave_out(refused("shop.a"))
+    assert halting.can_leave_out(refused("crm.all"))
+    begun(halting, target)
+    assert not halting.has_retry(server)
+    target.meta.halts.resolve("t", "s", [str(B)])
+    assert halting.has_retry(server)
+    assert [halt.tables for halt in halting.rows] == [(A,)]
+    assert not halting.has_retry(server)
+
+
+def test_a_run_that_was_taken_over_does_not_take_the_task_back(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one, when it begins, tries what had halted again."""
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    server, start = ValuesTarget("halting"), Checkpoint(task="t", source="s", worker=0, lsn=STATE.lsn)
+    halting = begun(HaltedTables("t", "s"), target)
+    assert halting.can_leave_out(refused("shop.a"))
+    (own,) = target.meta.checkpoints.claim("t", "s", 1, start)
+    begun(halting, target, epoch=own.epoch)
+    assert not halting.has_retry(server)
+    begun(HaltedTables("t", "s"), target, epoch=target.meta.checkpoints.claim("t", "s", 1, start)[0].epoch)
+    target.meta.halts.resolve("t", "s", [str(A)])
+    with pytest.raises(Fenced, match="another run of task t has taken over"):
+        halting.has_retry(server)
+
+
+def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def since(at: float, table: str = "shop.a") -> float:
+        monkeypatch.setattr(halting_module.time, "time", lambda: at)
+        another = begun(HaltedTables("t", "s"), target)
+        assert another.can_leave_out(refused(table))
+        another.begin_attempt(target, LANDS, STATE, [A, B, C])
+        return another.rows[0].since
+
+    assert [since(5.0), since(7.0), since(8.0, "shop.c")] == [5.0, 5.0, 8.0]
+    monkeypatch.setattr("tests.task.test_halted_tables.STATE", PlanState(Lsn(0, 1, 900)))
+    assert since(9.0) == 9.0, "it has gone on in between"
+
+
+def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
+    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was told to skip its change, has rows of the new structure, and the others come to that change later."""
+    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
+    shards, server = ShardGroups(), ValuesTarget("halting")
+    old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))
+    shards.register("other", {A: old})
+    halting = begun(HaltedTables("t", "s"), target, shards=shards)
+    assert halting.can_leave_out(refused("shop.b", "target-shape"))
+    assert halting.can_leave_out(refused("shop.c"))
+    begun(halting, target, shards=shards)
+    assert not halting.has_retry(server)
+    shards.changed("other", {A: new})
+    assert halting.has_retry(server)
+    assert [halt.tables for halt in halting.rows] == [(C,)], "that one was refused for something else"
+    begun(halting, target, shards=shards)
+    assert halting.can_leave_out(refused("shop.b", "target-shape"))
+    begun(halting, target, shards=shards)
+    assert not halting.has_retry(server), "it does not fit this way either"
+
+
+def test_all_tables_that_land_in_one_are_halted_together(halting: HaltedTables) -> None:
+    assert halting.can_leave_out(refused("crm.all"))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
+
+
+def test_one_of_them_is_halted_alone_where_it_is_told_with_its_row(
+    halting: HaltedTables, target: TargetSession
+) -> None:
+    assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))
+    (halt,) = halting.rows
+    assert (halt.tables, halt.lsn, halt.key) == ((C,), STATE.lsn, "id=7")
+    assert "no (key id=7)" in str(halt)
+    begun(halting, target)
+    assert target.meta.halts.read("t", "s") == [halt]
+    assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.b", key="id=8")))
+    assert [(one.tables, one.key) for one in halting.rows] == [((C,), "id=7"), ((B,), "id=8")]
+
+
+def test_a_table_may_have_the_name_of_the_one_that_others_become_with_it(target: TargetSession) -> None:
+    lands = Rules(routes=Routes((RouteRule("shop", "b", "shop", "a"),)))
+    for source, names in (("s", (A,)), ("", (A, B))):
+        halting = begun(HaltedTables("t", "s"), target, lands=lands)
+        assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source=source, table="shop.a")))
+        assert halting.rows[0].tables == names
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused(""),
+        refused("shop.other"),
+        refused("shop.a, shop.b"),
+        refused("shop.a", "structure-unknown"),
+        refused("shop.a", "checkpoint-mismatch"),
+        refused("shop.a", "bad-bytes", DecodeError),
+    ],
+)
+def test_what_may_concern_others_ends_the_run(halting: HaltedTables, error: Halted) -> None:
+    assert not halting.can_leave_out(error)
+    assert halting.rows == ()
+
+
+def test_neither_a_start_nor_a_schema_change_halts_rows(halting: HaltedTables, target: TargetSession) -> None:
+    halting.begin_attempt(target, Rules(), STATE, [A, B, C])
+    assert not halting.can_leave_out(refused("shop.a"))
+    assert not begun(halting, target, rows_failed=False).can_leave_out(refused("shop.a"))
+
+
+def test_rows_that_do_not_fit_beside_other_shards_are_no_reason_to_drop_their_table(halting: HaltedTables) -> None:
+    assert halting.can_leave_out(refused("shop.b", "target-shape"))
+    assert halting.can_leave_out(refused("shop.a", "target-shape"))
+    merged, alone = halting.rows
+    assert "keep it" in merged.todo
+    assert alone.todo == "mend it"

@@ -1,0 +1,133 @@
+"""The schemas for editors are those of the reader: what it takes fits them, what it does not know does not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pidts.cli.app import run_command
+from pidts.task.config.json_schema import schemas, source_schema, task_schema
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+TASK = """
+name: shop
+task-mode: all
+target-database: {type: postgresql, host: h, port: "${PORT}", user: u, password: 123, database: d}
+mysql-instances:
+  - {source-id: s, from: {host: h, user: u}, filter-rules: [f], syncer-config-name: g}
+filters: {f: {schema-pattern: a, events: [insert], action: Ignore}}
+syncers: {g: {worker-count: 4, compact: true}}
+pidts: {chunk-rows: 2, spark: {conf: {spark.cores.max: 2}}}
+"""
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+    "object": dict,
+    "array": list,
+}
+
+
+@pytest.mark.parametrize("name", ["task-file.schema.json", "source-file.schema.json"])
+def test_the_files_in_the_documentation_are_in_step(name: str) -> None:
+    """`pidts schema > docs/reference/task-file.schema.json`, and with --source the other."""
+    assert json.loads((DOCS / name).read_text("utf-8")) == schemas()[name]
+
+
+def test_the_command_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, schema in (([], task_schema()), (["--source"], source_schema())):
+        assert run_command(["schema", *options]) == 0
+        assert json.loads(capsys.readouterr().out) == schema
+
+
+def test_a_task_file_fits() -> None:
+    assert list(misfits(task_schema(), yaml.safe_load(TASK))) == []
+    source = {"source-id": "s", "from": {"host": "h", "user": "u"}, "enable-relay": False}
+    assert list(misfits(source_schema(), source)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "misfit"),
+    [
+        ("name: shop", "", "name"),
+        ("name: shop", "nmae: shop", "nmae"),
+        ("task-mode: all", "task-mode: dump", "task-mode"),
+        ("user: u, password", "password", "target-database.user"),
+        ("worker-count: 4", "worker-count: 0", "syncers.g.worker-count"),
+        ("worker-count: 4", "worker-cuont: 4", "syncers.g.worker-cuont"),
+        ("compact: true", "compact: 1", "syncers.g.compact"),
+        ("[insert]", "insert", "filters.f.events"),
+        ("chunk-rows: 2", "chunk-rows: x", "pidts.chunk-rows"),
+        ("chunk-rows: 2", "zone: 2", "pidts.zone"),
+        ("task-mode: all", "task-mode: all\nremove-meta: true", "remove-meta"),
+        ("action: Ignore", "", "filters.f.action"),
+    ],
+)
+def test_a_mistake_does_not_fit(old: str, new: str, misfit: str) -> None:
+    assert old in TASK
+    assert misfit in set(misfits(task_schema(), yaml.safe_load(TASK.replace(old, new, 1))))
+
+
+def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
+    """Where a value does not fit: as much of JSON Schema as is used."""
+    if "anyOf" in schema:
+        return [] if any(not misfits(one, value, path) for one in schema["anyOf"]) else [path]
+    kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", list(KINDS))
+    if not any(isinstance(value, KINDS[kind]) and (kind == "boolean" or value not in (True, False)) for kind in kinds):
+        return [path]
+    if "enum" in schema and not any(value == one and type(value) is type(one) for one in schema["enum"]):
+        return [path]
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        return [path]
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        return [path]
+    found = []
+    if isinstance(value, list):
+        found += [each for one in value for each in misfits(schema.get("items", {}), one, f"{path}[]")]
+    if isinstance(value, dict):
+        before = f"{path}." if path else ""
+        found += [f"{before}{key}" for key in schema.get("required", ()) if key not in value]
+        for key, one in value.items():
+            below = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+            found += misfits(below, one, f"{before}{key}") if isinstance(below, dict) else [f"{before}{key}"]
+    return found
+
+
+ROW = re.compile(r"^\| ((?:`[\w.-]+`(?:, )?)+) \|", re.MULTILINE)
+UNITS = r"\.(mydumper|loader|syncer|validator)\."
+IN_AN_INSTANCE = r"mysql-instances\.(from|enable-gtid|server-id|case-sensitive|filters)\b"
+LOGIN = r"(?:target-database|SOURCE\.from)\.(host|port|user|password|password-file|security)\b"
+
+
+def test_the_page_on_task_files_has_a_row_for_every_key_and_no_other() -> None:
+    page = (DOCS / "task-file.md").read_text("utf-8").partition("## Every key")[2].partition("\n### ")[0]
+    shown = [key for cell in ROW.findall(page) for key in re.findall(r"`([^`]+)`", cell)]
+    known = {*map(shown_as, paths(task_schema())), *(shown_as(f"SOURCE.{key}") for key in paths(source_schema()))}
+    assert sorted(shown) == sorted(known - {None})
+
+
+def paths(schema: dict[str, Any], before: str = "") -> set[str]:
+    """Each key with those above it; a name of the user's choice is NAME."""
+    found = set()
+    for name, one in schema.get("properties", {}).items():
+        found.add(before + name)
+        more = one.get("additionalProperties")
+        found |= paths(one, f"{before}{name}.") | paths(one.get("items", {}), f"{before}{name}.")
+        found |= paths(more if isinstance(more, dict) else {}, f"{before}{name}.NAME.")
+    return found
+
+
+def shown_as(path: str) -> str | None:
+    """Keys that stand in several places have one row: the page says which."""
+    if re.search(UNITS, path) or re.match(r"black-white-list\.", path):
+        return None
+    path = re.sub(IN_AN_INSTANCE, r"SOURCE.\1", path)
+    path = re.sub(r"SOURCE\.filters\.", "filters.NAME.", path)
+    return re.sub(LOGIN, r"SERVER.\1", path)

@@ -1,0 +1,105 @@
+"""Shards that stand where they stood are told so until they arrive again, and not for one moment longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
+from pidts.plan import Held, PlanState
+from pidts.target import ValuesTarget
+from pidts.task.run.previous_halts import AS_BEFORE, PreviousHalts
+
+A, B, C = (TableName("shop", name) for name in "abc")
+SERVER = ValuesTarget("recall")
+
+
+def at(offset: int) -> Lsn:
+    return Lsn(0, 1, offset)
+
+
+STATE = PlanState(at(500), held=(Held(frozenset({B}), at(100)),))
+
+
+def waits(name: TableName, offset: int, code: str = "shard-awaits", **more: str) -> Halt:
+    values = {"statement": "ALTER TABLE t ADD c INT", "what": "others have not come", **more}
+    return Halt(tables=(name,), lsn=at(offset), code=code, awaits=("s2: shop.z",), since=7.0, **values)
+
+
+@pytest.fixture
+def target() -> Iterator[TargetSession]:
+    with closing(SERVER.connect()) as session:
+        yield session
+    SERVER.forget()
+
+
+def begun(target: TargetSession, *halts: Halt) -> PreviousHalts:
+    for halt in halts:
+        target.meta.halts.save("t", "s", halt)
+    recall = PreviousHalts("t", "s")
+    recall.begin_attempt(target, STATE.at, [A, B])
+    return recall
+
+
+def told(target: TargetSession) -> list[Halt]:
+    return target.meta.halts.read("t", "s")
+
+
+def test_who_stands_where_it_stood_is_told_as_of_before(target: TargetSession) -> None:
+    shard = waits(B, 200, "shards-disagree")
+    begun(target, shard, replace(waits(A, 600), awaits=()))
+    assert [halt.what for halt in told(target)] == [f"others have not come{AS_BEFORE}"] * 2
+    assert [(halt.lsn, halt.since, halt.awaits) for halt in told(target)][:1] == [(shard.lsn, 7.0, shard.awaits)]
+    begun(target)
+    assert told(target)[0].what.count(AS_BEFORE) == 1, "it is started once more"
+
+
+@pytest.mark.parametrize(
+    "halt",
+    [
+        waits(A, 500),
+        waits(A, 400),
+        waits(B, 100),
+        waits(C, 600),
+        waits(B, 200, "target-refused"),
+        waits(B, 200, "ddl-awaits-tables"),
+        waits(B, 200, statement=""),
+    ],
+)
+def test_what_is_past_or_failed_or_is_nobody_s_goes(target: TargetSession, halt: Halt) -> None:
+    begun(target, halt)
+    assert told(target) == []
+
+
+def test_what_another_shard_has_made_for_it_goes(target: TargetSession) -> None:
+    target.meta.prepare()
+    target.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=at(100)))
+    target.begin()
+    journal = DdlJournal(task="t", source="s", lsn=at(200), statement="", rendered=(), step=0)
+    target.meta.journal.write(replace(journal, state=DdlState.DONE))
+    target.meta.journal.write(replace(journal, lsn=at(300)))
+    target.commit()
+    begun(target, waits(B, 200), waits(B, 300))
+    assert [halt.lsn for halt in told(target)] == [at(300)]
+
+
+def test_it_is_off_the_record_when_its_table_is_past_it(target: TargetSession) -> None:
+    recall = begun(target, waits(B, 200), waits(A, 600))
+    recall.drop_past_records(SERVER, STATE.at, [A, B])
+    assert len(told(target)) == 2
+    arrived = waits(A, 600)
+    target.meta.halts.save("t", "s", arrived)
+    recall.drop_past_records(SERVER, PlanState(at(599), held=(Held(frozenset({B}), at(200)),)).at, [A, B])
+    assert told(target) == [arrived], "what is told anew is the lane's"
+    recall.drop_past_records(SERVER, PlanState(at(700)).at, [A, B])
+    assert told(target) == []
+
+
+def test_a_table_that_is_gone_is_nobody_s(target: TargetSession) -> None:
+    recall = begun(target, waits(B, 200))
+    recall.drop_past_records(SERVER, STATE.at, [A])
+    assert told(target) == []

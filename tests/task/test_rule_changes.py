@@ -1,0 +1,158 @@
+"""Whoever changes where rows land while a task is stopped is told so at the next start."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Halt, Kind, Lsn, Table, TableName
+from pidts.plan import Way
+from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
+from pidts.target.values.session import ValuesTarget
+from pidts.task.tables import rule_changes
+from pidts.task.tables.target_fit import Fit
+
+TABLE = Table(TableName("shop", "t_1"), (Column("id", ColumnType(Kind.INT), nullable=False),))
+ROUTES = Routes((RouteRule("shop", "t_*", "all", "t", Extract("t_(.*)", "n"), None, Extract("(.*)", "o")),), "s", True)
+MAPPING = ColumnMapping("shop", "t_*", "id", "partition id", ("1", "", "t", "_"))
+
+
+@dataclass
+class Source:
+    source_id: str = "s"
+
+
+@dataclass
+class Config:
+    rules: Rules
+    name: str = "t"
+    source: Source = field(default_factory=Source)
+    path: Path = Path("t.yaml")
+
+    @property
+    def allow(self) -> AllowList:
+        return self.rules.allow
+
+
+@pytest.mark.parametrize(
+    ("after", "refused"),
+    [
+        (Rules(routes=ROUTES, mappings=(MAPPING,)), ""),
+        (Rules(AllowList(do_dbs=("shop",)), routes=ROUTES, mappings=(MAPPING,)), ""),
+        (Rules(routes=Routes((*ROUTES.rules, RouteRule("crm", "", "x")), "s", True), mappings=(MAPPING,)), ""),
+        (Rules(mappings=(MAPPING,)), "the new route leads to"),
+        (Rules(routes=Routes(ROUTES.rules, "other", True), mappings=(MAPPING,)), "the new route leads to"),
+        (Rules(routes=ROUTES), "an earlier column mapping"),
+        (Rules(AllowList(ignore_dbs=("shop",))), ""),
+    ],
+)
+def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) -> None:
+    target = ValuesTarget("landings")
+    with closing(target.connect()) as session:
+        session.meta.prepare()
+        session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
+        session.begin()
+        session.meta.structures.save("t", "s", Lsn(0, 1, 4), {TABLE.name: TABLE})
+        session.commit()
+        before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
+        rule_changes.require_unmoved_rows(before, session)  # nothing is noted yet
+        rule_changes.record_rules(before, session)
+        now: Any = Config(after)
+        if refused:
+            with pytest.raises(ConfigError, match=refused) as raised:
+                rule_changes.require_unmoved_rows(now, session)
+            assert raised.value.code == "rules-moved"
+        else:
+            rule_changes.require_unmoved_rows(now, session)
+    target.forget()
+
+
+@pytest.mark.parametrize("waits", ["s", "other"])
+def test_routes_stay_while_a_shard_of_any_source_waits_for_others(waits: str) -> None:
+    target = ValuesTarget("waiting shards")
+    with closing(target.connect()) as session:
+        before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
+        rule_changes.record_rules(before, session)
+        halt = Halt(tables=(TABLE.name,), lsn=Lsn(0, 1, 4), statement="ALTER ...", code="shard-awaits", what="")
+        session.meta.halts.save("t", waits, halt)
+        others: Any = [Config(Rules(), "t", Source("other"))]
+        more: Any = Config(
+            Rules(routes=Routes((*ROUTES.rules, RouteRule("crm", "", "x")), "s", True), mappings=(MAPPING,))
+        )
+        rule_changes.require_unmoved_rows(more, session, others)  # it waits for nobody
+        session.meta.halts.save("t", waits, replace(halt, awaits=("s: shop.t_2",)))
+        rule_changes.require_unmoved_rows(before, session, others)
+        for rules in (more.rules, replace(more.rules, routes=ROUTES, mappings=())):
+            now: Any = Config(rules)
+            with pytest.raises(ConfigError, match=r"a schema change of shop.t_1 waits") as raised:
+                rule_changes.require_unmoved_rows(now, session, others)
+            assert raised.value.code == "shard-lock-open"
+    target.forget()
+
+
+def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_go() -> None:
+    target = ValuesTarget("strangers")
+    lands = TableName("all", "t")
+    with closing(target.connect()) as session:
+        for task, source in (("t", "s"), ("other", "s")):
+            config: Any = Config(Rules(routes=ROUTES), task, Source(source))
+            session.meta.checkpoints.claim(
+                task, source, 1, Checkpoint(task=task, source=source, worker=0, lsn=Lsn(0, 1, 4))
+            )
+            session.begin()
+            session.meta.structures.save(task, source, Lsn(0, 1, 4), {TABLE.name: TABLE})
+            session.meta.structures.save(task, "*", Lsn(0, 1, 4), {lands: TABLE})
+            session.commit()
+            rule_changes.record_rules(config, session)
+        config = Config(Rules(routes=ROUTES))
+        repaired, plain = Fit(TABLE.name, TABLE.renamed(lands), Way.REPAIR), Fit(TABLE.name, TABLE, Way.REPAIR)
+        refused = replace(repaired, way=Way.NEW, has_rows=True, problem="it has rows", fix="Empty it")
+        assert [fit.way for fit in rule_changes.with_other_writers(config, session, [repaired, plain])] == [
+            Way.ADD,
+            Way.REPAIR,
+        ]
+        (told,) = rule_changes.with_other_writers(config, session, [refused])
+        assert told.problem == "it has rows, and shop.t_1 of task other is written there"
+    target.forget()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "way"),
+    [
+        ("north", TableName("shop", "t_2"), Way.ADD),
+        ("north", TableName("shop", "other"), Way.REPAIR),
+        ("*", TableName("all", "t"), Way.ADD),
+        ("*", TableName("shop", "t_1"), Way.REPAIR),
+        ("* north", TableName("shop", "t_2"), Way.REPAIR),
+    ],
+)
+def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
+    source: str, name: TableName, way: Way
+) -> None:
+    target = ValuesTarget("residents")
+    table = TABLE.renamed(name)
+    with closing(target.connect()) as session:
+        for own in ("s", source):
+            config: Any = Config(Rules(routes=ROUTES), "t", Source(own))
+            session.begin()
+            session.meta.structures.save("t", own, Lsn(0, 1, 4), {TABLE.name: TABLE} if own == "s" else {name: table})
+            session.commit()
+            if not own.startswith("*"):
+                rule_changes.record_rules(config, session)
+        config = Config(Rules(routes=ROUTES))
+        (fit,) = rule_changes.with_other_writers(
+            config, session, [Fit(TABLE.name, TABLE.renamed(TableName("all", "t")), Way.REPAIR)]
+        )
+        assert fit.way is way
+    target.forget()
+
+
+def test_a_copy_over_rows_says_what_it_removes() -> None:
+    fit = Fit(TABLE.name, TABLE, Way.REPAIR)
+    (note,) = rule_changes.row_notes([fit])
+    assert note.startswith("the source's rows overwrite those of shop.t_1, and rows that the source does not have")
+    assert rule_changes.row_notes([replace(fit, way=Way.NEW)]) == []

@@ -1,0 +1,411 @@
+"""A task file with several sources is a part for each; what parts do side by side, and when all of them have arrived."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from pidts.cli.app import run_command
+from pidts.model import ConfigError, Halt, Halted, Lsn, Member, Position, ShardLock, TableName, Transient
+from pidts.task.config.task_file import TaskConfig, load_part, load_parts, load_task
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, Summary, TableProgress
+from pidts.task.run.combined_progress import CombinedProgress, combined_summary
+from pidts.task.run.completion import Completion
+from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.resync import resync_of
+from pidts.task.side_by_side import side_by_side
+
+TASK = """\
+name: shops
+task-mode: all
+shard-mode: pessimistic
+target-database: {type: postgresql, host: 127.0.0.1, port: 1, user: app, database: shop}
+mysql-instances:
+  - source-id: north
+    from: {host: 127.0.0.1, port: 1, user: repl}
+    block-allow-list: shop
+    route-rules: [all, north]
+    syncer-config-name: quick
+  - source-id: south
+    from: {host: 127.0.0.1, port: 2, user: repl}
+    enable-gtid: true
+    case-sensitive: true
+    block-allow-list: rest
+    route-rules: [all]
+    filter-rules: [kept]
+    mydumper-config-name: slow
+block-allow-list: {shop: {do-dbs: [shop]}, rest: {do-dbs: [rest]}, none: {do-dbs: [x]}}
+routes:
+  all: {schema-pattern: "*", target-schema: one}
+  north: {schema-pattern: shop, table-pattern: a, target-schema: one, target-table: b}
+filters: {kept: {schema-pattern: rest, events: [drop table], action: Ignore}}
+syncers: {quick: {worker-count: 4}}
+mydumpers: {slow: {threads: 1}}
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def text(content: str) -> Path:
+        path = tmp_path / "task.yaml"
+        path.write_text(content)
+        return path
+
+    return text
+
+
+def test_each_source_has_a_configuration_of_its_own(write: Write) -> None:
+    north, south = load_parts(path := write(TASK), {})
+    assert [part.source.source_id for part in (north, south)] == ["north", "south"]
+    assert (north.source.port, south.source.port) == (1, 2)
+    assert (north.source.use_gtid, south.source.use_gtid) == (False, True)
+    assert (north.allow.case_sensitive, south.allow.case_sensitive) == (False, True)
+    assert (north.workers, south.workers) == (4, 1)
+    assert (north.copy_threads, south.copy_threads) == (4, 1)
+    assert north.rules.landed_name(TableName("shop", "a")) == TableName("one", "b")
+    assert south.rules.landed_name(TableName("rest", "a")) == TableName("one", "a")
+    assert ([rule.name for rule in north.rule_names], len(south.rules.events.rules)) == (["all", "north"], 1)
+    assert not north.rules.events.rules
+    assert north.allow(TableName("shop", "a"))
+    assert not south.allow(TableName("shop", "a"))
+    for part in (north, south):
+        assert (part.name, part.shard_mode, part.relay, part.path) == ("shops", "pessimistic", north.relay, path)
+        assert [note.partition(": ")[2] for note in part.notes] == [
+            "block-allow-list.none: no effect: no instance uses it"
+        ]
+    assert load_part(path, "south") == south
+
+
+def test_what_needs_a_single_source_says_so(write: Write) -> None:
+    path = write(TASK)
+    with pytest.raises(ConfigError, match="2 sources") as caught:
+        load_task(path, {})
+    assert caught.value.code == "several-sources"
+    with pytest.raises(ConfigError, match="'nroth'") as caught:
+        load_part(path, "nroth")
+    assert (caught.value.code, caught.value.todo) == ("unknown-name", "Did you mean 'north'?")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "line"),
+    [
+        ("source-id: south", "source-id: north", "duplicate-key", 11),
+        ("route-rules: [all, north]", "route-rules: [all]", "unused-name", 22),
+        ("syncer-config-name: quick", "syncer-config-name: slow", "unknown-name", 10),
+        ("    mydumper-config-name: slow\n", "", "unused-name", 24),
+        ("    filter-rules: [kept]\n", "", "unused-name", 22),
+        ("    from: {host: 127.0.0.1, port: 2, user: repl}\n", "", "unknown-name", 11),
+    ],
+)
+def test_mistakes_are_told_with_the_line_of_their_instance(
+    write: Write, old: str, new: str, code: str, line: int
+) -> None:
+    assert old in TASK
+    with pytest.raises(ConfigError) as caught:
+        load_parts(write(TASK.replace(old, new)), {})
+    assert (caught.value.code, caught.value.where.line) == (code, line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "mode", "notes"),
+    [
+        ("", "", 0),
+        ("is-sharding: true", "pessimistic", 0),
+        ("is-sharding: true\nshard-mode: optimistic", "optimistic", 0),
+        ("is-sharding: false\nshard-mode: optimistic", "optimistic", 0),
+        ("shard-mode: optimistic\nstrict-optimistic-shard-mode: true", "optimistic", 1),
+        ("shard-mode: optimistic\nstrict-optimistic-shard-mode: false", "optimistic", 0),
+    ],
+)
+def test_how_schema_changes_are_brought_together(write: Write, lines: str, mode: str, notes: int) -> None:
+    parts = load_parts(write(TASK.replace("shard-mode: pessimistic", lines)), {})
+    assert {part.shard_mode for part in parts} == {mode}
+    assert [len([note for note in part.notes if "shard" in note]) for part in parts] == [notes, notes]
+
+
+@pytest.mark.parametrize("mode", ["shard-mode: pessimistic", "is-sharding: true", ""])
+def test_the_strict_kind_of_another_mode_is_refused(write: Write, mode: str) -> None:
+    text = TASK.replace("shard-mode: pessimistic", f"{mode}\nstrict-optimistic-shard-mode: true")
+    with pytest.raises(ConfigError, match="shard-mode: optimistic") as caught:
+        load_parts(write(text), {})
+    assert (caught.value.code, caught.value.where.line) == ("bad-value", 4)
+
+
+def test_a_command_over_several_sources_names_each_that_cannot_be_asked(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["check", str(write(TASK)), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)["findings"]
+    told = {(one["item"], one["message"].partition(":")[0]) for one in found if not one["ok"]}
+    assert {("source_connection", "north"), ("source_connection", "south")} <= told
+    assert sum(one["item"] == "target_connection" for one in found) == 1, "it is the same for all"
+
+
+def test_other_accounts_to_look_with_are_given_for_each_source(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ["--source", "mysql://root@127.0.0.1:1/"]
+    assert run_command(["grants", str(write(TASK)), *one]) == 2
+    assert "given 1 times, and the task has 2 sources: north, south" in capsys.readouterr().err
+    assert run_command(["grants", str(write(TASK)), *one, *one]) == 1, "nobody is there"
+
+
+def resynced(path: Path, monkeypatch: pytest.MonkeyPatch, *patterns: str) -> list[tuple[str, ...] | None]:
+    parts = load_parts(path, {})
+    tables = {"north": {TableName("shop", "a"), TableName("shop", "b")}, "south": {TableName("rest", "a")}}
+
+    def tables_of(part: TaskConfig) -> set[TableName]:
+        return tables[part.source.source_id]
+
+    monkeypatch.setattr("pidts.task.run.resync._tables", tables_of)
+    return list(resync_of(parts, patterns).values())
+
+
+def test_tables_to_be_copied_once_more_are_those_of_whatever_source_has_them(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(TASK)
+    assert resynced(path, monkeypatch) == [(), ()]
+    assert resynced(path, monkeypatch, "shop.a") == [("shop.a",), None]
+    assert resynced(path, monkeypatch, "*.a", "shop.b") == [("*.a", "shop.b"), ("*.a",)]
+    assert resynced(path, monkeypatch, "south:*.a") == [None, ("*.a",)]
+    assert resynced(path, monkeypatch, "south:", "south:*.a") == [None, ()]
+    for pattern in ("shop.c", "south:shop.a", "east:shop.a"):
+        with pytest.raises(ConfigError, match=pattern):
+            resynced(path, monkeypatch, "shop.a", pattern)
+    parts = load_parts(path, {})
+    assert list(resync_of(parts, None).values()) == [None, None]
+    assert resync_of(parts[:1], ("a.b", "north:c.d")) == {"north": ("a.b", "c.d")}
+    assert resync_of(parts[:1], ("north:",)) == {"north": ()}
+
+
+class Locks:
+    """Schema changes that wait, of one process."""
+
+    def __init__(self) -> None:
+        self.waiting: tuple[ShardLock, ...] = ()
+
+    def locks(self) -> tuple[ShardLock, ...]:
+        return self.waiting
+
+
+@pytest.fixture
+def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload, Locks, list[str], set[str]]:
+    """Of the two sources; servers refuse what `refusing` names."""
+    told: list[str] = []
+    refusing: set[str] = set()
+    locks = Locks()
+
+    def refusal(_: TaskConfig, config: TaskConfig, beside: Sequence[TaskConfig]) -> str:
+        assert [one.source.source_id for one in beside] != [config.source.source_id]
+        return "no" if config.source.source_id in refusing else ""
+
+    monkeypatch.setattr("pidts.task.run.config_reload._refusal", refusal)
+    monkeypatch.setattr("pidts.task.run.config_reload._LOOK_SECONDS", 0.0)
+    found = ConfigReload(load_parts(write(TASK), {}), told.append, locks)  # type: ignore[arg-type]  # all that is asked of it
+    return found, locks, told, refusing
+
+
+def test_all_sources_take_a_change_of_the_file_over_or_none(
+    write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
+) -> None:
+    watch, _, told, refusing = reload
+    north, south = watch.parts
+
+    def look() -> list[TaskConfig | None]:
+        return [watch.look(part) for _ in range(3) for part in (north, south)][-2:]
+
+    assert look() == [None, None]
+    changed = TASK.replace("shop: {do-dbs: [shop]}", "shop: {do-dbs: [shop, more]}").replace("[rest]}", "[rest, s]}")
+    refusing.add("south")
+    write(changed)
+    assert look() == [None, None]
+    assert "the running task ignores the change: source south: no" in told[-1]
+
+    refusing.clear()
+    write(changed + "\n")
+    new_north, new_south = look()
+    assert new_north is not None
+    assert new_south is not None
+    assert (new_north.allow(TableName("more", "t")), new_south.allow(TableName("s", "t"))) == (True, True)
+    assert watch.look(new_north) is None, "it runs with it now"
+
+    write((TASK + "\n").replace("source-id: south", "source-id: west"))
+    look()
+    assert "mysql-instances will take effect at the next start" in told[-1]
+
+
+def test_routes_stay_while_tables_wait_for_each_other(
+    write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
+) -> None:
+    watch, locks, told, _ = reload
+    member = Member("north", TableName("shop", "a"))
+    locks.waiting = (ShardLock(target=TableName("one", "a"), text="ALTER", owner=member, since=0.0, arrived=()),)
+    for text, refused in (
+        (TASK.replace("target-table: b", "target-table: c"), True),
+        (TASK.replace("[shop]", "[shop, more]"), False),
+    ):
+        write(text)
+        taken = [watch.look(watch.parts[0]) for _ in range(3)]
+        assert ("shard-lock-open" in "".join(told)) is refused, told
+        assert watch.parts[0].allow(TableName("more", "t")) is not refused
+        assert not any(taken) or not refused
+        told.clear()
+
+
+def test_the_first_failure_ends_all_and_names_its_source() -> None:
+    cleaned: list[str] = []
+
+    def follows(ended: threading.Event) -> None:
+        assert ended.wait(10)
+        cleaned.append("north")
+
+    def fails(_: threading.Event) -> None:
+        raise Halted("position-lost", "gone")
+
+    with pytest.raises(Halted, match="source south"):
+        side_by_side({"north": follows, "south": fails}, threading.Event())
+    assert cleaned == ["north"]
+
+
+def test_the_users_stop_ends_all() -> None:
+    stop, cleaned = threading.Event(), []
+
+    def follows(ended: threading.Event) -> None:
+        stop.set()
+        assert ended.wait(10)
+        cleaned.append(1)
+
+    side_by_side({"north": follows, "south": follows}, stop)
+    assert cleaned == [1, 1]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr("pidts.task.run.completion.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_single_part_is_over_when_it_arrives(clock: list[float]) -> None:
+    completion = Completion(1)
+    assert not completion.found("one", arrived=False)
+    assert completion.found("one", arrived=True)
+
+
+def test_parts_are_over_when_each_was_found_there_once_more_after_the_last_came(clock: list[float]) -> None:
+    completion = Completion(2)
+    assert not completion.found("one", arrived=True)
+    clock[0] += 100
+    assert not completion.found("two", arrived=True), "the first may have been let go on just now"
+    clock[0] += 2
+    assert not completion.found("two", arrived=True)
+    assert not completion.found("one", arrived=False), "so it was"
+    clock[0] += 2
+    assert not completion.found("two", arrived=True)
+    assert not completion.found("one", arrived=True)
+    clock[0] += 2
+    assert not completion.found("two", arrived=True)
+    assert completion.found("one", arrived=True)
+    assert completion.found("two", arrived=False), "whatever comes after that is another day's"
+
+
+def test_what_one_part_does_for_another_makes_both_be_looked_at_anew(clock: list[float]) -> None:
+    moves = 0
+    completion = Completion(2, lambda: moves)
+    for source in ("one", "two"):
+        assert not completion.found(source, arrived=True)
+    moves += 1
+    for _ in range(2):
+        assert not completion.found("one", arrived=True)
+        clock[0] += 2
+    for _ in range(2):
+        assert not completion.found("two", arrived=True)
+        clock[0] += 2
+    assert not completion.found("two", arrived=True)
+    assert completion.found("one", arrived=True)
+
+
+def part(source: str, stage: Stage, *, message: str = "", halted: bool = False, lag: float | None = None) -> Summary:
+    halts = (Halt(tables=(TableName("a", "t"),), lsn=Lsn(0, 3, 42), code="x", what="y"),) if halted else ()
+    position = Position("bin.000003", 42)
+    own = SourceProgress(source=source, stage=stage, position=position, lag_seconds=lag, halted=halts)
+    return Summary(
+        stage=stage,
+        task="t",
+        position=position,
+        rows={"inserted": 1, "copied": 2},
+        batches=3,
+        seconds=4.0,
+        lag_seconds=lag,
+        rate=5.0,
+        tables=(TableProgress(name="a.t", done=True),),
+        message=message,
+        halted=halts,
+        sources=(own,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "stage"),
+    [
+        (("sync", "copy"), "copy"),
+        (("paused", "starting"), "paused"),
+        (("synced", "synced"), "synced"),
+        (("synced", "halted"), "halted"),
+        (("stopped", "paused"), "paused"),
+    ],
+)
+def test_a_task_is_in_the_stage_that_says_most(stages: tuple[Stage, Stage], stage: Stage) -> None:
+    assert combined_summary([part(source, one) for source, one in zip("ab", stages, strict=True)]).stage == stage
+
+
+def test_the_picture_of_several_sources_is_their_sum_and_names_each() -> None:
+    told: list[Progress] = []
+    board = CombinedProgress(told.append)
+    board.of("a")(part("a", "sync", lag=1.0))
+    assert told[-1].position == Position("bin.000003", 42), "one alone is shown as ever"
+    board.of("b")(part("b", "sync", lag=3.0, message="waits", halted=True))
+    both = told[-1]
+    assert (both.rows, both.batches, both.rate, both.seconds) == ({"inserted": 2, "copied": 4}, 6, 10.0, 4.0)
+    assert (both.position, both.lag_seconds, both.message) == (None, 3.0, "b: waits")
+    assert [str(table) for table in both.tables] == ["a: a.t", "b: a.t"]
+    said = both.to_json()
+    assert [(one["source"], one["stage"], one["lag_seconds"]) for one in said["sources"]] == [
+        ("a", "sync", 1.0),
+        ("b", "sync", 3.0),
+    ]
+    assert [one["source"] for one in said["halted"]] == ["b"]
+    assert [one["source"] for one in said["tables"]] == ["a", "b"]
+    board.of("a")(part("a", "sync", message="waits"))
+    assert told[-1].message == "waits"
+
+
+def test_an_error_stays_of_its_kind_beside_another_source() -> None:
+    def fails(_: threading.Event) -> None:
+        raise Transient("spark-died", "gone")
+
+    def waits(ended: threading.Event) -> None:
+        ended.wait(10)
+
+    with pytest.raises(Transient) as caught:
+        side_by_side({"north": waits, "south": fails}, threading.Event())
+    assert caught.value.where.source == "south"
+
+
+@pytest.mark.parametrize("sources", [("north",), ("north", "south")])
+def test_what_is_logged_of_a_source_says_so(sources: tuple[str, ...]) -> None:
+    with capture_logs([merge_contextvars]) as lines:
+        side_by_side(
+            {source: lambda _: structlog.get_logger().info("gone on") for source in sources}, threading.Event()
+        )
+    assert sorted(line["source"] for line in lines) == [*sources]

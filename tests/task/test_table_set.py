@@ -1,0 +1,548 @@
+"""Tables that join a task, leave it and are copied once more, at its starts; what the target remembers afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pidts.apply import owed_by
+from pidts.batch.workers import Workers
+from pidts.model import ConfigError, Fenced, Halt, Halted, Lsn, PrecheckFailed, Table, TableName, Transient
+from pidts.plan import CopyState, Phase, PlanState, Way
+from pidts.relay import RelayReader
+from pidts.relay.task_marks import TaskMark
+from pidts.rules import AllowList, Rules
+from pidts.sandbox import Server, start_mariadb
+from pidts.schema.online.names import SHADOW, TRASH
+from pidts.source import connect, position, read_structures
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.run import start, table_set
+from pidts.task.run.attempts import Attempts
+from pidts.task.run.log_loss import find_loss, loses_log, loss_from, with_loss_explained
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.start import StartState, begin_task
+from pidts.task.run.table_set import StartRequest
+from pidts.task.servers import source_config, target_of
+from pidts.task.tables.copy_start import Patterns
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+@dataclass
+class Task:
+    """A task without Spark: its starts, and what the target remembers of it."""
+
+    config: TaskConfig
+    source: Server
+    target: Server
+    schema: str
+    run_sql: RunSql
+    replicators: list[ReplicatorProcess] = field(default_factory=list)
+    """The last one runs from start to start."""
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.run_sql(self.source, statement, database=self.schema)
+
+    def there(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.run_sql(self.target, statement, database=self.schema)
+
+    def name(self, table: str) -> TableName:
+        return TableName(self.schema, table)
+
+    def follow(self, *tables: str) -> None:
+        pairs = tuple((self.schema, table) for table in tables)
+        self.config = replace(self.config, rules=Rules(allow=AllowList(do_tables=pairs)))
+
+    def start(self, resync: Patterns = None, **wanted: Any) -> StartState:
+        if not self.replicators:
+            self.replicators.append(ReplicatorProcess(self.config))
+        with (
+            closing(connect(source_config(self.config))) as source,
+            closing(target_of(self.config).connect()) as target,
+        ):
+            asked = StartRequest(resync, **wanted)
+            return begin_task(self.config, source, target, self.replicators[-1], threading.Event(), asked)
+
+    def stop(self) -> None:
+        while self.replicators:
+            self.replicators.pop().stop()
+
+    def state(self) -> PlanState:
+        """As all workers have it; they all have the same."""
+        with closing(target_of(self.config).connect()) as target:
+            stored = target.meta.checkpoints.read(self.config.name, "s")
+        assert len(stored) == 2
+        assert len({row.copy for row in stored}) == 1
+        return Workers.claimed(tuple(stored))[1]
+
+    def structures(self) -> set[str]:
+        with closing(target_of(self.config).connect()) as target:
+            return {name.name for name in target.meta.structures.load(self.config.name, "s")}
+
+    def make(self, table: str, row: str = "") -> None:
+        """On the target, by somebody else."""
+        self.there(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        self.there(f'CREATE TABLE "{self.schema}".{table} (id integer PRIMARY KEY, a integer)')
+        if row:
+            self.there(f'INSERT INTO "{self.schema}".{table} VALUES ({row})')
+
+
+def make_task(folder: Path, source: Server, target: Server, schema: str, run_sql: RunSql) -> Task:
+    path = folder / "task.yaml"
+    path.write_text(f"""\
+name: {schema}
+task-mode: all
+target-database: {{type: postgresql, host: {target.host}, port: {target.port}, user: {target.user},
+  password: "{target.password}", database: {schema}}}
+mysql-instances:
+  - source-id: s
+    from: {{host: {source.host}, port: {source.port}, user: {source.user}, password: "{source.password}"}}
+    syncer-thread: 2
+pidts: {{relay: relay}}
+""")
+    task = Task(load_task(path), source, target, schema, run_sql)
+    task.follow("t")
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
+    return task
+
+
+@pytest.fixture
+def task(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
+    made = make_task(tmp_path, mariadb, postgres, database, run_sql)
+    yield made
+    made.stop()
+
+
+def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(task: Task) -> None:
+    task.make("t", "5, 5")
+    with pytest.raises(PrecheckFailed, match="it has rows on the target already") as caught:
+        task.start()
+    assert "TRUNCATE" in caught.value.todo
+    task.there(f'TRUNCATE "{task.schema}".t')
+    task.start()
+
+
+def test_a_checkpoint_that_was_set_back_by_hand_is_gone_on_from_only_with_a_new_copy(task: Task) -> None:
+    task.sql("CREATE TABLE k (a INT)")
+    task.follow("t", "k")
+    task.start()
+    table = "UPDATE pidts_meta.checkpoint SET"
+    task.there(f"{table} copy_progress = regexp_replace(copy_progress, '\"digest\": \"[0-9a-f]+\", ', '')")
+    task.start()  # as the version before has left it
+    lsn = task.state().lsn
+    task.there(f"{table} lsn = '{replace(lsn, offset=4)}'")
+    for resync in (None, ("t",)):
+        with pytest.raises(Halted, match="checkpoint-altered"):
+            task.start(resync=resync)
+    assert "changed by hand" in task.start(resync=()).notes[-1]
+    assert task.state().lsn >= lsn
+    assert {name.name for name in task.state().copy} == {"t", "k"}
+    task.start()
+
+
+def test_a_table_that_the_rules_let_pass_joins_behind_what_was_applied(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT, KEY (a))", "INSERT INTO u VALUES (1, 1)")
+    task.sql("CREATE TABLE k (a INT)")
+    first = task.start()
+    assert first.joined == ()
+    (begun,) = task.state().copy.items()
+    assert begun == (task.name("t"), CopyState(estimate=1, row_bytes=begun[1].row_bytes))
+    task.sql("ALTER TABLE u ADD b INT", "INSERT INTO u VALUES (2, 2, 2)")
+    task.follow("t", "u", "k")
+    begun = task.start()
+    assert begun.joined == (task.name("k"), task.name("u"))
+    state = task.state()
+    assert [state.copy[name].since is None for name in sorted(state.copy)] == [False, True, False]
+    joined = state.copy[task.name("u")]
+    assert joined.since is not None
+    assert joined.since > state.lsn
+    assert (joined.way, joined.phase, joined.keyless) == (Way.NEW, Phase.ROWS, False)
+    assert state.copy[task.name("k")].keyless
+    assert begun.structures[task.name("u")].arrow.names == ["id", "a", "b"]
+    indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = 'u'"
+    assert task.there(indexes) == [(1,)], "keys that are faster made afterwards are not there yet"
+    assert task.start().joined == ()
+    assert task.state().copy[task.name("u")] == joined
+
+
+def test_what_the_log_makes_comes_by_the_log_and_what_is_renamed_into_the_rules_joins(task: Task) -> None:
+    task.follow("t", "w", "n", "made", "like_t", "like_x")
+    task.sql("CREATE TABLE x (id INT PRIMARY KEY, a INT)", "INSERT INTO x VALUES (1, 1)")
+    task.start()
+    task.sql(
+        "CREATE TABLE made (id INT PRIMARY KEY)",
+        "CREATE TABLE like_t LIKE t",
+        "CREATE TABLE like_x LIKE x",
+        "RENAME TABLE t TO w, x TO n",
+    )
+    begun = task.start()
+    assert begun.joined == (task.name("like_x"), task.name("n"))
+    assert task.structures() == {"t", "like_x", "n"}
+    assert task.start().joined == ()
+
+
+def test_a_table_whose_name_another_one_has_taken_begins_anew_and_so_does_what_became_of_it(task: Task) -> None:
+    task.follow("t", "old")
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".t VALUES (1, 1)')
+    task.sql("CREATE TABLE new (id INT PRIMARY KEY, a INT)", "RENAME TABLE t TO old, new TO t")
+    begun = task.start(renames=True)
+    assert begun.joined == (task.name("old"), task.name("t"))
+    copy = task.state().copy
+    assert copy[task.name("t")].way is Way.REPAIR, "its rows are those of another table"
+    assert copy[task.name("old")].way is Way.NEW
+    assert task.start(renames=True).joined == ()
+
+
+def test_of_a_table_that_is_gone_again_the_rows_are_passed_over(task: Task) -> None:
+    task.sql("CREATE TABLE x (id INT PRIMARY KEY)")
+    task.start()
+    task.follow("t", "gone")
+    task.sql("RENAME TABLE x TO gone", "INSERT INTO gone VALUES (1)", "DROP TABLE gone")
+    begun = task.start(unknown=frozenset({f"{task.schema}.gone"}))
+    assert begun.joined == (task.name("gone"),)
+    state = task.state().copy[task.name("gone")]
+    assert (state.phase, state.since is None) == (Phase.FINISH, False)
+    assert task.structures() == {"t"}
+
+
+def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_back(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.follow("t", "u")
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
+    task.follow("t")
+    assert task.start().notes == (f"{task.schema}.u leaves the task, its rows stay on the target",)
+    assert task.structures() == {"t"}
+    assert set(task.state().copy) == {task.name("t")}
+    task.follow("t", "u")
+    with pytest.raises(Halted, match="has rows on the target already") as caught:
+        task.start()
+    assert caught.value.code == "target-shape"
+    assert "TRUNCATE" not in caught.value.todo
+    assert caught.value.todo.endswith(f"--resync s:{task.schema}.u")
+    assert task.structures() == {"t"}
+    joined = task.start(resync=("*.u",))
+    assert joined.joined == (task.name("u"),)
+    assert "rows that the source does not have are removed from the target" in joined.notes[-1]
+    assert task.state().copy[task.name("u")].way is Way.REPAIR
+
+
+def test_a_start_that_dies_between_making_a_table_and_remembering_it_is_made_good(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.start()
+    task.follow("t", "u")
+
+    def die(*_: object) -> CopyState:
+        raise Transient("target-lost", "gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_set, "copy_states", die)
+        with pytest.raises(Transient):
+            task.start()
+    assert task.there(f"SELECT count(*) FROM pg_tables WHERE schemaname = '{task.schema}'") == [(2,)]
+    assert task.structures() == {"t"}
+    assert task.start().joined == (task.name("u"),)
+    assert task.structures() == {"t", "u"}
+
+
+def test_a_run_that_was_taken_over_changes_nothing(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.start()
+    task.follow("t", "u")
+    real = table_set.copy_states
+
+    def taken_over(*given: Any) -> dict[TableName, CopyState]:
+        with closing(target_of(task.config).connect()) as other:
+            other.meta.checkpoints.claim(
+                task.config.name, "s", 2, other.meta.checkpoints.read(task.config.name, "s")[0]
+            )
+        return real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_set, "copy_states", taken_over)
+        with pytest.raises(Fenced):
+            task.start()
+    assert task.structures() == {"t"}
+    assert set(task.state().copy) == {task.name("t")}
+
+
+def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
+    task.follow("t", "u", "v")
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
+    with pytest.raises(ConfigError, match="other"):
+        task.start(resync=("*.u", "*.other"))
+    lsn = task.state().lsn
+    begun = task.start(resync=("*.u", "*.v"))
+    assert begun.notes[:2] == (f"{task.schema}.u is copied again", f"{task.schema}.v is copied again")
+    assert [note for note in begun.notes[2:] if f"rows of {task.schema}.u are written over" in note], "v has no rows"
+    state = task.state()
+    assert {name.name: (one.way, one.since) for name, one in state.copy.items()} == {
+        "t": (Way.NEW, None),
+        "u": (Way.REPAIR, None),
+        "v": (Way.NEW, None),
+    }
+    assert state.lsn == lsn
+    task.there(f'ALTER TABLE "{task.schema}".u DROP a')
+    with pytest.raises(Halted, match="lacks column a"):
+        task.start(resync=())
+
+
+def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.follow("t", "u")
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
+    task.sql("INSERT INTO u VALUES (1, 1), (2, 2)", "ALTER TABLE u ADD b INT", "UPDATE u SET a = 3 WHERE id = 2")
+    halt = Halt(tables=(task.name("u"),), lsn=task.state().lsn, code="target-refused", what="no")
+    owed = {name: Table(name, ()) for name in (task.name("t"), task.name("u"))}
+    with closing(target_of(task.config).connect()) as target:
+        target.meta.halts.save(task.config.name, "s", halt)
+        for place in range(2):
+            target.begin()
+            target.meta.structures.save(task.config.name, owed_by("s", place), halt.lsn, owed)
+            target.commit()
+    with pytest.raises(Halted, match="lacks column b"):
+        task.start(resync=("*.u",))
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    begun = task.start(resync=("*.u",))
+    (name,) = begun.joined
+    assert name == task.name("u")
+    assert [column.name for column in begun.structures[name].columns] == ["id", "a", "b"]
+    state = task.state()
+    since = state.copy[name].since
+    assert since is not None
+    assert since > state.lsn, "what the log had up to now is left out"
+    assert (state.copy[name].way, state.at(name)) == (Way.REPAIR, state.lsn)
+    with closing(target_of(task.config).connect()) as target:
+        left = [set(target.meta.structures.load(task.config.name, owed_by("s", place))) for place in range(2)]
+    assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
+
+
+@pytest.fixture
+def purged(tmp_path: Path, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
+    """A task whose relay is gone, and whose source has purged the log behind its checkpoint."""
+    with start_mariadb() as source:
+        run_sql(source, f"CREATE DATABASE {database}")
+        task = make_task(tmp_path, source, postgres, database, run_sql)
+        task.follow("t", "u", "gone")
+        task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)", "CREATE TABLE gone (id INT PRIMARY KEY)")
+        task.start()
+        task.stop()
+        task.there(f'INSERT INTO "{database}".t VALUES (7, 7)')
+        task.sql("DROP TABLE gone", "INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)")
+        (last,) = run_sql(source, "SHOW MASTER STATUS")
+        while run_sql(source, "SHOW BINARY LOGS")[0][0] != last[0]:
+            task.sql(f"PURGE BINARY LOGS TO '{last[0]}'")  # in vain as long as the replicator's connection lingers
+            time.sleep(0.1)
+        yield task
+        task.stop()
+        source.kill()
+
+
+def lose_relay(task: Task) -> None:
+    for path in (task.config.relay / "s").glob("0*"):
+        path.unlink()
+
+
+def relay_begin(task: Task) -> Lsn:
+    with closing(RelayReader(task.config.relay, "s")) as relay:
+        assert relay.first is not None
+        return relay.first
+
+
+def test_a_log_that_is_lost_is_told_and_all_tables_are_copied_from_a_new_position(purged: Task) -> None:
+    task = purged
+    before = task.state()
+    with pytest.raises(Halted, match="position-lost"):
+        run_until_it_halts(task)
+    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+        loss = find_loss(task.config, source, target.meta.checkpoints.read(task.config.name, "s"))
+        place, _ = position(source)
+    assert loss is not None
+    assert not loss.keeps_relay
+    told = with_loss_explained(task.config, Halted("position-lost", "gone", todo="Mend it"), 1_000_000_000)
+    assert f"{task.schema}.gone, {task.schema}.t, {task.schema}.u after " in told.what
+    assert f" (2001-09-09 01:46:40 UTC) and before {place.file}:4 (20" in told.what
+    assert told.todo.startswith(f"Copy the rows that may have changed, online: pidts run {task.config.path} --resync")
+    with pytest.raises(Halted, match="all of them have to be copied") as caught:
+        task.start(resync=("*.t",))
+    assert caught.value.code == "position-lost"
+
+    lose_relay(task)
+    task.sql("ALTER TABLE u ADD b INT")
+    with pytest.raises(Halted, match="lacks column b"):
+        task.start(resync=())
+    assert task.state() == before, "what is refused changes nothing"
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    begun = task.start(resync=())
+    assert f"the source has no table {task.schema}.gone any more, and its rows stay on the target" in begun.notes
+    state = task.state()
+    assert {name.name: one.way for name, one in state.copy.items()} == {"t": Way.REPAIR, "u": Way.NEW}
+    assert state.lsn.change_no == before.lsn.change_no + 1
+    assert relay_begin(task) <= state.lsn
+    assert task.structures() == {"t", "u"}
+    assert task.there(f'SELECT * FROM "{task.schema}".t') == [(7, 7)], "nobody sees it empty"
+    assert task.start().notes == ()
+    assert task.state() == state
+
+
+def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: Task) -> None:
+    task = purged
+    before = task.state()
+    task.sql("ALTER TABLE u ADD b INT")
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    names = [task.name(name) for name in ("t", "u", "gone")]
+    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+        came = read_structures(source, task.config.allow)[task.name("u")]
+        later = replace(came, columns=came.columns[:1])
+        for place, step in enumerate((came, later)):
+            target.begin()
+            target.meta.structures.save(task.config.name, owed_by("s", place), before.lsn, dict.fromkeys(names, step))
+            target.commit()
+    lose_relay(task)
+    task.start(resync=())
+    with closing(target_of(task.config).connect()) as target:
+        left = [target.meta.structures.load(task.config.name, owed_by("s", place)) for place in range(2)]
+    (t, u, _) = names
+    assert {name: len(table.columns) for name, table in left[0].items()} == {t: 3, u: 1}, "u was where b came to it"
+    assert set(left[1]) == {t}
+
+
+def run_until_it_halts(task: Task) -> None:
+    """The replicator finds out."""
+    replicator = ReplicatorProcess(task.config)
+    task.replicators.append(replicator)
+    replicator.start()
+    try:
+        for _ in range(300):
+            replicator.watch()
+            time.sleep(0.1)
+    except Halted as error:
+        raise Halted(error.code, f"{error.code}: {error.what}") from error
+
+
+def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
+    """It begins behind the task's checkpoint, and all that it lacks is on the source still."""
+    task = purged
+    lose_relay(task)
+    other = ReplicatorProcess(task.config)
+    task.replicators.append(other)
+    with closing(connect(source_config(task.config))) as source:
+        other.start_at = str(position(source)[0])
+    other.start()
+    with closing(RelayReader(task.config.relay, "s")) as relay:
+        while relay.first is None:
+            other.watch()
+            time.sleep(0.05)
+    task.stop()
+    begins = relay_begin(task)
+    found_out = Halted("relay-purged", "the file is gone")
+    assert loses_log(found_out)
+    notes = task.start(resync=(), lost=loss_from(found_out)).notes
+    assert [note for note in notes if note.startswith("the relay begins after")]
+    assert relay_begin(task) == begins
+    assert task.state().lsn >= begins
+
+
+def test_a_new_position_that_was_not_remembered_is_asked_for_again(
+    purged: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = purged
+    lose_relay(task)
+    before = task.state()
+
+    def die(*_: object) -> dict[TableName, Table]:
+        raise Transient("target-lost", "gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_set, "copy_states", die)
+        with pytest.raises(Transient):
+            task.start(resync=())
+    assert task.state() == before
+    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+        loss = find_loss(task.config, source, target.meta.checkpoints.read(task.config.name, "s"))
+    assert loss is not None
+    assert loss.keeps_relay
+    task.start(resync=())
+    assert {one.way for one in task.state().copy.values()} == {Way.REPAIR, Way.NEW}
+
+
+def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> None:
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)", "CREATE TABLE _t_new LIKE t", "CREATE TABLE _u_gho LIKE u")
+    task.sql("ALTER TABLE _t_new ADD b INT", "CREATE TABLE _t_old (id INT)", "CREATE TABLE _x_new (id INT)")
+
+    def remembered() -> dict[str, list[str]]:
+        with closing(target_of(task.config).connect()) as target:
+            found = target.meta.shadows.load(task.config.name, "s")
+        assert not any(shadow.complete for shadow in found.values())
+        return {n.name: [c.name for c in one.structure.columns] for n, one in found.items() if one.structure}
+
+    def follow(*tables: str) -> None:
+        task.follow(*tables)
+        allow = replace(task.config.allow, shadow=SHADOW, trash=TRASH)
+        task.config = replace(task.config, rules=Rules(allow=allow))
+
+    follow("t")
+    task.start()
+    assert remembered() == {"_t_new": ["id", "a", "b"]}
+    assert task.structures() == {"t"}
+    follow("t", "u")
+    task.sql("ALTER TABLE _u_gho ADD c INT")
+    assert task.start().joined == (task.name("u"),)
+    assert remembered() == {"_t_new": ["id", "a", "b"], "_u_gho": ["id", "a", "c"]}
+    # The swap is not applied yet: the table that is there now is followed all the same, and need not join again.
+    task.sql("RENAME TABLE t TO _t_del, _t_new TO t", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
+    follow("t", "u", "v")
+    assert task.start().joined == ()
+
+
+def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:
+    task.follow("later")
+    assert task.start().structures == {}
+    assert task.structures() == set()
+    assert not task.state().copying
+
+
+def test_a_run_whose_start_fails_behind_the_claim_is_not_taken_for_a_replaced_one(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task.start()
+    shards = SimpleNamespace(stand_aside=lambda *_, **__: None)
+    shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards)
+    anything = cast("Any", None)
+    attempts = Attempts(
+        task.config, task.replicators[-1], anything, anything, cast("Any", shared), threading.Event(), None
+    )
+
+    def begin() -> None:
+        with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as there:
+            attempts._begin(source, there, TaskMark(task.config.relay, "s", task.config.name))
+
+    def die(*_: object) -> None:
+        raise Transient("source-lost", "gone")
+
+    begin()
+    with monkeypatch.context() as patched:
+        patched.setattr(start, "record_source", die)
+        with pytest.raises(Transient, match="gone"):
+            begin()
+    attempts._demand_own_epoch()
+    begin()
+    attempts._demand_own_epoch()
+    task.start()
+    with pytest.raises(Fenced):
+        attempts._demand_own_epoch()

@@ -1,0 +1,69 @@
+"""Rows of the target are removed only where it can be told that the source has not got them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.plan import Way
+from pidts.rules import ColumnMapping, EventFilter, FilterRule, RouteRule, Routes, Rules
+from pidts.target import ValuesTarget
+from pidts.target.values.session import ValuesSession
+from pidts.task.tables.merged import own_shards
+from pidts.task.tables.target_fit import fit_of
+
+COLUMNS = (Column("id", ColumnType(Kind.BIGINT), nullable=False), Column("n", ColumnType(Kind.BIGINT)))
+TABLE = Table(TableName("shop_1", "cart"), COLUMNS, (Key("PRIMARY", ("id",), unique=True, primary=True),))
+
+
+@pytest.fixture
+def session() -> Iterator[ValuesSession]:
+    target = ValuesTarget("fit under rules")
+    session = target.connect()
+    for name in (TABLE.name, TableName("shop", "cart")):
+        made = TABLE.renamed(name)
+        for statement in session.schema.create_statements(made).statements:
+            session.execute(statement)
+        session.begin()
+        assert session.load(made, pa.table([[1], [2]], schema=made.arrow))
+        session.commit()
+    yield session
+    session.close()
+    target.forget()
+
+
+@pytest.mark.parametrize(
+    ("rules", "way"),
+    [
+        (Rules(), Way.REPAIR),
+        (Rules(routes=Routes((RouteRule("shop_*", "", "shop"),))), Way.REPAIR),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("all ddl",), (), "Ignore"),))), Way.ADD),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("alter table",), (), "Ignore"),))), Way.REPAIR),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("delete",), (), "Ignore"),))), Way.ADD),
+        (Rules(mappings=(ColumnMapping("shop_1", "", "n", "partition id", ("1", "", "")),)), Way.REPAIR),
+        (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), Way.ADD),
+    ],
+    ids=[
+        "no rules",
+        "route",
+        "DDL ignored, TRUNCATE with it",
+        "ALTER ignored",
+        "deletes ignored",
+        "another column mapped",
+        "key mapped",
+    ],
+)
+def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession, rules: Rules, way: Way) -> None:
+    fit = fit_of(session, TABLE, rules, copies=True, may_have_rows=True)
+    assert (fit.problem, fit.way) == ("", way)
+
+
+def test_tables_that_become_one_without_a_key_are_told_to_get_a_key(session: ValuesSession) -> None:
+    keyless = [Table(TableName(schema, "cart"), COLUMNS) for schema in ("shop_1", "shop_2")]
+    rules = Rules(routes=Routes((RouteRule("shop_*", "", "shop"),)))
+    fit = fit_of(session, keyless[0], rules, copies=True, other_shards=own_shards(rules, keyless, begun=False))
+    assert "without a key" in fit.problem
+    assert fit.fix.startswith("Add a primary key to these tables on their sources")
