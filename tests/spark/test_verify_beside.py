@@ -17,8 +17,8 @@ from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.task.config.task_file import load_task
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.start import begin
-from pidts.task.run.table_set import Wanted
+from pidts.task.run.start import begin_task
+from pidts.task.run.table_set import StartRequest
 from pidts.task.servers import source_config, target_of
 
 from .commands import Task
@@ -34,7 +34,7 @@ def started(task: Task) -> None:
     replicator = ReplicatorProcess(config)
     try:
         with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
-            begin(config, source, target, replicator, threading.Event(), Wanted())
+            begin_task(config, source, target, replicator, threading.Event(), StartRequest())
     finally:
         replicator.stop()
 

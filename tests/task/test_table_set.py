@@ -288,7 +288,7 @@ def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> Non
     lsn = task.state().lsn
     begun = task.start(resync=("*.u", "*.v"))
     assert begun.notes[:2] == (f"{task.schema}.u is copied again", f"{task.schema}.v is copied again")
-    assert [note for note in begun.notes[2:] if f"rows of {task.schema}.u are written over" in note], "v has no rows"
+    assert [note for note in begun.notes[2:] if f"overwrite those of {task.schema}.u, and" in note], "v has no rows"
     state = task.state()
     assert {name.name: (one.way, one.since) for name, one in state.copy.items()} == {
         "t": (Way.NEW, None),
