@@ -43,7 +43,7 @@ def test_names_that_mean_something_to_yaml_or_to_the_list_stand_for_themselves(t
     assert not config.allow(TableName("starfish", "t"))
     assert not config.allow(TableName("qxz", "t"))
     assert config.target.database == "on"
-    assert (config.source.password, config.target.password) == ("a", "b")
+    assert (config.source.server.password, config.target.password) == ("a", "b")
 
 
 def test_the_line_for_a_password_is_there_where_none_was_needed() -> None:

@@ -22,7 +22,7 @@ from pidts.sandbox import Server
 from pidts.target import ValuesTarget
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-from pidts.task.operate import status
+from pidts.task.config.servers import TargetSpec
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -110,7 +110,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     target = ValuesTarget(f"status {next(_numbers)}")
-    monkeypatch.setattr(status, "target_of", lambda _: target)
+    monkeypatch.setattr(TargetSpec, "server", target)
     yield World(tmp_path, target, "{host: 127.0.0.1, port: 9, user: root}", capsys)
     target.forget()
 

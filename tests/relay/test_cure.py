@@ -18,7 +18,6 @@ from pidts.sandbox import Server
 from pidts.source import connect, position, server_info
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run.relay_refetch import RelayRefetch
-from pidts.task.servers import source_config
 
 from .sample_log import Piece, store
 from .test_continuity import remove, tamper
@@ -48,7 +47,7 @@ def alerts() -> Any:
 
 def fill(config: TaskConfig, **origin: Any) -> list[Piece]:
     """Twelve transactions, as if they came from the source's present log file."""
-    with closing(connect(source_config(config))) as session:
+    with closing(connect(config.source.server)) as session:
         here, identity = position(session)[0], server_info(session).identity
     place = Position.of(here.base, origin.pop("log_index", here.log_index), 4)
     pieces, last = [], Lsn.at(place)

@@ -19,7 +19,6 @@ from pidts.task.config.task_file import load_task
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import begin_task
 from pidts.task.run.table_set import StartRequest
-from pidts.task.servers import source_config, target_of
 
 from .commands import Task
 from .conftest import Background
@@ -33,7 +32,7 @@ def started(task: Task) -> None:
     config = load_task(task.path)
     replicator = ReplicatorProcess(config)
     try:
-        with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+        with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             begin_task(config, source, target, replicator, threading.Event(), StartRequest())
     finally:
         replicator.stop()

@@ -13,7 +13,6 @@ from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed
 from pidts.sandbox import Server
 from pidts.task.checks.all_sources import check_all_sources, require_all_sources_fit
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.servers import target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 Write = Callable[..., tuple[TaskConfig, ...]]
@@ -52,7 +51,7 @@ block-allow-list: {{a: {{do-dbs: ["{database}_a"]}}, b: {{do-dbs: ["{database}_b
 
 
 def begin(part: TaskConfig) -> None:
-    with closing(target_of(part).connect()) as target:
+    with closing(part.target.server.connect()) as target:
         target.meta.prepare()
         source = part.source.source_id
         first = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))

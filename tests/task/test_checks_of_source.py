@@ -16,7 +16,6 @@ from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Positio
 from pidts.sandbox import Server
 from pidts.task.checks.source import check_one_source, require_source_fit
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.servers import target_of
 from pidts.task.tables.rule_changes import record_rules
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -49,7 +48,7 @@ def failed(config: TaskConfig) -> dict[str, str]:
 
 
 def begin_on_target(config: TaskConfig) -> None:
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         target.meta.prepare()
         source = config.source.source_id
         first = Checkpoint(task=config.name, source=source, worker=0, lsn=Lsn.at(Position("bin.000001", 4)))
@@ -151,7 +150,7 @@ def test_a_route_that_moved_while_the_task_was_stopped_is_told(
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     config = write()
     begin_on_target(config)
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         name = TableName(database, "t")
         table = Table(name, (Column("id", ColumnType(Kind.INT), nullable=False),))
         target.meta.structures.save(config.name, "s", Lsn.at(Position("bin.000001", 4)), {name: table})
@@ -171,7 +170,7 @@ def test_tables_that_wait_are_told_with_how_much_is_held(
     assert "held_back" not in {finding.item for finding in check_one_source(config)}
     names = tuple(TableName(database, f"t_{number}") for number in range(8))
     change = Halt(tables=names, lsn=Lsn.at(Position("bin.000001", 99)), statement="ALTER", code="shard-awaits", what="")
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         target.meta.halts.save(config.name, "s", change)
     (told,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
     assert told.ok
@@ -270,7 +269,7 @@ def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_t
     run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
     assert "target_tables" in failed(config)
     kept = Table(TableName(database, "t"), (Column("id", ColumnType(Kind.INT), nullable=False),))
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         target.begin()
         target.meta.structures.save(config.name, SHARED, Lsn(0, 1, 4), {kept.name: kept})
         target.commit()

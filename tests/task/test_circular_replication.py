@@ -15,7 +15,6 @@ from pidts.source import connect
 from pidts.task.checks.circular_replication import going_round, record_source
 from pidts.task.checks.source import check_one_source, require_source_fit
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.rule_changes import record_rules
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -74,7 +73,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
         Table(TableName(database, name), columns, keys=(Key("PRIMARY", ("id",), unique=True, primary=True),))
         for name in names
     ]
-    with closing(target_of(config).connect()) as target, closing(connect(source_config(config))) as source:
+    with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         target.meta.prepare()
         target.meta.checkpoints.claim(
             config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place)

@@ -250,7 +250,5 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
 def prepare_meta(config: TaskConfig) -> None:
     from contextlib import closing
 
-    from pidts.task.servers import target_of
-
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         target.meta.prepare()

@@ -208,7 +208,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.relay-dir", "x", "note", "pidts.relay"),
     ("source.relay-binlog-name", "bin.000001", "not-supported", "starts where the task does"),
     ("source.relay-binlog-gtid", "0-1-1", "not-supported", "starts where the task does"),
-    ("source.server-id", 5, "source.server_id", 5),
+    ("source.server-id", 5, "source.server.server_id", 5),
     ("source.case-sensitive", True, "rules.routes.case_sensitive", True),
     ("source.purge", {"expires": 1}, "note", "relay-keep"),
     ("source.checker", {"check-enable": False}, "note", "always tried again"),
@@ -219,13 +219,13 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.tracer", {"x": 1}, "note", "none in DM either"),
     ("source.meta-dir", "x", "note", "none in DM either"),
     ("source.charset", "utf8", "note", "none in DM either"),
-    ("source.from.host", "h", "source.host", "h"),
-    ("source.from.port", 1, "source.port", 1),
-    ("source.from.user", "u", "source.user", "u"),
-    ("source.from.password", "p", "source.password", "p"),
+    ("source.from.host", "h", "source.server.host", "h"),
+    ("source.from.port", 1, "source.server.port", 1),
+    ("source.from.user", "u", "source.server.user", "u"),
+    ("source.from.password", "p", "source.server.password", "p"),
     ("source.from.session", {"a": 1}, "note", "values stay exact"),
     ("source.from.max-allowed-packet", 1, "note", "server's own limit"),
-    ("source.from.security", {"ssl-mode": "disabled"}, "source.tls.mode.name", "DISABLED"),
+    ("source.from.security", {"ssl-mode": "disabled"}, "source.server.tls.mode.name", "DISABLED"),
 ]
 
 

@@ -26,7 +26,6 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
-from pidts.task.servers import source_config, target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 CART = "(id INT PRIMARY KEY AUTO_INCREMENT, a INT, KEY (a))"
@@ -55,12 +54,12 @@ class Task:
         beside = [part for part in self.parts if part is not config]
         if source_id not in self.replicators:
             self.replicators[source_id] = ReplicatorProcess(config)
-        with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+        with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             wanted = StartRequest(None if resync is None else tuple(resync))
             return begin_task(config, source, target, self.replicators[source_id], threading.Event(), wanted, beside)
 
     def ways(self, source_id: str) -> dict[str, Way]:
-        with closing(target_of(self.parts[0]).connect()) as target:
+        with closing(self.parts[0].target.server.connect()) as target:
             (stored,) = target.meta.checkpoints.read(self.parts[0].name, source_id)
         copy = PlanState.from_checkpoint(stored.lsn, stored.copy).copy
         return {str(name).removeprefix(self.schema): state.way for name, state in copy.items()}
@@ -147,7 +146,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     only = AllowList.parse(f"{task.schema}_a1.cart_1,{task.schema}_a2.*")
     task.parts = (replace(whole[0], rules=replace(whole[0].rules, allow=only)), whole[1])
     task.start("a")
-    with closing(target_of(whole[0]).connect()) as target:
+    with closing(whole[0].target.server.connect()) as target:
         left = target.meta.structures.load(whole[0].name, left_by("a"))
     assert set(left) == {TableName(f"{task.schema}_a1", "cart_2")}
     task.parts = whole
@@ -165,7 +164,7 @@ def test_what_stays_of_a_shard_that_begins_anew_is_told_at_once(task: Task) -> N
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
     task.start("b")
     name = TableName(f"{task.schema}_a1", "cart_1")
-    with closing(target_of(task.parts[0]).connect()) as target:
+    with closing(task.parts[0].target.server.connect()) as target:
         (stored,) = target.meta.checkpoints.read(task.parts[0].name, "a")
         halt = Halt(tables=(name,), lsn=stored.lsn, code="target-refused", what="no")
         target.meta.halts.save(task.parts[0].name, "a", halt)
@@ -331,14 +330,14 @@ def test_a_source_whose_rows_have_a_place_among_the_others_begins(task: Task) ->
 
 
 def shared(task: Task) -> set[TableName]:
-    with closing(target_of(task.parts[0]).connect()) as target:
+    with closing(task.parts[0].target.server.connect()) as target:
         return set(target.meta.structures.load(task.parts[0].name, SHARED))
 
 
 def came(task: Task, source_id: str) -> None:
     """The log of a source has come to what its server has."""
     (config,) = (part for part in task.parts if part.source.source_id == source_id)
-    with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+    with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         (stored,) = target.meta.checkpoints.read(config.name, source_id)
         target.begin()
         target.meta.structures.save(config.name, source_id, stored.lsn, read_structures(source, config.allow))

@@ -12,7 +12,6 @@ import pytest
 from pidts.model import Checkpoint, Lsn, PidtsError, Position, TableName
 from pidts.sandbox import Server
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.servers import target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -47,7 +46,7 @@ def test_all_that_a_task_keeps_is_in_the_schema_that_it_names(
         name: run_sql(server, f"SELECT count(*) FROM pidts_meta.{name}", database=database) for (name,) in usual
     }
     try:
-        with closing(target_of(config).connect()) as session:
+        with closing(config.target.server.connect()) as session:
             assert session.meta.checkpoints.read("t", "s") == []
             session.meta.prepare()
             [claimed] = session.meta.checkpoints.claim("t", "s", 1, START)
@@ -90,17 +89,17 @@ def test_variables_and_the_size_of_statements_reach_the_sessions(
 ) -> None:
     more = "max-allowed-packet: 131072, session: {SQL_LOG_BIN: '0', wait_timeout: 777, tidb_x: 1, sql_mode: ANSI}"
     config = task(tmp_path / "task.yaml", mariadb, "mysql", more)
-    with closing(target_of(config).connect()) as session:
+    with closing(config.target.server.connect()) as session:
         asked = "SELECT @@SESSION.sql_log_bin, @@SESSION.wait_timeout, @@SESSION.sql_mode LIKE '%STRICT_ALL%'"
         assert session.run(asked, ())[0] == [(0, 777, 1)]  # type: ignore[attr-defined]
         assert session.server.max_packet == 131072  # type: ignore[attr-defined]
         [(theirs,)] = run_sql(mariadb, "SELECT @@max_allowed_packet")
     larger = task(tmp_path / "task.yaml", mariadb, "mysql", f"max-allowed-packet: {2 * theirs}")
-    with closing(target_of(larger).connect()) as session:
+    with closing(larger.target.server.connect()) as session:
         assert session.server.max_packet == theirs  # type: ignore[attr-defined]
 
 
 def test_a_variable_that_the_server_does_not_know_is_told(tmp_path: Path, mariadb: Server) -> None:
     config = task(tmp_path / "task.yaml", mariadb, "mysql", "session: {no_such_thing: 1}")
     with pytest.raises(PidtsError, match="no_such_thing"):
-        target_of(config).connect()
+        config.target.server.connect()

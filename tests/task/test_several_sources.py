@@ -66,7 +66,7 @@ def write(tmp_path: Path) -> Write:
 def test_each_source_has_a_configuration_of_its_own(write: Write) -> None:
     north, south = load_parts(path := write(TASK), {})
     assert [part.source.source_id for part in (north, south)] == ["north", "south"]
-    assert (north.source.port, south.source.port) == (1, 2)
+    assert (north.source.server.port, south.source.server.port) == (1, 2)
     assert (north.source.use_gtid, south.source.use_gtid) == (False, True)
     assert (north.allow.case_sensitive, south.allow.case_sensitive) == (False, True)
     assert (north.workers, south.workers) == (4, 1)

@@ -19,6 +19,7 @@ from pidts.replicate import read_status
 from pidts.sandbox import Server
 from pidts.target import ValuesTarget
 from pidts.task.config.duration import parse_duration
+from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_task
 from pidts.task.run import replicator_process
 from pidts.task.run.attempts import Attempts
@@ -106,7 +107,7 @@ def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
 ) -> None:
     """Whatever it meets: the relay belongs to its successor, who may have purged or emptied it."""
     target = ValuesTarget("replaced")
-    monkeypatch.setattr("pidts.task.run.attempts.target_of", lambda _: target)
+    monkeypatch.setattr(TargetSpec, "server", target)
     attempts = Attempts(load_task(task(tmp_path, "one")), *[cast("Any", None)] * 5, ())
     with closing(target.connect()) as session:
         (row,) = session.meta.checkpoints.claim(

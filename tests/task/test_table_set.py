@@ -30,7 +30,6 @@ from pidts.task.run.log_loss import find_loss, loses_log, loss_from, with_loss_e
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.copy_start import Patterns
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -66,8 +65,8 @@ class Task:
         if not self.replicators:
             self.replicators.append(ReplicatorProcess(self.config))
         with (
-            closing(connect(source_config(self.config))) as source,
-            closing(target_of(self.config).connect()) as target,
+            closing(connect(self.config.source.server)) as source,
+            closing(self.config.target.server.connect()) as target,
         ):
             asked = StartRequest(resync, **wanted)
             return begin_task(self.config, source, target, self.replicators[-1], threading.Event(), asked)
@@ -78,14 +77,14 @@ class Task:
 
     def state(self) -> PlanState:
         """As all workers have it; they all have the same."""
-        with closing(target_of(self.config).connect()) as target:
+        with closing(self.config.target.server.connect()) as target:
             stored = target.meta.checkpoints.read(self.config.name, "s")
         assert len(stored) == 2
         assert len({row.copy for row in stored}) == 1
         return Workers.claimed(tuple(stored))[1]
 
     def structures(self) -> set[str]:
-        with closing(target_of(self.config).connect()) as target:
+        with closing(self.config.target.server.connect()) as target:
             return {name.name for name in target.meta.structures.load(self.config.name, "s")}
 
     def make(self, table: str, row: str = "") -> None:
@@ -264,7 +263,7 @@ def test_a_run_that_was_taken_over_changes_nothing(task: Task, monkeypatch: pyte
     real = table_set.copy_states
 
     def taken_over(*given: Any) -> dict[TableName, CopyState]:
-        with closing(target_of(task.config).connect()) as other:
+        with closing(task.config.target.server.connect()) as other:
             other.meta.checkpoints.claim(
                 task.config.name, "s", 2, other.meta.checkpoints.read(task.config.name, "s")[0]
             )
@@ -309,7 +308,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     task.sql("INSERT INTO u VALUES (1, 1), (2, 2)", "ALTER TABLE u ADD b INT", "UPDATE u SET a = 3 WHERE id = 2")
     halt = Halt(tables=(task.name("u"),), lsn=task.state().lsn, code="target-refused", what="no")
     owed = {name: Table(name, ()) for name in (task.name("t"), task.name("u"))}
-    with closing(target_of(task.config).connect()) as target:
+    with closing(task.config.target.server.connect()) as target:
         target.meta.halts.save(task.config.name, "s", halt)
         for place in range(2):
             target.begin()
@@ -327,7 +326,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     assert since is not None
     assert since > state.lsn, "what the log had up to now is left out"
     assert (state.copy[name].way, state.at(name)) == (Way.REPAIR, state.lsn)
-    with closing(target_of(task.config).connect()) as target:
+    with closing(task.config.target.server.connect()) as target:
         left = [set(target.meta.structures.load(task.config.name, owed_by("s", place))) for place in range(2)]
     assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
 
@@ -369,7 +368,7 @@ def test_a_log_that_is_lost_is_told_and_all_tables_are_copied_from_a_new_positio
     before = task.state()
     with pytest.raises(Halted, match="position-lost"):
         run_until_it_halts(task)
-    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+    with closing(connect(task.config.source.server)) as source, closing(task.config.target.server.connect()) as target:
         loss = find_loss(task.config, source, target.meta.checkpoints.read(task.config.name, "s"))
         place, _ = position(source)
     assert loss is not None
@@ -406,7 +405,7 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
     task.sql("ALTER TABLE u ADD b INT")
     task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
     names = [task.name(name) for name in ("t", "u", "gone")]
-    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+    with closing(connect(task.config.source.server)) as source, closing(task.config.target.server.connect()) as target:
         came = read_structures(source, task.config.allow)[task.name("u")]
         later = replace(came, columns=came.columns[:1])
         for place, step in enumerate((came, later)):
@@ -415,7 +414,7 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
             target.commit()
     lose_relay(task)
     task.start(resync=())
-    with closing(target_of(task.config).connect()) as target:
+    with closing(task.config.target.server.connect()) as target:
         left = [target.meta.structures.load(task.config.name, owed_by("s", place)) for place in range(2)]
     (t, u, _) = names
     assert {name: len(table.columns) for name, table in left[0].items()} == {t: 3, u: 1}, "u was where b came to it"
@@ -441,7 +440,7 @@ def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
     lose_relay(task)
     other = ReplicatorProcess(task.config)
     task.replicators.append(other)
-    with closing(connect(source_config(task.config))) as source:
+    with closing(connect(task.config.source.server)) as source:
         other.start_at = str(position(source)[0])
     other.start()
     with closing(RelayReader(task.config.relay, "s")) as relay:
@@ -473,7 +472,7 @@ def test_a_new_position_that_was_not_remembered_is_asked_for_again(
         with pytest.raises(Transient):
             task.start(resync=())
     assert task.state() == before
-    with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as target:
+    with closing(connect(task.config.source.server)) as source, closing(task.config.target.server.connect()) as target:
         loss = find_loss(task.config, source, target.meta.checkpoints.read(task.config.name, "s"))
     assert loss is not None
     assert loss.keeps_relay
@@ -486,7 +485,7 @@ def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> Non
     task.sql("ALTER TABLE _t_new ADD b INT", "CREATE TABLE _t_old (id INT)", "CREATE TABLE _x_new (id INT)")
 
     def remembered() -> dict[str, list[str]]:
-        with closing(target_of(task.config).connect()) as target:
+        with closing(task.config.target.server.connect()) as target:
             found = target.meta.shadows.load(task.config.name, "s")
         assert not any(shadow.complete for shadow in found.values())
         return {n.name: [c.name for c in one.structure.columns] for n, one in found.items() if one.structure}
@@ -529,7 +528,10 @@ def test_a_run_whose_start_fails_behind_the_claim_is_not_taken_for_a_replaced_on
     )
 
     def begin() -> None:
-        with closing(connect(source_config(task.config))) as source, closing(target_of(task.config).connect()) as there:
+        with (
+            closing(connect(task.config.source.server)) as source,
+            closing(task.config.target.server.connect()) as there,
+        ):
             attempts._begin(source, there, TaskMark(task.config.relay, "s", task.config.name))
 
     def die(*_: object) -> None:

@@ -58,10 +58,10 @@ def test_the_documented_example_is_understood(load: Load, tmp_path: Path) -> Non
     config = load(TASK)
     assert (config.name, config.mode, config.workers) == ("shop", "all", 4)
     source, target = config.source, config.target
-    assert (source.source_id, source.host, source.port, source.user, source.password) == (
+    assert (source.source_id, source.server.host, source.server.port, source.server.user, source.server.password) == (
         "shop-1", "127.0.0.1", 3307, "repl", "my-secret",
     )  # fmt: skip
-    assert (source.start, source.use_gtid, source.server_id) == (None, False, None)
+    assert (source.start, source.use_gtid, source.server.server_id) == (None, False, None)
     assert (target.type, target.host, target.port, target.user, target.password, target.database) == (
         "postgresql", "127.0.0.1", 5433, "app", "pg-secret", "shop",
     )  # fmt: skip
@@ -194,7 +194,7 @@ def test_the_block_for_tls_is_read_or_refused(load: Load, where: str, tmp_path: 
     assert told.tls == Tls(Mode.VERIFY_CA, str(tmp_path / "ca.pem"))
     assert other.tls == Tls(Mode.PREFERRED)
     assert load(with_block("{ssl-mode: VERIFY_IDENTITY}")).notes == ()
-    assert load(with_block("{}")).source.tls == Tls()
+    assert load(with_block("{}")).source.server.tls == Tls()
     for block, code in (
         ("{ssl-ca: x.pem}", "tls-files"),
         ("{ssl-mode: maybe}", "bad-value"),
@@ -220,7 +220,7 @@ def test_dm_s_encrypted_passwords_are_refused_where_they_are_written(load: Load)
         assert encrypted not in str(error)
         assert "password-file" in error.todo
         assert error.where.line in {key, 6}
-    assert load(replaced('"${MYSQL_PWD}"', "aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ=")).source.password
+    assert load(replaced('"${MYSQL_PWD}"', "aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ=")).source.server.password
 
 
 def test_a_password_file_that_others_can_read_is_noted(load: Load, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_password_file_that_others_can_read_is_noted(load: Load, tmp_path: Pat
     for mode, notes in ((0o600, 0), (0o644, 1), (0o640, 1)):
         secret.chmod(mode)
         config = load(text)
-        assert (config.source.password, len(config.notes)) == ("pw", notes)
+        assert (config.source.server.password, len(config.notes)) == ("pw", notes)
         assert all("chmod 600" in note for note in config.notes)
 
 
@@ -451,8 +451,8 @@ SOURCE_FILE = """\
 def test_a_source_may_stand_in_dms_source_file_beside_the_task(load: Load) -> None:
     config = load(BY_FILE, shop_yaml=SOURCE_FILE, other_yml="source-id: shop-2\n", broken_yaml="a: [")
     source = config.source
-    assert (source.host, source.port, source.password) == ("db.example", 3306, "my-secret")
-    assert (source.use_gtid, source.server_id, config.allow.case_sensitive) == (True, 4242, True)
+    assert (source.server.host, source.server.port, source.server.password) == ("db.example", 3306, "my-secret")
+    assert (source.use_gtid, source.server.server_id, config.allow.case_sensitive) == (True, 4242, True)
 
 
 def test_a_source_file_is_read_as_strictly(load: Load) -> None:

@@ -18,7 +18,6 @@ from pidts.sandbox import Server, start_mariadb
 from pidts.source import connect, read_structures
 from pidts.source.rows import stream_rows
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.servers import source_config, target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -46,14 +45,14 @@ class Pair:
         return self.config.target.database if self.target.kind == "postgres" else None
 
     def tables(self) -> dict[TableName, Table]:
-        with closing(connect(source_config(self.config))) as session:
+        with closing(connect(self.config.source.server)) as session:
             return read_structures(session, self.config.allow)
 
     def copy(self, *, made: bool = False) -> None:
         """Create the tables on the target, unless they are there, with the rows that the source has now."""
         with (
-            closing(connect(source_config(self.config))) as source,
-            closing(target_of(self.config).connect()) as target,
+            closing(connect(self.config.source.server)) as source,
+            closing(self.config.target.server.connect()) as target,
         ):
             target.meta.prepare()
             for table in read_structures(source, self.config.allow).values():

@@ -17,7 +17,6 @@ from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.rows import stream_rows
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.servers import source_config, target_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 EXTRACTS = {"extract-table": {"table-regexp": "(.*)", "target-column": "c_table"}}
@@ -57,11 +56,11 @@ class Shards:
 
         Not `keyed`: as somebody makes it for whom the sources' key tells all rows apart.
         """
-        with closing(target_of(self.parts[0]).connect()) as target:
+        with closing(self.parts[0].target.server.connect()) as target:
             target.meta.prepare()
             for part in self.parts:
                 rules = part.rules
-                with closing(connect(source_config(part))) as source:
+                with closing(connect(part.source.server)) as source:
                     tables = read_structures(source, part.allow)
                     if keyed or made:
                         rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))

@@ -23,7 +23,6 @@ from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.source import connect, log_end, query
 from pidts.task.compare.wiring import compare_task
-from pidts.task.servers import source_config, target_of
 
 from .conftest import Pair
 
@@ -45,9 +44,9 @@ class Live:
 
     def __enter__(self) -> Self:
         self.tables = self.pair.tables()
-        with closing(target_of(self.pair.config).connect()) as target:
+        with closing(self.pair.config.target.server.connect()) as target:
             name, source = self.pair.config.name, self.pair.config.source.source_id
-            with closing(connect(source_config(self.pair.config))) as session:
+            with closing(connect(self.pair.config.source.server)) as session:
                 begin = Lsn.at(log_end(session))
             self.checkpoint = target.meta.checkpoints.claim(
                 name, source, 1, Checkpoint(task=name, source=source, worker=0, lsn=begin)
@@ -72,7 +71,7 @@ class Live:
     def _write(self) -> None:
         dice = random.Random(1)
         cold, hot = sorted(self.tables)
-        with closing(connect(source_config(self.pair.config))) as source:
+        with closing(connect(self.pair.config.source.server)) as source:
             while not self.stop.wait(0.01):
                 key = dice.randrange(ROWS)
                 row = None if dice.random() < 0.3 else (key, key, dice.randrange(100))
@@ -88,7 +87,7 @@ class Live:
 
     def _apply(self) -> None:
         done = 0
-        with closing(target_of(self.pair.config).connect()) as target:
+        with closing(self.pair.config.target.server.connect()) as target:
             while not self.stop.wait(LATE):
                 batch = self.changes[done : len(self.changes) - 3]
                 if not batch:

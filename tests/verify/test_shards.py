@@ -23,7 +23,6 @@ from pidts.sandbox import Server
 from pidts.source import connect, log_end, read_structures
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import chosen, compare_task, opened_comparison
-from pidts.task.servers import source_config, target_of
 from pidts.verify import Report, Span
 
 from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
@@ -207,7 +206,7 @@ def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
     shards.on("a", "DROP TABLE t_2")
     shards.on("b", "DROP TABLE t_1", "DROP TABLE t_2")
     record = shards.parts[0]
-    with closing(target_of(record).connect()) as target, closing(connect(source_config(record))) as source:
+    with closing(record.target.server.connect()) as target, closing(connect(record.source.server)) as source:
         (table,) = read_structures(source, record.allow).values()
         target.begin()
         target.meta.structures.save(record.name, SHARED, Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)})
@@ -275,7 +274,7 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: 
     filled(shards, "INT", lambda *about: str(apart(*about)))
     shards.copy(keyed=True)
     config, of_hidden = shards.parts[0], TableName(shards.name, "t_9")
-    with closing(target_of(config).connect()) as target, closing(connect(source_config(config))) as source:
+    with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         table = next(iter(read_structures(source, config.allow).values()))
         target.begin()
         target.meta.structures.save(config.name, "a", Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
@@ -372,9 +371,9 @@ def test_a_table_that_waits_for_the_others_is_told_at_once_and_is_no_difference(
 
 def stand(shards: Shards) -> None:
     """Both sources are where their logs end now, but for a table that waits there."""
-    with closing(target_of(shards.parts[0]).connect()) as target:
+    with closing(shards.parts[0].target.server.connect()) as target:
         for part in shards.parts:
-            with closing(connect(source_config(part))) as source:
+            with closing(connect(part.source.server)) as source:
                 end = log_end(source)
             at, task, source_id = Lsn.at(end), part.name, part.source.source_id
             later = replace(at, offset=at.offset + (1 << 20))

@@ -28,7 +28,6 @@ from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import compare_task, opened_comparison
-from pidts.task.servers import source_config, target_of
 from pidts.verify import ANYBODY, Behind, Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
@@ -194,7 +193,7 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
     stop = threading.Event()
     with (
         opened_comparison([pair.config], lambda _: True) as comparison,
-        closing(target_of(pair.config).connect()) as target,
+        closing(pair.config.target.server.connect()) as target,
     ):
         work = Repairs(pair.config.name, target, stop, print, apply=True)
         (group,) = comparison.groups().values()
@@ -212,13 +211,13 @@ def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
 ) -> None:
     pair = pair_of(mariadb, other_mariadb)
     name, relay = pair.config.name, pair.config.relay
-    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
         target.meta.prepare()
         far = Checkpoint(task=name, source="one", worker=0, lsn=Lsn(3, 900, 4))
         target.meta.checkpoints.claim(name, "one", 1, far)
         flight = TaskCatchUp(pair.config, source, target)
         assert flight.place() < far.lsn
-        format_event = event_at(source_config(pair.config), Position(log_end(source).file, 4))
+        format_event = event_at(pair.config.source.server, Position(log_end(source).file, 4))
         for server, change_no in (("another", 5), (server_info(source).identity, 6)):
             shutil.rmtree(relay, ignore_errors=True)
             with closing(RelayWriter.open(relay, "one")) as writer:
@@ -302,7 +301,7 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
     )
     # The second table cannot be read: the comparison stands there until it is killed.
     memory = pair.config.relay / "one" / "verify" / f"{pair.config.name}.json"
-    with closing(connect(source_config(pair.config))) as blocker:
+    with closing(connect(pair.config.source.server)) as blocker:
         blocker.query(f"LOCK TABLES `{pair.config.name}`.b WRITE")
         process = subprocess.Popen(
             [sys.executable, "-m", "pidts", "verify", str(pair.config.path)], stdout=subprocess.DEVNULL
@@ -329,7 +328,7 @@ def test_a_task_that_stands_still_is_waited_for_once(
     monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "_PATIENCE", 1.5)
     pair = pair_of(mariadb, other_mariadb)
     tables = [TableName(pair.config.name, name) for name in ("a", "b", "c")]
-    with closing(connect(source_config(pair.config))) as source, closing(target_of(pair.config).connect()) as target:
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
         target.meta.prepare()
         start = Lsn.at(log_end(source))
         held = PlanState(start, {}, held_at({tables[1]: replace(start, offset=start.offset - 1)}, start))

@@ -25,7 +25,6 @@ from pidts.task.compare.wiring import compare_task
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.progress import Progress, Summary
 from pidts.task.run.task_run import run_task
-from pidts.task.servers import source_config
 from pidts.verify import Report
 
 _DRAIN_SECONDS = 120.0
@@ -72,7 +71,7 @@ def run_demo(
         say("starting a MariaDB and a PostgreSQL for this demo")
         source, target = _start_servers(cleanup)
         config = _task_file(folder, source, target)
-        workload = Workload(source_config(config))
+        workload = Workload(config.source.server)
         say("filling the shop's tables")
         workload.fill()
         say(f"source {source.host}:{source.port}, target {target.host}:{target.port}, task file {config.path}")
@@ -147,7 +146,7 @@ class _DemoControl:
                 self._workload.alter()
             if self._stop.is_set() or (self._seconds is not None and live >= self._seconds):
                 self._workload.stop()
-                with closing(connect(source_config(self._config))) as session:
+                with closing(connect(self._config.source.server)) as session:
                     self._goal = position(session)[0]
                 self._deadline = now + _DRAIN_SECONDS
         elif progress.stage == "sync" and _has_reached(progress.applied_lsn, self._goal):

@@ -12,7 +12,6 @@ from pidts.relay.folder import Folder
 from pidts.relay.survey import source_ids
 from pidts.relay.task_marks import read_needs
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.servers import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def read_checkpoints(place: Place) -> TargetCheckpoints:
     if config is None:
         return TargetCheckpoints()
     try:
-        with closing(target_of(config).connect()) as session:
+        with closing(config.target.server.connect()) as session:
             rows = session.meta.checkpoints.read(config.name, config.source.source_id)
     except PidtsError as error:
         return TargetCheckpoints(error=error)

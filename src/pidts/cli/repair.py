@@ -67,7 +67,6 @@ def repaired(
     """Compares the tables, and repairs each group of differences or prints the SQL for it."""
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
-    from pidts.task.servers import target_of
     from pidts.verify import Memory, Outside
 
     memory, filtered = [Memory()], set[TableName]()
@@ -76,7 +75,7 @@ def repaired(
         memory[:] = [reached]
 
     name = parts[0].name
-    with progress_line(name) as line, closing(target_of(parts[0]).connect()) as target:
+    with progress_line(name) as line, closing(parts[0].target.server.connect()) as target:
         work = Repairs(name, target, stop, show, apply=apply, removes=removes)
         outside = Outside(tell=line.show_progress, save=save, stop=stop)
 

@@ -21,7 +21,6 @@ from pidts.shards.structures import fits, same_version
 from pidts.source import connect, read_structures
 from pidts.task.checks.shards import differ_fix
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config
 from pidts.task.tables.merged import Shard
 
 
@@ -81,6 +80,6 @@ def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -
     for config in other_parts:
         known = {one.table.name: one for one in begun if one.source == config.source.source_id}
         if known:
-            with closing(connect(source_config(config))) as source:
+            with closing(connect(config.source.server)) as source:
                 tables = read_structures(source, config.allow)
             yield from (replace(one, table=tables[name]) for name, one in known.items() if name in tables)

@@ -14,7 +14,6 @@ from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
 from pidts.task.checks.unused_rules import unused_rule_findings
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import target_of
 from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
@@ -74,5 +73,5 @@ def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Pa
 
 
 def _have_begun(parts: Sequence[TaskConfig]) -> bool:
-    with closing(target_of(parts[0]).connect()) as target:
+    with closing(parts[0].target.server.connect()) as target:
         return all(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts)

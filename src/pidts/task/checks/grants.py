@@ -20,7 +20,6 @@ from pidts.source.structures import read_structures
 from pidts.task.checks.circular_replication import meta_schemas
 from pidts.task.checks.privileges import named_in, source_privileges, takes_all_of
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 
 Side = Literal["source", "target"]
 
@@ -82,7 +81,7 @@ def grants_of(
     schemas: set[str] = set()
     for config in parts:
         source = config.source.source_id
-        with _hinted("--source"), closing(connect(looks.sources.get(source) or source_config(config))) as session:
+        with _hinted("--source"), closing(connect(looks.sources.get(source) or config.source.server)) as session:
             tables = read_structures(session, config.allow)
             if "source" in sides:
                 found = _source(config, looks, session, tables)
@@ -107,13 +106,15 @@ def _hinted(option: str) -> Iterator[None]:
 
 def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: Mapping[TableName, Table]) -> Grants:
     server = server_info(session)
-    user = config.source.user
+    user = config.source.server.user
     is_own = config.source.source_id not in looks.sources
     hosts = [] if is_own or looks.host else hosts_of(lambda sql: query(session, sql), user)
     if looks.host:
         to = account_name(user, looks.host)
     else:
-        to = account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.host)
+        to = (
+            account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.server.host)
+        )
     reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
     privileges = list(source_privileges(config, server, tables.values()))
     statements = []
@@ -142,7 +143,7 @@ def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: 
 
 
 def _target(config: TaskConfig, looks: OtherAccounts, tables: list[TableName], schemas: set[str]) -> Grants:
-    target = looks.target or target_of(config)
+    target = looks.target or config.target.server
     if config.target.type == "postgresql":
         return _postgres(config, target, tables)
     return _mysql(config, target, schemas, own=looks.target is None, host=looks.host)

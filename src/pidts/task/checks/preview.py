@@ -16,7 +16,6 @@ from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, fit_of
 
@@ -100,11 +99,11 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
     sizes: dict[str, Mapping[TableName, Size]] = {}
     for config in parts:
         source_id = config.source.source_id
-        with closing(connect(source_config(config))) as source:
+        with closing(connect(config.source.server)) as source:
             tables[source_id] = read_structures(source, config.allow)
             sizes[source_id] = table_sizes(source, tables[source_id])
     found = {}
-    with closing(target_of(parts[0]).connect()) as target:
+    with closing(parts[0].target.server.connect()) as target:
         for config in parts:
             own = config.source.source_id
             others = [

@@ -9,7 +9,6 @@ from pidts.source import Session, connect
 from pidts.source.finding import Finding
 from pidts.source.structures import sequences
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config
 
 _SHOWN = 5
 
@@ -24,7 +23,7 @@ def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
     """Returns the notes of `plan` on sequences, source by source."""
     found: dict[str, None] = {}
     for config in parts:
-        with closing(connect(source_config(config))) as session:
+        with closing(connect(config.source.server)) as session:
             found[sequence_note(config, session)] = None
     return [note for note in found if note]
 

@@ -18,7 +18,6 @@ from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table, read_structures
 from pidts.task.checks.diverged_shards import ALIKE, diverged_text
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.merged import Shard, shards_of_other_sources, with_extracted_keys
 
 SEPARATE_KEYS = (
@@ -160,12 +159,12 @@ def differ_fix(mode: str) -> str:
 
 
 def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
-    with closing(target_of(parts[0]).connect()) as target:
+    with closing(parts[0].target.server.connect()) as target:
         sources = [part.source.source_id for part in parts]
         resumed = frozenset(source for source in sources if target.meta.checkpoints.read(parts[0].name, source))
         shards = []
         for part in parts:
-            with closing(connect(source_config(part))) as source:
+            with closing(connect(part.source.server)) as source:
                 tables = read_structures(source, part.allow)
             has_begun = part.source.source_id in resumed
             known = target.meta.structures.load(part.name, part.source.source_id) if has_begun else {}
@@ -211,7 +210,7 @@ def _ranges(
             if (column := _counter(one)) is not None
         ]
         if own:
-            with closing(connect(source_config(part))) as source:
+            with closing(connect(part.source.server)) as source:
                 for lands, one, column in own:
                     first, last = _range(source, one.table, column)
                     shown = one if len(parts) > 1 else replace(one, source="")

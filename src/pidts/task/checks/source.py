@@ -24,7 +24,6 @@ from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.sequences import sequence_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.copy_start import Patterns, is_selected
 from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
@@ -60,7 +59,7 @@ def check_one_source(
         target: TargetSession | None = None
         resumed = False
         try:
-            target = cleanup.enter_context(closing(target_of(config).connect()))
+            target = cleanup.enter_context(closing(config.target.server.connect()))
             resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
             findings.append(Finding("target_connection", ok=True, message="reachable"))
         except PidtsError as error:
@@ -85,7 +84,7 @@ def _source(
     config: TaskConfig, target: TargetSession | None, tables: dict[TableName, Table], *, resumed: bool
 ) -> list[Finding]:
     """Returns the findings about the source, and fills in its tables."""
-    source = source_config(config)
+    source = config.source.server
     try:
         with closing(connect(source)) as session:
             findings = [Finding("source_connection", ok=True, message="reachable")]

@@ -23,9 +23,12 @@ from pidts.copy import read_keys
 from pidts.model import Lsn, TableName, Where
 from pidts.reduce import NetChange
 from pidts.source.failures import StructureChanged
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql import repair_sql as mysql
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres import repair_sql as postgres
 from pidts.task.compare.source import SourceTable
 from pidts.task.compare.wiring import members_of
-from pidts.task.servers import source_config
 from pidts.verify import ANYBODY, NOBODY, Finding, Group, Report, Settled, Stopped
 
 _KEYS = 500
@@ -183,7 +186,7 @@ def _left_alone(*, merged: bool) -> frozenset[Finding]:
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
     """Rows of a source as the target is to have them."""
     part = member.part
-    chunk = read_keys(source_config(part.config), member.whole, member.own_keys(keys), whole=True)
+    chunk = read_keys(part.config.source.server, member.whole, member.own_keys(keys), whole=True)
     if chunk.stale:
         raise StructureChanged(
             "structure-changed",
@@ -194,16 +197,9 @@ def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
 
 
 def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], Iterator[str]]]:
-    """How a person says it to this kind of server; of the drivers only the one in use is loaded."""
-    if type(target).__module__.startswith("pidts.target.postgres"):
-        from pidts.target.postgres import PostgresSession
-        from pidts.target.postgres import repair_sql as postgres
-
-        if isinstance(target, PostgresSession):
-            return postgres.PREAMBLE, partial(postgres.repair_sql, target)
-    from pidts.target.mysql import MySqlSession
-    from pidts.target.mysql import repair_sql as mysql
-
+    """Returns what the script begins with, and what writes a change in this kind of server's SQL."""
+    if isinstance(target, PostgresSession):
+        return postgres.PREAMBLE, partial(postgres.repair_sql, target)
     if isinstance(target, MySqlSession):
         return mysql.PREAMBLE, partial(mysql.repair_sql, target)
     raise TypeError(target)

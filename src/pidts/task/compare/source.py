@@ -25,7 +25,6 @@ from pidts.source.sizes import table_sizes
 from pidts.source.structures import quoted_table
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config
 from pidts.verify import Key, Size, Span, Sum
 
 _SPANS_AT_ONCE = 4
@@ -112,7 +111,7 @@ class SourceTable:
 
     def all(self) -> Iterator[pa.Table]:
         """On a connection of its own, from one snapshot."""
-        with read_snapshot(source_config(self.part.config), self.table) as snapshot:
+        with read_snapshot(self.part.config.source.server, self.table) as snapshot:
             for rows in snapshot.batches:
                 yield self.rules.rows(self.table, rows)
 

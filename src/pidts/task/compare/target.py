@@ -12,6 +12,10 @@ from pidts.apply import TargetSession
 from pidts.model import Kind, Table
 from pidts.rules import mapping_of
 from pidts.source.rows import last_key
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.checksums import row_sum as mysql_sum
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres.checksums import row_sum as postgres_sum
 from pidts.task.compare.source import SourceTable
 from pidts.verify import Group, Key, Order, Span, Sum
 from pidts.verify.keys import is_ordered, native
@@ -90,16 +94,9 @@ class TargetRows:
 
 
 def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
-    """With the sums of its kind of server; of the drivers only the one in use is loaded."""
-    if type(session).__module__.startswith("pidts.target.postgres"):
-        from pidts.target.postgres import PostgresSession
-        from pidts.target.postgres.checksums import row_sum as postgres_sum
-
-        if isinstance(session, PostgresSession):
-            return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True)
-    from pidts.target.mysql import MySqlSession
-    from pidts.target.mysql.checksums import row_sum as mysql_sum
-
+    """Returns the target's rows, with the checksums of its kind of server."""
+    if isinstance(session, PostgresSession):
+        return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True)
     if isinstance(session, MySqlSession):
         return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False)
     raise TypeError(session)

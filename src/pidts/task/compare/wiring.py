@@ -16,7 +16,6 @@ from pidts.task.compare.source import OpenPart, SourceTable
 from pidts.task.compare.table_pairs import TakesTable, label, landing_names, read_groups
 from pidts.task.compare.target import target_rows
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 from pidts.verify import (
     EXACT,
     POSTGRES,
@@ -58,10 +57,10 @@ def opened_comparison(
 ) -> Iterator[Comparison]:
     """With connections to all servers; `left` is to get the tables that filters keep rows of, which are left out."""
     with ExitStack() as stack:
-        target = stack.enter_context(closing(target_of(parts[0]).connect()))
+        target = stack.enter_context(closing(parts[0].target.server.connect()))
         opened = []
         for config in parts:
-            source = stack.enter_context(closing(connect(source_config(config))))
+            source = stack.enter_context(closing(connect(config.source.server)))
             prefix = f"{config.source.source_id}: " if len(parts) > 1 else ""
             flight = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=prefix)
             opened.append(OpenPart(config, source, flight))

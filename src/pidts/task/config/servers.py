@@ -7,17 +7,23 @@ import re
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, parse_gtid_set
+from pidts.source import SourceConfig
 from pidts.task.config import dm_keys
 from pidts.task.config.section import Section
 from pidts.task.config.session_variables import read_variables
 from pidts.task.config.yaml_lines import Item, read_yaml
 
+if TYPE_CHECKING:
+    from pidts.apply import Target
+
 TargetType = Literal["mysql", "postgresql"]
+
+USUAL_META_SCHEMA = "pidts_meta"
 
 _PORTS = {"mysql": 3306, "postgresql": 5432}
 _TYPES = {
@@ -38,18 +44,16 @@ _FIRST_EVENT = 4
 class SourceSpec:
     """A source server, and where its log is to be read from."""
 
-    source_id: str
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    tls: Tls
+    server: SourceConfig
     start: Position | str | None
     """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
     use_gtid: bool
     """Reconnect by GTID instead of by position."""
-    server_id: int | None
-    """The number to register with as a replica; None: one is chosen."""
+
+    @property
+    def source_id(self) -> str:
+        """The source's name in the task."""
+        return self.server.source_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +68,28 @@ class TargetSpec:
     tls: Tls
     database: str
     """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
-    meta_schema: str
+    meta_schema: str = USUAL_META_SCHEMA
     """Where the product's own tables are."""
-    variables: tuple[tuple[str, str], ...]
+    variables: tuple[tuple[str, str], ...] = ()
     """Set in each session of a MySQL."""
-    max_packet: int
+    max_packet: int = 0
     """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
+
+    @property
+    def server(self) -> Target:
+        """The target that rows are written to; drivers are loaded only here, so a mistake in a file is told at once."""
+        from pidts.target import MySqlTarget, PostgresTarget
+
+        login = (self.host, self.port, self.user, self.password)
+        if self.type == "postgresql":
+            return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema)
+        return MySqlTarget(
+            *login,
+            tls=self.tls,
+            meta_schema=self.meta_schema,
+            variables=self.variables,
+            max_packet=self.max_packet,
+        )
 
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
@@ -94,7 +114,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
             raise section.error("max-allowed-packet", "bad-value", f"expected at least {_LEAST_PACKET}, or 0")
     section.finish(dm_keys.SERVER)
     return TargetSpec(
-        type="postgresql" if kind == "postgresql" else "mysql",
+        type=kind,  # type: ignore[arg-type]  # `choice` lets only these pass
         host=host,
         port=port,
         user=user,
@@ -121,18 +141,9 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
     login.finish(dm_keys.SERVER)
     if not inline:
         server.finish(dm_keys.SOURCE)
-    spec = SourceSpec(
-        source_id=source_id,
-        host=host,
-        port=port,
-        user=user,
-        password=password,
-        tls=tls,
-        start=_start(instance.section("meta"), use_gtid=use_gtid),
-        use_gtid=use_gtid,
-        server_id=server_id or None,
-    )
-    return spec, case_sensitive, filters
+    config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls)
+    start = _start(instance.section("meta"), use_gtid=use_gtid)
+    return SourceSpec(server=config, start=start, use_gtid=use_gtid), case_sensitive, filters
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:

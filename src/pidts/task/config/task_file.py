@@ -26,7 +26,14 @@ from pidts.task.config.duration import parse_duration
 from pidts.task.config.mistakes import all_mistakes
 from pidts.task.config.rules import RuleName, read_online, read_rules
 from pidts.task.config.section import Document, Section, in_order, suggestion
-from pidts.task.config.servers import SourceSpec, TargetSpec, directory_name, read_source, read_target
+from pidts.task.config.servers import (
+    USUAL_META_SCHEMA,
+    SourceSpec,
+    TargetSpec,
+    directory_name,
+    read_source,
+    read_target,
+)
 from pidts.task.config.yaml_lines import read_yaml
 
 __all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
@@ -35,7 +42,6 @@ Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
 """How schema changes of tables that become one on the target are brought together; empty where nothing is said."""
 
-USUAL_META_SCHEMA = "pidts_meta"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
 SPARK_MASTER = "local[*,4]"

@@ -25,7 +25,6 @@ from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import Backlog, HeldTables, backlogs, load_held_tables
 from pidts.task.operate.order_parser import words
-from pidts.task.servers import target_of
 
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
@@ -321,7 +320,7 @@ class TaskOrders:
 def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
     """Opens a session on the target and yields the task's orders."""
     config = parts[0]
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
             raise ConfigError(
                 "task-not-begun", f"task {config.name} has not begun on this target", todo=f"pidts run {config.path}"

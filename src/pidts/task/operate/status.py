@@ -20,7 +20,6 @@ from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.partial_columns import PartialColumn, partial_columns
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.shard_locks import OpenLock, open_locks
-from pidts.task.servers import target_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class TaskStatus:
 
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and returns the task's status."""
-    with closing(target_of(parts[0]).connect()) as target:
+    with closing(parts[0].target.server.connect()) as target:
         return load_status(target, parts)
 
 

@@ -51,7 +51,6 @@ from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
 from pidts.task.run.tracker import Tracker
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
@@ -157,7 +156,7 @@ class Attempts:
         """
         if not self._epoch:
             return
-        with suppress(Transient), closing(target_of(self._config).connect()) as target:
+        with suppress(Transient), closing(self._config.target.server.connect()) as target:
             for row in target.meta.checkpoints.read(self._config.name, self._config.source.source_id):
                 if row.epoch > self._epoch:
                     raise fenced(row, self._epoch)
@@ -174,7 +173,7 @@ class Attempts:
         self._attempt += 1
         scratch = self._scratch / str(self._attempt)
         scratch.mkdir()
-        with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+        with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             begun = self._begin(source, target, mark)
             self._told(begun)
@@ -198,10 +197,10 @@ class Attempts:
                     spark=spark,
                     context=JobContext(
                         task=config.name,
-                        source=source_config(config),
+                        source=config.source.server,
                         relay=config.relay,
                         staging=staging / str(first.epoch),
-                        target=target_of(config),
+                        target=config.target.server,
                         workers=config.workers,
                         epoch=first.epoch,
                         change_no=change_no,
@@ -313,7 +312,7 @@ class Attempts:
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
             self._tracker.halted(stream.halts)
-            self._halted.drop_past_records(target_of(self._config))
+            self._halted.drop_past_records(self._config.target.server)
             rests = self._halted.rests(stream, relay)
             lacking = stream.unapplied(relay, received) if received is not None else None
             caught_up = rests or (received is not None and not state.held and lacking is None)
@@ -332,7 +331,7 @@ class Attempts:
                 self._config = changed
                 self._halted.forget()
                 return
-            if self._halted.has_retry(target_of(self._config)):
+            if self._halted.has_retry(self._config.target.server):
                 self._is_asked_again = True
                 return
             if self._stop.wait(_TELL_SECONDS):
@@ -352,7 +351,7 @@ class Attempts:
 
     def _take_goal(self, relay: RelayReader) -> None:
         """Waits until the source's log is proven to be the log in the relay; the replicator may refuse it meanwhile."""
-        self._goal = self._goal or ProvenGoal(source_config(self._config))
+        self._goal = self._goal or ProvenGoal(self._config.source.server)
         while not self._goal.take(relay):
             self._replicator.watch()
             if self._stop.wait(_TELL_SECONDS):

@@ -21,7 +21,6 @@ from pidts.source import connect, read_structures
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.diff import Difference, FileWatch, difference
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.merged import own_shards, shards_of_other_sources
 from pidts.task.tables.rule_changes import lock_open_error, rule_conflict, with_other_writers
 from pidts.task.tables.target_fit import fits_of, followable
@@ -129,7 +128,7 @@ class ConfigReload:
 
 def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[TaskConfig]) -> str:
     """Returns why one source's new rules cannot take effect; empty if they can."""
-    with closing(connect(source_config(config))) as source, closing(target_of(config).connect()) as target:
+    with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         tables = read_structures(source, config.allow)
         known = target.meta.structures.load(config.name, config.source.source_id)
         if not tables:

@@ -15,7 +15,6 @@ from pidts.relay.folder import Folder
 from pidts.relay.task_marks import read_needs
 from pidts.source import Session, binary_logs, connect, event_at, gtids_before, server_info
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
@@ -95,7 +94,7 @@ class _Logs:
         info = server_info(self.source)
         if not (self.config.source.use_gtid and gtids and info.gtid_mode):
             return place is None
-        before = gtids_before(source_config(self.config), self.source, info, self.first)
+        before = gtids_before(self.config.source.server, self.source, info, self.first)
         if before is None:
             return True
         try:
@@ -136,7 +135,7 @@ def with_loss_explained(
 def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
     """Returns which tables' changes between which positions and times are lost; empty if the source has them."""
     task, source_id = config.name, config.source.source_id
-    with closing(target_of(config).connect()) as target:
+    with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(task, source_id)
         tables = sorted(name for name in target.meta.structures.load(task, source_id) if config.allow(name))
     if not stored:
@@ -148,14 +147,13 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
         moved_at = (last.transaction.timestamp if last is not None else 0) or moved_at
     text += f" ({_time(moved_at)})" if moved_at else ""
     with suppress(PidtsError):
-        config_of_source = source_config(config)
-        with closing(connect(config_of_source)) as session:
+        with closing(connect(config.source.server)) as session:
             logs = _Logs.of(config, session)
         if begin.position and Position.parse(begin.position).base == logs.base:
             if Position.parse(begin.position).file in logs.files:
                 return ""
             text += f" and before {logs.first}"
-            raw = event_at(config_of_source, logs.first)
+            raw = event_at(config.source.server, logs.first)
             text += f" ({_time(int.from_bytes(raw[:4], 'little'))})" if raw else ""
     return text
 

@@ -23,7 +23,6 @@ from pidts.relay.breaks import first_break
 from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.source import binary_logs, connect, server_info
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config
 
 _log = structlog.get_logger(__name__)
 
@@ -87,7 +86,7 @@ class RelayRefetch:
         if origin is None or after.change_no != origin.change_no:
             raise self._incurable(found, "another server has replaced the source since then")
         place = after.position(origin.log_base)
-        with closing(connect(source_config(self._config))) as session:
+        with closing(connect(self._config.source.server)) as session:
             if server_info(session).identity != origin.server:
                 raise self._incurable(found, f"the log came from {origin.server}, and the source is now another server")
             names = [name for name, _ in binary_logs(session)]

@@ -38,7 +38,6 @@ from pidts.replicate import (
     run_process,
 )
 from pidts.task.config.task_file import TaskConfig, load_part
-from pidts.task.servers import source_config
 from pidts.task.side_by_side import side_by_side
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +57,7 @@ _FIRST_STATUS_SECONDS = 30.0
 def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
     """Returns the configuration of a task's replicator; `start` is for an empty relay."""
     begin = config.source.start if start is None else start
-    return ReplicatorConfig(source_config(config), config.relay, begin, config.source.use_gtid)
+    return ReplicatorConfig(config.source.server, config.relay, begin, config.source.use_gtid)
 
 
 def replicate(parts: Sequence[TaskConfig], stop: threading.Event) -> None:

@@ -14,7 +14,6 @@ from pidts.model import ConfigError, TableName
 from pidts.rules import AllowList
 from pidts.source import connect, read_structures
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config, target_of
 from pidts.task.tables.copy_start import Patterns
 
 
@@ -46,7 +45,7 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
 
 def _tables(part: TaskConfig) -> set[TableName]:
     """Returns the tables that the source has, and those that the target records of it."""
-    with closing(connect(source_config(part))) as source, closing(target_of(part).connect()) as target:
+    with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
             target.meta.structures.load(part.name, part.source.source_id)
             if target.meta.checkpoints.read(part.name, part.source.source_id)

@@ -18,7 +18,6 @@ from pidts.rules import Rules
 from pidts.shards.structures import same_version
 from pidts.source import connect, read_structures
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.servers import source_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def shards_of_other_sources(
             known = target.meta.structures.load(config.name, source_id)
             tables = {name: table for name, table in known.items() if config.allow(name)}
         elif asks:
-            with closing(connect(source_config(config))) as source:
+            with closing(connect(config.source.server)) as source:
                 tables = read_structures(source, config.allow)
         shards = (Shard(table, config.rules, source_id, begun) for table in tables.values())
         found += [shard for shard in shards if shard.target_name in wanted]
