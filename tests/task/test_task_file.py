@@ -190,7 +190,8 @@ def test_the_block_for_tls_is_read_or_refused(load: Load, where: str, tmp_path: 
         return replaced(where, f"{where}, security: {block}")
 
     config = load(with_block("{ssl-ca: ca.pem}"))
-    told, other = (config.target, config.source) if "5433" in where else (config.source, config.target)
+    source = config.source.server
+    told, other = (config.target, source) if "5433" in where else (source, config.target)
     assert told.tls == Tls(Mode.VERIFY_CA, str(tmp_path / "ca.pem"))
     assert other.tls == Tls(Mode.PREFERRED)
     assert load(with_block("{ssl-mode: VERIFY_IDENTITY}")).notes == ()
