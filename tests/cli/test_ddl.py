@@ -141,7 +141,11 @@ def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: O
 
 
 def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
-    halt = replace(CHANGE, code="order-refused", what="the target refuses what was ordered: SELEC 1: syntax error")
+    halt = replace(
+        CHANGE,
+        code="order-refused",
+        what="the target refuses a statement of `pidts ddl replace`: SELEC 1: syntax error",
+    )
     show_ddl_list("t", TASK, [replace(STANDING, halt=halt)], [], [], as_json=False)
     text = said(capsys)
     assert "command    ddl replace (failed): ALTER TABLE a ADD x BIGINT" in text

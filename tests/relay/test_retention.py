@@ -102,7 +102,7 @@ def test_a_mark_that_nobody_can_read_holds_everything(relay: Path, log: list[Pie
 
 def test_a_relay_of_which_nobody_knows_the_tasks_is_left_alone(relay: Path, log: list[Piece]) -> None:
     assert release(relay, "s", PurgeLimits()).gone == ()
-    assert release(relay, "s", PurgeLimits(), dry_run=True).held_by == ("no task has left its mark here",)
+    assert release(relay, "s", PurgeLimits(), dry_run=True).held_by == ("no task has recorded what it needs",)
     assert release(relay, "s", ANYTHING).gone
     assert len(numbers(relay)) == 1
 

@@ -51,7 +51,7 @@ def test_a_row_of_the_version_before_is_believed_unless_its_parts_contradict_eac
     assert read_progress(ROW) == ROW
     for row in (ROW, replace(ROW, copy=""), replace(ROW, position=""), replace(ROW, lsn=Lsn(0, 7, 500, 3))):
         assert read_progress(row).altered == ""
-    assert "lies behind its Lsn" in read_progress(replace(ROW, lsn=Lsn(0, 7, 4))).altered
+    assert "is later in the log than its Lsn" in read_progress(replace(ROW, lsn=Lsn(0, 7, 4))).altered
 
 
 def test_the_version_before_reads_what_this_one_writes() -> None:

@@ -82,7 +82,7 @@ def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Relea
     for segment, following in pairwise(listed):
         reasons = [f"task {task}" for task, lsn in sorted(lsns.items()) if lsn is None or lsn < following.start]
         if unknown:
-            reasons.append("no task has left its mark here")
+            reasons.append("no task has recorded what it needs")
         if limits.before is not None and following.start > limits.before:
             reasons.append(f"it goes on behind {limits.before}")
         if keep_seconds and _received_at(folder, segment) > young_since:

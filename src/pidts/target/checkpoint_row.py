@@ -60,4 +60,4 @@ def _contradiction(row: Checkpoint) -> str:
         place = Lsn.at(Position.parse(row.position), row.lsn.change_no)
     except ValueError as error:
         return f"its position is none: {error}"
-    return f"its position {row.position} lies behind its Lsn {row.lsn}" if place > row.lsn else ""
+    return f"its position {row.position} is later in the log than its Lsn {row.lsn}" if place > row.lsn else ""

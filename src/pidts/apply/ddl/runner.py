@@ -342,9 +342,9 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
             raise
         raise Halted(
             "order-refused",
-            f"the target refuses what was ordered ({order.kind}): {sql}: {error.what}",
+            f"the target refuses a statement of `pidts ddl {order.kind}`: {sql}: {error.what}",
             where=error.where,
-            todo="Give another order",
+            todo="Give another ddl command",
         ) from error
 
 

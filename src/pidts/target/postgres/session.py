@@ -85,5 +85,5 @@ class PostgresSession(PostgresConnection):
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
         place = (table.name, column)
         if place not in self.unreal_dates:
-            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, first_batch=count)
+            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values_so_far=count)
         self.unreal_dates[place] = self.unreal_dates.get(place, 0) + count

@@ -181,10 +181,10 @@ class TaskOrders:
             raise ConfigError(
                 "shard-comes",
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                "table has no columns for its rows yet; an order about this statement has no effect",
+                "table has no columns for its rows yet; a ddl command for this statement has no effect",
                 where=Where(source=at.source),
-                todo="Add the missing columns on the other shards, or give the order about their schema change; or run "
-                "pidts ddl skip, if the rows fit without it",
+                todo="Add the missing columns on the other shards, or give the command for their schema change; or "
+                "run pidts ddl skip, if the rows fit without it",
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
@@ -201,10 +201,10 @@ class TaskOrders:
                 place = f"--source {other.source} --at {other.lsn}"
                 raise ConfigError(
                     "order-stands",
-                    "an order about another shard's change of the same table is waiting already, at "
+                    "a ddl command for another shard's change of the same table is waiting already, at "
                     f"{other.source}: {other.lsn}",
                     where=Where(source=other.source),
-                    todo=f"Keep that order, or take it back first: pidts ddl revert TASK {place}",
+                    todo=f"Keep that command, or take it back first: pidts ddl revert TASK {place}",
                 )
 
     def retry_rows(self, rows: Iterable[BlockedChange]) -> None:
@@ -346,12 +346,12 @@ def _require_allowed(sql: str, said: Sequence[str]) -> None:
     if not _TRANSACTION.isdisjoint(said[:1]):
         raise ConfigError(
             "bad-order",
-            f"an order cannot contain {said[0]}: its statements run inside a transaction that the task begins and ends",
-            todo="Leave it out: on PostgreSQL the whole order is one transaction, elsewhere each statement is one",
+            f"a ddl command cannot contain {said[0]}: its SQL runs inside a transaction that the task begins and ends",
+            todo="Leave it out: on PostgreSQL all of its SQL is one transaction, elsewhere each statement is one",
         )
     if said[:1] == ("LOAD",) and "LOCAL" in said:
         raise ConfigError(
             "bad-order",
-            f"LOAD DATA LOCAL would read a file of this machine, which an order may not do: {sql}",
+            f"LOAD DATA LOCAL would read a file of this machine, which a ddl command may not do: {sql}",
             todo="Leave it out",
         )
