@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import OrderChanged
+from pidts.apply import Superseded
 from pidts.ddl import lane
 from pidts.ddl.lane import DdlLane
+from pidts.ddl.outcome import Changed
 from pidts.ddl.planner_signals import done_of, halted_of
-from pidts.ddl.runner import Changed
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Work, WorkKind
+from pidts.rules import Rules
 from pidts.target import ValuesTarget
 
 T = TableName("shop", "t")
@@ -39,11 +40,12 @@ class Script:
     ends: list[Any]
     told: list[OrderKind | None] = field(default_factory=list)
 
-    def __call__(self, *arguments: Any, order: DdlOrder | None, **_: Any) -> Changed:
+    def __call__(self, *_: Any, order: DdlOrder | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
         self.told.append(order.kind if order else None)
         end = self.ends.pop(0)
         while end is BUSY:
-            arguments[-1](0.01)
+            time.sleep(0.01)
+            end = Superseded() if is_superseded() else BUSY
         if isinstance(end, Exception):
             raise end
         return end
@@ -58,6 +60,9 @@ class Log:
     def find(self, _: Lsn) -> Any:
         return self.entry
 
+    def entries(self, *_: Any, **__: Any) -> list[Any]:
+        return []
+
     def position(self, _: Lsn) -> str:
         return "bin.000001:500"
 
@@ -69,7 +74,9 @@ class World:
     def __init__(self, script: Script, staging: Path, tables: frozenset[TableName] | None) -> None:
         self.target = ValuesTarget(f"lane {next(_numbers)}")
         source = SimpleNamespace(source_id="s")
-        self.context: Any = SimpleNamespace(task="t", source=source, target=self.target, relay=None, staging=staging)
+        self.context: Any = SimpleNamespace(
+            task="t", source=source, target=self.target, relay=None, staging=staging, rules=Rules(), epoch=1
+        )
         meaning: Any = _Meaning(tables)
         self.lane = DdlLane(meaning, lambda error: error.code != "ddl-does-not-fit")
         self.script = script
@@ -146,7 +153,7 @@ def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> 
 
 
 def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
-    one = world(OrderChanged(), Changed())
+    one = world(Superseded(), Changed())
     one.lane.wait([AT], 10, lambda: False)
     assert one.script.told == [None, None]
     assert one.marks() == (False, True)

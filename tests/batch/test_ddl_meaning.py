@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pidts.batch.context import JobContext
+from pidts.batch.relevance import Meaning
 from pidts.binlog import Query
-from pidts.ddl.interpreter import Found, Told
-from pidts.ddl.shards.admission import ShardWaits
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.interpreter import Found, Interpreter
+from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.model import (
@@ -28,7 +32,6 @@ from pidts.model import (
     Table,
     TableName,
     Transaction,
-    Where,
 )
 from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
 from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
@@ -51,6 +54,20 @@ def found(
     is_ours: Callable[[TableName], bool] | None = None,
     sharing: Sharing | None = None,
 ) -> Found | None:
+    said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, sharing=sharing)
+    assert not isinstance(said, Waits)
+    return said
+
+
+def interpreted(
+    sql: str,
+    rules: Rules,
+    *names: str,
+    order: DdlOrder | None = None,
+    keys: tuple[Key, ...] = KEYS,
+    is_ours: Callable[[TableName], bool] | None = None,
+    sharing: Sharing | None = None,
+) -> Found | Waits | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
         task="t",
@@ -68,17 +85,17 @@ def found(
         rules=rules,
     )
     transaction = Transaction(lsn=AT, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema="shop")
-    told = Told(
-        context=context,
-        allow=rules.allow,
-        entry=LogEntry(transaction, Extent(1, 4, 96)),
-        query=Query("shop", sql),
-        where=Where(source="s", position=str(AT)),
-        is_ours=is_ours or rules.allow,
+    relay: Any = SimpleNamespace(position=lambda _: "bin.000001:100")
+    entry = LogEntry(transaction, Extent(1, 4, 96))
+    due = DueChange(context, Meaning(rules.allow, Dialect()), relay, entry, is_ours or rules.allow)
+    vars(due)["query"] = Query("shop", sql)
+    return Interpreter(
+        due=due,
         order=order,
-        sharing=sharing,
-    )
-    return told.found(dict)
+        sharing=sharing or Sharing(ShardGroups(), "s", rules),
+        shadows=dict,
+        keyed_by=lambda _: frozenset(),
+    ).found()
 
 
 ONE = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
@@ -201,11 +218,13 @@ def test_rows_do_not_move_with_a_name() -> None:
 def test_sources_that_have_not_begun_may_have_rows_there() -> None:
     sharing = Sharing(ShardGroups(expected=["s", "z"]), "s", ONE)
     sharing.groups.register("s", {})
-    with pytest.raises(ShardWaits) as raised:
-        found("TRUNCATE TABLE t_1", ONE, "t_1", sharing=sharing)
-    assert raised.value.wait.absent == raised.value.absent() == ("z",)
+    waits = interpreted("TRUNCATE TABLE t_1", ONE, "t_1", sharing=sharing)
+    assert isinstance(waits, Waits)
+    still = sharing.groups.still(waits)
+    assert still is not None
+    assert waits.wait.absent == still.wait.absent == ("z",)
     sharing.groups.register("z", {})
-    assert raised.value.absent() == ()
+    assert sharing.groups.still(waits) is None
 
 
 def test_a_rename_does_not_give_rows_other_values() -> None:

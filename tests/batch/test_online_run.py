@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pidts.batch.context import JobContext
+from pidts.batch.relevance import Meaning
 from pidts.binlog import Query
-from pidts.ddl import runner
+from pidts.ddl import due_change
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.outcome import Changed
+from pidts.ddl.runner import run_ddl
+from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
     Checkpoint,
     DdlOrder,
@@ -63,15 +69,17 @@ class Driver:
         self.place += 0 if again else 10
         at = Lsn(0, 1, self.place)
         entry = LogEntry(Transaction(lsn=at, prev_lsn=at, begin=at, ddl=sql, ddl_schema="shop"), Extent(1, 4, 96))
-        self.patch.setattr(runner, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
+        self.patch.setattr(due_change, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
         ordered = None
         if order is not None:
             with closing(self.target.connect()) as session:
                 session.meta.orders.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
                 ordered = session.meta.orders.find("t", "s", at)
-        changed = runner.run_ddl(
-            self.context, self.context.rules.allow, NoRelay(), entry, lambda _: None, order=ordered, filling=filling
-        )
+        relay: Any = NoRelay()
+        meaning = Meaning(self.context.rules.allow, self.context.dialect)
+        due = DueChange(self.context, meaning, relay, entry, filling=filling)
+        changed = run_ddl(due, ShardGroups(), lambda _: None, order=ordered)
+        assert isinstance(changed, Changed)
         self.context = changed.applied_to(self.context)
 
     def restart(self) -> None:

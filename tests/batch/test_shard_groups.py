@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pidts.apply import Party, SchemaChange
-from pidts.ddl.shards.admission import Coming, turn
+from pidts.binlog import Query
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.interpreter import Found
+from pidts.ddl.outcome import Waits
+from pidts.ddl.shards.admission import Step, admit
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
@@ -31,9 +37,17 @@ def came(source: str, before: Table = V0, after: Table = V1, order: OrderKind | 
     return Arrival(member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, order=order)
 
 
+def party_of(source: str, *, epoch: int = 7) -> Party:
+    return Party(source=source, epoch=epoch, lsn=Lsn(0, 1, 9), text="ALTER")
+
+
 def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision | Ran:
-    source = arrival.member.source
-    return groups.arrive(arrival, Party(source=source, epoch=epoch, lsn=arrival.lsn, text="ALTER"), lambda _: None)
+    return groups.arrive(arrival, party_of(arrival.member.source, epoch=epoch), lambda _: None)
+
+
+def still(groups: ShardGroups, arrival: Arrival) -> Wait | None:
+    waits = groups.still(Waits(wait=Wait(), arrival=arrival))
+    return waits.wait if waits is not None else None
 
 
 def passes(arrival: Arrival, agreed: Table) -> Run:
@@ -54,11 +68,11 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
     assert [party.source for party in groups.parties(run)] == ["b", "c"]
-    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     (lock,) = groups.locks()
     assert lock.running
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran()
+    assert arrive(groups, came("b")) == Ran(party_of("b"))
     party = groups.made("c", Lsn(0, 1, 9))
     assert party is not None
     assert party.epoch == 7
@@ -72,7 +86,7 @@ def test_it_is_the_leader_that_runs_it_whoever_comes_last() -> None:
     groups = begun("a", "b")
     arrive(groups, came("a"))
     assert arrive(groups, came("b")) == Wait(leader=Member("a", NAME))
-    assert groups.stands(came("a")) is None
+    assert still(groups, came("a")) is None
     assert isinstance(arrive(groups, came("a")), Run)
 
 
@@ -96,7 +110,7 @@ def test_what_fails_can_be_run_again() -> None:
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
     groups.failed(run)
-    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     assert arrive(groups, came("a")) == run
 
 
@@ -116,9 +130,9 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
     groups.forget("a")
-    assert groups.stands(came("b")) == Wait(leader=Member("a", NAME))
+    assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran()
+    assert arrive(groups, came("b")) == Ran(party_of("b"))
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
@@ -135,7 +149,7 @@ def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, co
     assert [(party.source, party.epoch) for party in groups.parties(run)] == [("b", 7)]
     groups.ran(run, {})
     assert groups.made("b", Lsn(0, 1, 9)) is None
-    assert arrive(groups, came("b"), epoch=8 if comes_again else 7) != Ran()
+    assert not isinstance(arrive(groups, came("b"), epoch=8 if comes_again else 7), Ran)
 
 
 def test_nobody_runs_anything_before_all_parts_are_known() -> None:
@@ -163,7 +177,7 @@ def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiti
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
     groups.presume("b", {NAME: V0})
-    assert groups.absent == ()
+    assert groups.absent_for() == ()
     assert arrive(groups, came("a")) == Wait(absent=("b",))
     alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
     assert isinstance(arrive(groups, alone), Run)
@@ -294,7 +308,7 @@ def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() ->
     groups.ran(run, {})
     groups.changed("a", {NAME: V1})
     groups.stand_aside("b", aside=False)
-    assert groups.absent == ("b",)
+    assert groups.absent_for() == ("b",)
     groups.register("b", {NAME: V1})
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),))
     groups.stand_aside("b", aside=True)
@@ -349,18 +363,16 @@ def test_a_failure_after_which_nobody_else_can_go_on_moves_nothing() -> None:
     assert groups.moves == moves
 
 
-def coming_of(change: SchemaChange) -> Coming:
-    return Coming(
+def due_at(*, mariadb: bool = False) -> DueChange:
+    due: Any = SimpleNamespace(
         source="a",
-        epoch=7,
+        context=SimpleNamespace(epoch=7),
         lsn=Lsn(0, 1, 9),
         where=Where(),
-        table=NAME,
-        change=change,
-        dialect=Dialect(),
-        strict=True,
-        since=1.0,
+        dialect=Dialect(mariadb=mariadb),
+        query=Query("shard", "ALTER", sql_mode=0),
     )
+    return due
 
 
 def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_for(
@@ -371,7 +383,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     change = SchemaChange(
         statement=classify("ALTER TABLE t ADD c INT", "all"), text="ALTER", before={T: V0}, after={T: V1}
     )
-    coming = coming_of(change)
+    found = Found(change, AlterTable(NAME, ()))
 
     def fails(*_: object) -> None:
         raise MemoryError
@@ -379,7 +391,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     with monkeypatch.context() as patched:
         patched.setattr(groups, "kept", fails)
         with pytest.raises(MemoryError):
-            turn(groups, coming)
+            admit(groups, due_at(), found, 1.0)
     assert isinstance(arrive(groups, came("a")), Run)
 
 
@@ -395,7 +407,9 @@ def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb:
         before={T: V0},
         after={T: V1},
     )
-    said = turn(groups, coming_of(change)).change.statement
+    step = admit(groups, due_at(), Found(change, AlterTable(NAME, ())), 1.0)
+    assert isinstance(step, Step)
+    said = step.change.statement
     assert isinstance(said, AlterTable)
     assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)
 

@@ -14,12 +14,12 @@ import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from pidts.apply import Party, PartyLeft
+from pidts.apply import Party, Superseded
 from pidts.ddl import lane
+from pidts.ddl.due_change import DueChange
 from pidts.ddl.lane import DdlLane
+from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.planner_signals import done_of, halted_of
-from pidts.ddl.runner import Changed
-from pidts.ddl.shards.admission import ShardWaits
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
@@ -120,7 +120,7 @@ class World:
     def __init__(self, folder: Path, *sources: str) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard lane {next(_numbers)}")
         self.groups = ShardGroups("", sources)
-        self.fails: list[Exception] = []
+        self.fails: list[Exception | Superseded] = []
         self.runs: list[Run] = []
         self.parts: dict[str, Part] = {}
 
@@ -128,29 +128,25 @@ class World:
         self.parts[source] = Part(self, source)
         return self.parts[source]
 
-    def run_ddl(self, context: Any, *_: Any, order: DdlOrder | None, **__: Any) -> Changed:
-        source = context.source.source_id
+    def run_ddl(self, due: DueChange, *_: Any, order: DdlOrder | None, **__: Any) -> Result:
+        source = due.source
         arrival = Arrival(
             member=Member(source, OWN), lsn=AT, text="ALTER", before=V0, after=V1, order=order.kind if order else None
         )
         decision = self.groups.arrive(arrival, Party(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None)
         if isinstance(decision, Wait):
-            raise ShardWaits(decision, arrival)
+            return Waits(wait=decision, arrival=arrival)
         if isinstance(decision, Run):
             self.runs.append(decision)
             if self.fails:
                 self.groups.failed(decision)
-                raise self.fails.pop(0)
+                end = self.fails.pop(0)
+                if isinstance(end, Superseded):
+                    return end
+                raise end
             self.groups.ran(decision, {})
         assert isinstance(decision, Run | Ran)
-        return _Made({OWN: V1.renamed(OWN)})
-
-
-class _Made(Changed):
-    """The context of these tests is none that could be changed."""
-
-    def applied_to(self, context: Any) -> Any:
-        return context
+        return Changed({OWN: V1.renamed(OWN)})
 
 
 @pytest.fixture
@@ -259,7 +255,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
 
 def test_a_source_that_was_taken_over_comes_again(world: Callable[..., World]) -> None:
     one = world("a", "b")
-    one.fails = [PartyLeft("b")]
+    one.fails = [Superseded("b")]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: all(part.marks == (False, True) for part in parts))
     assert len(one.runs) == 2

@@ -28,7 +28,7 @@ from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
-from pidts.ddl import lane, operator_orders, runner
+from pidts.ddl import due_change, lane, operator_orders
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, SieveOf, Table, TableName, Transient
@@ -111,7 +111,7 @@ def driven() -> Iterator[None]:
         patch.setitem(Committer.__init__.__kwdefaults__, "sleep", lambda seconds: _scheduler().wait(seconds))
         patch.setattr(decoding, "decode_slice", _decoded)
         patch.setattr(decoding, "log_format", lambda _: None)
-        patch.setattr(runner, "ddl_event", lambda _, entry: _query(entry))
+        patch.setattr(due_change, "ddl_event", lambda _, entry: _query(entry))
         try:
             with capture_logs():  # to write them out takes longer than all the rest
                 yield

@@ -44,7 +44,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     run_ddl = lane.run_ddl
 
     def counted(*args: Any, **more: Any) -> Any:
-        made.append(args[3].transaction.ddl)
+        made.append(args[0].entry.transaction.ddl)
         assert len(made) < 50, "it is tried over and over"
         return run_ddl(*args, **more)
 

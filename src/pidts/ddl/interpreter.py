@@ -1,45 +1,41 @@
 """Determines what a DDL of the log does to the recorded structures of the source, and what the target runs for it.
 
-Five things stand between the two. A statement may belong to an online schema change (`online_ddl`). An operator may
-have ordered something else (`ordered_change`). Other sources may have rows in the target table (`protected_rows`). The
-task's filters may leave out parts of the statement, and the target has other names (`target_statement`).
+Four things stand between the two. A statement may belong to an online schema change (`online_ddl`). An operator may
+have ordered something else. Other sources may have rows in the target table (`protected_rows`). The task's filters may
+leave out parts of the statement, and the target has other names (`target_statement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pidts.apply import SchemaChange
 from pidts.batch.context import JobContext
 from pidts.batch.online_ddl import followed, made_of, online_of
-from pidts.batch.relevance import Meaning
-from pidts.binlog import Query
-from pidts.ddl.ordered_change import overrides, unfollowed
-from pidts.ddl.shards.admission import ShardWaits
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.target_statement import landed, taken
-from pidts.model import ConfigError, DdlOrder, Halted, Kind, LogEntry, Shadow, Spoken, Table, TableName, Where
-from pidts.plan import Work, WorkKind
-from pidts.rules import AllowList, Rules
+from pidts.model import ConfigError, DdlOrder, Halted, Kind, OrderKind, Shadow, Spoken, Table, TableName, Where
+from pidts.plan import WorkKind
+from pidts.rules import Rules
 from pidts.schema import (
     AddColumn,
     AlterTable,
     CreateTable,
     CreateTableLike,
-    Dialect,
+    Ignored,
     Statement,
     StatementDml,
     Unknown,
+    apply,
     classify,
 )
 from pidts.schema.online.swap import untranslated
 from pidts.shards.decide import Wait
 from pidts.source import is_utc
-
-Shadows = Callable[[], Mapping[TableName, Shadow]]
-"""Returns the online schema changes that the target remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,81 +45,82 @@ class Found:
     change: SchemaChange
     statement: Statement | None = None
     """The statement as the task follows it; None where it is only remembered, or not understood."""
+    keyed: frozenset[TableName] = frozenset()
+    """Target tables whose key turns out to tell rows of several tables apart, now that there is one of them."""
 
     @property
     def table(self) -> TableName | None:
         """Returns the source table that the statement alters or creates, if it is one."""
-        statement = self.statement
-        return statement.table if isinstance(statement, AlterTable | CreateTable | CreateTableLike) else None
+        return _one_table(self.statement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A statement of the log, with the context in which it is interpreted."""
+class Interpreter:
+    """Interprets a statement of the log for one attempt at it."""
 
-    context: JobContext
-    allow: AllowList
-    entry: LogEntry
-    query: Query
-    where: Where
-    is_ours: Callable[[TableName], bool]
-    order: DdlOrder | None = None
-    sharing: Sharing | None = None
+    due: DueChange
+    order: DdlOrder | None
+    sharing: Sharing
+    shadows: Callable[[], Mapping[TableName, Shadow]]
+    """Returns the online schema changes that the target remembers."""
+    keyed_by: Callable[[Table], frozenset[TableName]]
+    """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
 
-    def found(self, shadows: Shadows) -> Found | None:
+    def found(self) -> Found | Waits | None:
         """Returns the change that the statement means for the task; None where it does not concern the task."""
         try:
-            return self._found(shadows)
+            return self._found()
         except ConfigError as error:  # a rule cannot be applied to a name or a type from the log
-            where = replace(self.where, table=error.where.table or ", ".join(map(str, self._statement.tables)))
-            raise Halted(error.code, error.what, where=where, todo=error.todo) from None
+            named = error.where.table or ", ".join(map(str, self.due.statement.tables))
+            raise Halted(error.code, error.what, where=replace(self.due.where, table=named), todo=error.todo) from None
 
-    def _found(self, shadows: Shadows) -> Found | None:
-        statement, order = self._statement, self.order
+    @property
+    def _context(self) -> JobContext:
+        return self.due.context
+
+    def _found(self) -> Found | Waits | None:
+        due, order, query = self.due, self.order, self.due.query
+        statement, allow = due.statement, due.meaning.allow
         if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
             return Found(self._as_ordered(order))
-        online = online_of(self.allow)
-        if isinstance(statement, Unknown) and self._taken(statement, self.query.sql) is None:
+        online = online_of(allow)
+        if isinstance(statement, Unknown) and self._taken(statement, query.sql) is None:
             return None
         if online.parted(statement).rest is not None:
-            _demand_understood(statement, self.query.sql, self.where)
-        # The planner could not decide this without the modes that the statement ran under.
-        work = Meaning(self.allow, self._dialect).of_statement(statement)
-        if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(self.is_ours, work.tables))):
+            _demand_understood(statement, query.sql, due.where)
+        work = due.work
+        if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(due.is_ours, work.tables))):
             return None
-        remembered = shadows() if online.is_on else {}
-        spoken = Spoken(self.query.sql, self.query.schema, self.query.sql_mode)
+        remembered = self.shadows() if online.is_on else {}
+        spoken = Spoken(query.sql, query.schema, query.sql_mode)
         try:
-            heard = followed(self.context, self.allow, statement, spoken, remembered, self.is_ours)
+            heard = followed(self._context, allow, statement, spoken, remembered, due.is_ours)
         except Halted:
             if order is None or not overrides(order):
                 raise
-            known, forgotten = untranslated(online, statement, remembered)
+            structures, forgotten = untranslated(online, statement, remembered)
             change = self._as_ordered(order)
-            return Found(replace(change, structures={**change.structures, **known}, shadows=forgotten))
+            return Found(replace(change, structures={**change.structures, **structures}, shadows=forgotten))
         runs = heard.statement
-        if runs is not None and not overrides(order):
-            runs = self._left_to_run(runs, work)
         if not overrides(order):
+            if runs is not None and self.sharing.looks_at(runs):
+                targets = self.sharing.targets(runs)
+                if absent := self.sharing.groups.absent_for(targets):
+                    return Waits(wait=Wait(absent=absent), targets=targets)
+                runs = self.sharing.runs(runs, work, due.where, self._context.structures)
             self._demand_same_rows(work.renamed)
-        if runs is not None and not overrides(order):
-            runs = self._taken(runs, heard.text)
-        change = self._change(heard.statement, runs, heard.structures, heard.shadows)
-        renamed = {old: new for old, new in work.renamed if old in self.context.structures}
-        return Found(replace(change, renamed=renamed), heard.statement)
-
-    def _left_to_run(self, statement: Statement, work: Work) -> Statement | None:
-        """Returns the statement without what would change rows of other sources; waits until all of these are known."""
-        sharing = self.sharing
-        if sharing is None or not sharing.looks_at(statement):
-            return statement
-        if absent := sharing.absent(statement):
-            raise ShardWaits(Wait(absent=absent), absent=partial(sharing.absent, statement))
-        return sharing.runs(statement, work, self.where, self.context.structures)
+            runs = self._taken(runs, heard.text) if runs is not None else None
+        known, name = self._context.structures, _one_table(heard.statement)
+        joining = heard.structures.get(name) if name is not None and name not in known else None
+        keyed = self.keyed_by(joining) if joining is not None else frozenset[TableName]()
+        rules = self._context.rules.with_keyed(keyed)
+        change = self._change(rules, heard.statement, runs, heard.structures, heard.shadows)
+        renamed = {old: new for old, new in work.renamed if old in known}
+        return Found(replace(change, renamed=renamed), heard.statement, keyed)
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
         """Halt where the table's new name would give its rows on the target other values."""
-        rules, structures = self.context.rules, self.context.structures
+        rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
             # Rows of a table without a key are found by all values, the extracted ones among them.
             extracts_alike = rules.routes.landing(old).extracted == rules.routes.landing(new).extracted
@@ -132,48 +129,63 @@ class Told:
                 raise Halted(
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and by that name its rows would have other values on the target",
-                    where=replace(self.where, table=str(old)),
+                    where=replace(self.due.where, table=str(old)),
                     todo="Say pidts ddl replace, with what gives its rows on the target the new name's values, and "
                     "renames the target's table where it is called otherwise then",
                 )
 
-    @property
-    def _dialect(self) -> Dialect:
-        return self.context.dialect.under(self.query.sql_mode)
-
-    @property
-    def _statement(self) -> Statement:
-        return classify(self.query.sql, self.query.schema, dialect=self._dialect)
-
     def _taken(self, statement: Statement, text: str) -> Statement | None:
-        context = self.context
-        return taken(statement, text, context.rules, self.where, self._dialect, context.structures)
+        due, context = self.due, self._context
+        return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
     def _as_ordered(self, order: DdlOrder) -> SchemaChange:
-        return unfollowed(self.context, order, self.query.sql, self.query.schema, self._dialect, self.is_ours)
+        """Returns the ordered change in place of a statement that cannot be followed.
+
+        Rows after it have the structure that the ordered statements define, if these are in the source's own language.
+        Otherwise the structure stays as it was.
+        """
+        context, text = self._context, self.due.query.sql
+        with closing(context.target.connect()) as session:
+            same_language = not session.schema.transactional_ddl
+        structures = self._followed(order.statements) if same_language else {}
+        return SchemaChange(statement=None, text=text, before={}, after={}, structures=structures, order=order)
+
+    def _followed(self, statements: tuple[str, ...]) -> dict[TableName, Table | None]:
+        context, due = self._context, self.due
+        changed: dict[TableName, Table | None] = {}
+        for sql in statements:
+            statement = classify(sql, due.query.schema, dialect=due.dialect)
+            if isinstance(statement, Ignored | StatementDml | Unknown):
+                continue
+            known = {name: table for name, table in {**context.structures, **changed}.items() if table is not None}
+            with suppress(Halted):  # it concerns the target's own tables
+                after = apply(statement, known, context.charsets, dialect=due.dialect)
+                changed |= {name: table for name, table in after.items() if due.is_ours(name)}
+        return changed
 
     def _change(
         self,
+        rules: Rules,
         statement: Statement | None,
         runs: Statement | None,
         structures: Mapping[TableName, Table | None],
         shadows: Mapping[TableName, Shadow | None],
     ) -> SchemaChange:
         """Returns the change: `structures` is its result on the source, and the target gets only what `runs` does."""
-        context, rules = self.context, self.context.rules
+        context, due = self._context, self.due
         there: Mapping[TableName, Table | None] = {}
         if runs is not None:
             makes = isinstance(runs, CreateTable | CreateTableLike)
-            there = structures if runs is statement or makes else made_of(context, runs, self._dialect, self.is_ours)
+            there = structures if runs is statement or makes else made_of(context, runs, due.dialect, due.is_ours)
         return SchemaChange(
             statement=None if runs is None else landed(runs, rules),
-            text=self.query.sql,
+            text=due.query.sql,
             before=_landed({name: context.structures.get(name) for name in there}, rules),
             after=_landed(there, rules),
             structures=structures,
             shadows=shadows,
             order=self.order,
-            executed_at=0 if statement is None or self._needs_zone(statement) else self.entry.transaction.timestamp,
+            executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
         )
 
     def _needs_zone(self, statement: Statement) -> bool:
@@ -181,8 +193,8 @@ class Told:
 
         A new DATETIME column whose default is the current time does that.
         """
-        zone = self.query.time_zone
-        if is_utc(zone) if zone not in ("", "SYSTEM") else self.context.clock_is_utc:
+        zone = self.due.query.time_zone
+        if is_utc(zone) if zone not in ("", "SYSTEM") else self._context.clock_is_utc:
             return False
         return isinstance(statement, AlterTable) and any(
             isinstance(action, AddColumn)
@@ -190,6 +202,10 @@ class Told:
             and (action.column.default or "").lower().startswith("current_timestamp")
             for action in statement.actions
         )
+
+
+def _one_table(statement: Statement | None) -> TableName | None:
+    return statement.table if isinstance(statement, AlterTable | CreateTable | CreateTableLike) else None
 
 
 def _landed(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
@@ -216,3 +232,8 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             where=where,
             todo="SET GLOBAL binlog_format = 'ROW' on the source, reconnect its clients, and copy the table again",
         )
+
+
+def overrides(order: DdlOrder | None) -> bool:
+    """Whether the order replaces the statement, so that the statement itself is not run."""
+    return order is not None and order.kind in {OrderKind.SKIP, OrderKind.REPLACE}

@@ -41,25 +41,25 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from pidts.apply import JournalOpen, OrderChanged, PartyLeft
+from pidts.apply import Superseded
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
+from pidts.ddl.due_change import Concerns, DueChange
 from pidts.ddl.operator_orders import Orders
-from pidts.ddl.pending_change import DueChange, found_in
+from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.planner_signals import mark_done, mark_halted
-from pidts.ddl.runner import Changed, run_ddl
-from pidts.ddl.shards.admission import ShardWaits, landed
+from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.halt_messages import standing_halt
-from pidts.model import Arrival, DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
+from pidts.ddl.shards.halt_messages import blocked_halt
+from pidts.model import DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
 from pidts.plan import PlanState, Way
-from pidts.plan.blocked import standing
+from pidts.plan.blocked import blocked_statements
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.shards.decide import Wait
@@ -71,12 +71,22 @@ _ORDER_SECONDS = 1.0
 """The time between two looks for an order, while a change has failed."""
 _LEADER_SECONDS = 3.0
 """The time for which shards wait for a change that another shard makes, as for one of their own that runs."""
-_TELL_SECONDS = 2.0
+_REPORT_SECONDS = 2.0
 """The least time between two reports of what a change waits for."""
 
 
 class _ClosedError(Exception):
     """The error that the run has ended, and with it its attempts at a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Halted:
+    """A change that was reported as halted: an operator, or the other shards, can move it on."""
+
+    halt: Halt
+    reported: float
+    waits: Waits | None = None
+    """What it waits for; None where it has failed."""
 
 
 class DdlLane:
@@ -87,19 +97,15 @@ class DdlLane:
         meaning: Meaning,
         halts: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
-        told: Sequence[Halt] = (),
+        earlier: Sequence[Halt] = (),
     ) -> None:
-        """Takes the recorded halts of earlier attempts (`told`): tables still halted have been so since."""
-        self._meaning, self._halts_alone, self._shards = meaning, halts, shards
-        self._since = {halt.lsn: halt.since for halt in told if halt.statement}
-        self._halts: dict[Lsn, Halt] = {}
-        self._arrivals: dict[Lsn, Arrival] = {}
-        """The halts that wait for other shards, with the arrival of each."""
-        self._told: dict[Lsn, float] = {}
-        """The time at which each waiting halt was last reported."""
-        self._moving: set[Lsn] = set()
-        """The halts for which something is being done now."""
-        self._standing: dict[Lsn, Halt] = {}
+        """Takes the halts that earlier attempts have recorded (`earlier`): tables still halted have been so since."""
+        self._meaning, self._halts_alone, self._shards = meaning, halts, shards or ShardGroups()
+        self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
+        self._halted: dict[Lsn, _Halted] = {}
+        self._retried: set[Lsn] = set()
+        """Halted changes that are tried again now."""
+        self._blocked: dict[Lsn, Halt] = {}
         """Statements that have not begun, since some of their tables wait before others."""
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
@@ -118,23 +124,23 @@ class DdlLane:
     def halts(self) -> Mapping[Lsn, Halt]:
         """Returns the changes that have failed and wait for an operator, and the statements that wait for these."""
         with self._moved:
-            return {**self._standing, **self._halts}
+            return {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
 
     @property
     def resting(self) -> frozenset[Lsn]:
         """Returns the halted changes that only an operator's order or another shard can move on."""
         with self._moved:
-            halts, arrivals = self._halts.keys() - self._moving, dict(self._arrivals)
-        shards = self._shards
+            halted = {lsn: one.waits for lsn, one in self._halted.items() if lsn not in self._retried}
+        still = self._shards.still
         return frozenset(
-            lsn for lsn in halts if shards is None or lsn not in arrivals or shards.stands(arrivals[lsn]) is not None
+            lsn for lsn, waits in halted.items() if waits is None or waits.arrival is None or still(waits) is not None
         )
 
     @property
     def awaits_shards(self) -> bool:
         """Whether some of them continue by themselves when other shards arrive."""
         with self._moved:
-            return any(halt.awaits for halt in self._halts.values())
+            return any(one.halt.awaits for one in self._halted.values())
 
     def start(self, context: JobContext, state: PlanState) -> None:
         """Begins those changes of a state that have not begun; all log before them is in the target."""
@@ -143,8 +149,8 @@ class DdlLane:
         for lsn in state.dues:
             if lsn not in self._begun:
                 # A daemon: a statement that takes hours must not keep the process from ending.
-                change = DueChange(context, lsn, partial(state.concerns, lsn=lsn), filling)
-                thread = threading.Thread(target=self._run, args=(change,), name=f"ddl {lsn}", daemon=True)
+                about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
+                thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
                 self._begun.add(lsn)
                 self._running.add(lsn)
                 thread.start()
@@ -175,225 +181,208 @@ class DdlLane:
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()
         with self._moved:
-            left = sorted(map(str, self._running - self._halts.keys()))
+            left = sorted(map(str, self._running - self._halted.keys()))
         if left:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
-    def _run(self, change: DueChange) -> None:
-        """Runs a change; each log line on the way names the source."""
-        with bound_contextvars(source=change.context.source.source_id):
-            self._carry_out(change)
-
-    def _carry_out(self, change: DueChange) -> None:
-        context, lsn = change.context, change.lsn
+    def _run(self, context: JobContext, lsn: Lsn, concerns: Concerns, filling: Collection[TableName]) -> None:
+        """Runs a change, in a thread of its own; each log line on the way names the source."""
+        source = context.source.source_id
         try:
-            with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-                changed = self._made(change, relay, found_in(relay, lsn))
-            if self._shards is not None:
-                rules = changed.applied_to(context).rules
-                after = landed(rules, changed.structures)
-                self._shards.changed(context.source.source_id, after, context.epoch, owed=changed.owed)
+            with bound_contextvars(source=source), closing(RelayReader(context.relay, source)) as relay:
+                due = DueChange(context, self._meaning, relay, _statement_at(relay, lsn), concerns, filling)
+                changed = self._made(due)
+            rules = context.rules.with_keyed(changed.keyed)
+            after = {name: table and rules.landed(table) for name, table in changed.structures.items()}
+            self._shards.changed(source, after, context.epoch, owed=changed.missed)
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():
                 mark_done(context.staging, lsn)
-        except Exception as error:  # noqa: BLE001 - told to the thread that runs the batches
+        except Exception as error:  # noqa: BLE001 - raised by the thread that runs the batches
             if not self._closed.is_set():
                 self._failure = self._failure or error
-            elif lsn not in self._halts:
-                _log.warning("a schema change was left", at=str(lsn), error=str(error))
+            elif lsn not in self._halted:
+                _log.warning("a schema change was left", source=source, at=str(lsn), error=str(error))
         finally:
             with self._moved:
                 self._running.discard(lsn)
                 self._moved.notify_all()
 
-    def _made(self, change: DueChange, relay: RelayReader, entry: LogEntry) -> Changed:
-        """Makes the change, however long it takes, with waits for other shards and for an operator."""
-        arrived, came = False, self._stands_since(change.lsn)
-        orders = Orders(change.context, change.lsn, self._pause, _ORDER_SECONDS)
+    def _made(self, due: DueChange) -> Changed:
+        """Makes the change, however long it takes, with waits for other shards and for an operator.
+
+        This is the only place that acts upon the result of an attempt.
+        """
+        again, since = False, self._halted_since(due.lsn)
+        orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS)
         while True:
             order = orders.read()
+            is_newer = partial(orders.is_newer, order)
             try:
-                changed = run_ddl(
-                    change.context,
-                    self._meaning.allow,
-                    relay,
-                    entry,
-                    partial(orders.pause_between_tries, order),
-                    concerns=change.concerns,
-                    filling=change.filling,
+                result = run_ddl(
+                    due,
+                    self._shards,
+                    self._pause,
                     order=order,
-                    groups=self._shards,
-                    arrived=arrived,
-                    since=came,
+                    is_superseded=partial(orders.is_superseded, order),
+                    again=again,
+                    since=since,
                 )
-            except OrderChanged:
-                self._pause(_LOOK_SECONDS)  # it may be another shard's order, which that shard reads by itself
-            except ShardWaits as told:
-                arrived = arrived or told.arrival is not None
-                halt = partial(change.waiting_halt, self._meaning, relay, entry)
-                self._wait_for_shards(change, relay, told, halt, partial(orders.is_newer, order))
-            except PartyLeft as left:
-                arrived = True
-                assert self._shards is not None  # noqa: S101 - nobody else has parties
-                self._shards.forget(left.source)
-            except JournalOpen as begun:
-                arrived = True
-                waits = ShardWaits(Wait(begun=(begun.source, begun.lsn)))
-                self._tell_waiting(change, change.waiting_halt(self._meaning, relay, entry, waits), None)
-                self._pause(_ORDER_SECONDS)
             except Halted as error:
                 if isinstance(error, DecodeError | Discontinuity) or not self._halts_alone(error):
                     raise
-                arrived = arrived or self._shards is not None
-                since = self._stands_since(change.lsn)
-                self._tell(change, change.halt(self._meaning, relay, entry, error, since), error)
-                self._wait_for_order(change, relay, partial(orders.is_newer, order))
+                self._report_failure(due, error)
+                self._wait_for_order(due, is_newer)
             else:
-                self._resolve(change)
-                return changed
+                match result:
+                    case Changed():
+                        self._resolve(due)
+                        return result
+                    case Superseded(source=""):
+                        self._pause(_LOOK_SECONDS)  # the order may be another shard's, which that shard reads by itself
+                    case Superseded(source=source):
+                        self._shards.forget(source)
+                    case Waits(wait=Wait(begun=(_, _))):
+                        self._report_wait(due, result)
+                        self._pause(_ORDER_SECONDS)  # only the record tells how far that source is
+                    case Waits():
+                        self._wait_for_shards(due, result, is_newer)
+            again = True
 
-    def _wait_for_shards(
-        self,
-        change: DueChange,
-        relay: RelayReader,
-        waits: ShardWaits,
-        halt: Callable[[ShardWaits], Halt],
-        is_decided: Callable[[], bool],
-    ) -> None:
+    def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
         """Waits until the group lets the change continue, or there is another order.
 
         When something has moved since, the change is tried again, but never without a pause. Else two answers that
         contradict each other could make a loop that nobody sees and that outlives the run.
         """
-        shards, lsn = self._shards, change.lsn
-        assert shards is not None  # noqa: S101 - nobody else waits for them
         began = looked = time.monotonic()
-        if self._stands(shards, waits) is None:
+        if self._shards.still(waits) is None:
             self._pause(_LOOK_SECONDS)
         while True:
-            seen = shards.moves
-            still = self._stands(shards, waits)
+            seen = self._shards.moves
+            still = self._shards.still(waits)
             if still is None:
                 break
             now = time.monotonic()
             # The leader takes no longer than a change that runs; the others wait for it just as long.
-            if still.wait.leader is None or now >= began + _LEADER_SECONDS or lsn in self._halts:
-                told = halt(still) if waits.arrival is None else shards.outlook(halt(still), waits.arrival)
-                self._tell_waiting(change, told, waits.arrival)
+            if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
+                self._report_wait(due, still)
             if now >= looked + _ORDER_SECONDS:
                 looked = now
-                self._look_around(change.context, relay)
+                self._report_blocked(due)
                 if is_decided():
                     break
-            shards.wait(seen, _ORDER_SECONDS)
+            self._shards.wait(seen, _ORDER_SECONDS)
             self._pause(0)
         with self._moved:
-            self._moving.add(lsn)
+            self._retried.add(due.lsn)
 
-    def _stands(self, shards: ShardGroups, waits: ShardWaits) -> ShardWaits | None:
-        """Returns what the change waits for now: others, and the target with them, may have moved on."""
-        arrival = waits.arrival
-        if arrival is not None:
-            wait = shards.stands(arrival)
-            return None if wait is None else ShardWaits(wait, arrival, shards.agreed(arrival.after.name))
-        absent = waits.absent()
-        return ShardWaits(Wait(absent=absent)) if absent else None
-
-    def _tell_waiting(self, change: DueChange, halt: Halt, arrival: Arrival | None) -> None:
-        """Reports a waiting change, again only if its halt is another one, and not for each of many shards in turn."""
-        context, lsn, now = change.context, change.lsn, time.monotonic()
+    def _wait_for_order(self, due: DueChange, is_decided: Callable[[], bool]) -> None:
+        """Waits for an operator's order, or until another shard has made the change for this one, too."""
+        while True:
+            self._pause(_ORDER_SECONDS)
+            self._report_blocked(due)
+            if is_decided() or self._shards.made(due.source, due.lsn) is not None:
+                break
         with self._moved:
-            known, told = self._halts.get(lsn), self._told.get(lsn, -_TELL_SECONDS)
-            halt = replace(halt, since=halt.since or self._stands_since(lsn))
-            if known == halt or (known is not None and known.code == halt.code and now < told + _TELL_SECONDS):
-                self._moving.discard(lsn)
+            self._retried.add(due.lsn)
+
+    def _report_wait(self, due: DueChange, waits: Waits) -> None:
+        """Reports a waiting change, again only if its halt is another one, and not for each of many shards in turn."""
+        lsn, now = due.lsn, time.monotonic()
+        halt = due.waiting_halt(waits)
+        halt = replace(halt, since=halt.since or self._halted_since(lsn))
+        if waits.arrival is not None:
+            halt = self._shards.outlook(halt, waits.arrival)
+        with self._moved:
+            known = self._halted.get(lsn)
+            is_same_kind = known is not None and known.halt.code == halt.code
+            if known is not None and (
+                known.halt == halt or (is_same_kind and known.waits and now < known.reported + _REPORT_SECONDS)
+            ):
+                self._retried.discard(lsn)
                 return
-            self._told[lsn] = now
-        with suppress(Transient), closing(context.target.connect()) as session:
-            session.meta.halts.save(context.task, context.source.source_id, halt)
-        if known is None or known.code != halt.code:
+        self._save(due, halt)
+        if not is_same_kind:
             say = _log.error if halt.code in {"shards-disagree", "shard-no-place"} else _log.warning
             say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
         if halt.tables:
-            mark_halted(context.staging, lsn)
-        with self._moved:
-            self._halts[lsn] = halt
-            self._moving.discard(lsn)
-            if arrival is not None:
-                self._arrivals[lsn] = arrival
-            self._running.discard(lsn)
-            self._moved.notify_all()
+            mark_halted(due.context.staging, lsn)
+        self._halt(lsn, _Halted(halt, now, waits))
 
-    def _tell(self, change: DueChange, halt: Halt, error: Halted) -> None:
+    def _report_failure(self, due: DueChange, error: Halted) -> None:
         """Reports a failed change to operators and to the planner; an error that concerns all tables is raised."""
-        context = change.context
-        with suppress(Transient), closing(context.target.connect()) as session:
-            session.meta.halts.save(context.task, context.source.source_id, halt)
+        halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
+        self._save(due, halt)
         if not halt.tables:
             raise error
         _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
-        mark_halted(context.staging, change.lsn)
+        mark_halted(due.context.staging, due.lsn)
+        self._halt(due.lsn, _Halted(halt, time.monotonic()))
+
+    def _save(self, due: DueChange, halt: Halt) -> None:
+        with suppress(Transient), closing(due.context.target.connect()) as session:
+            session.meta.halts.save(due.context.task, due.source, halt)
+
+    def _halt(self, lsn: Lsn, halted: _Halted) -> None:
         with self._moved:
-            self._halts[change.lsn] = halt
-            self._arrivals.pop(change.lsn, None)
-            self._moving.discard(change.lsn)
-            self._running.discard(change.lsn)
+            self._halted[lsn] = halted
+            self._retried.discard(lsn)
+            self._running.discard(lsn)
             self._moved.notify_all()
 
-    def _wait_for_order(self, change: DueChange, relay: RelayReader, is_decided: Callable[[], bool]) -> None:
-        """Waits for an operator's order, or until another shard has made the change for this one, too."""
-        source, shards = change.context.source.source_id, self._shards
-        while True:
-            self._pause(_ORDER_SECONDS)
-            self._look_around(change.context, relay)
-            if is_decided() or (shards is not None and shards.made(source, change.lsn) is not None):
-                break
-        with self._moved:
-            self._moving.add(change.lsn)
-
-    def _look_around(self, context: JobContext, relay: RelayReader) -> None:
+    def _report_blocked(self, due: DueChange) -> None:
         """Reports tables that are blocked by others of the same statement, to operators and groups."""
-        state, source = self._state, context.source.source_id
-        if state is None or self._shards is None:
+        state, source, relay = self._state, due.source, due.relay
+        if state is None:
             return
         known = frozenset(self._shards.tables(source))
         with self._moved:
-            halted = frozenset(self._halts)
-        there = standing(state, partial(relay.entries, joined=True), self._meaning, known, halted)
-        self._shards.leaves(source, frozenset[TableName]().union(*(one.leaving for one in there)))
+            halted = frozenset(self._halted)
+        blocked = blocked_statements(state, partial(relay.entries, joined=True), self._meaning, known, halted)
+        self._shards.leaves(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
         with self._moved:
-            before = dict(self._standing)
-            now = {
+            before = self._blocked
+            self._blocked = {
                 one.lsn: before.get(one.lsn)
-                or standing_halt(one, source, str(relay.position(one.lsn) or ""), self._stands_since(one.lsn))
-                for one in there
+                or blocked_halt(one, source, str(relay.position(one.lsn) or ""), self._halted_since(one.lsn))
+                for one in blocked
                 if one.tables and one.lsn not in self._begun
             }
-            self._standing = now
-        told = [halt for lsn, halt in now.items() if lsn not in before]
-        over = [halt.place for lsn, halt in before.items() if lsn not in now and lsn not in self._halts]
-        if told or over:
+            new = [halt for lsn, halt in self._blocked.items() if lsn not in before]
+            over = [halt.place for lsn, halt in before.items() if lsn not in {**self._blocked, **self._halted}]
+        if new or over:
+            context = due.context
             with suppress(Transient), closing(context.target.connect()) as session:
-                for halt in told:
+                for halt in new:
                     session.meta.halts.save(context.task, source, halt)
                 if over:
                     session.meta.halts.resolve(context.task, source, over)
-        for halt in told:
+        for halt in new:
             _log.warning("tables wait for others of the same statement", halt=str(halt), statement=halt.statement)
 
-    def _resolve(self, change: DueChange) -> None:
+    def _resolve(self, due: DueChange) -> None:
         with self._moved:
-            halt = self._halts.pop(change.lsn, None) or self._standing.pop(change.lsn, None)
+            halted = self._halted.pop(due.lsn, None)
+            halt = halted.halt if halted is not None else self._blocked.pop(due.lsn, None)
         if halt is not None:
-            with suppress(Transient), closing(change.context.target.connect()) as session:
-                session.meta.halts.resolve(change.context.task, change.context.source.source_id, [halt.place])
+            with suppress(Transient), closing(due.context.target.connect()) as session:
+                session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
-    def _stands_since(self, lsn: Lsn) -> float:
+    def _halted_since(self, lsn: Lsn) -> float:
         """Returns the time since which its tables are stopped before it; now, if they were not before."""
-        known = self._halts.get(lsn)
-        return (known.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
+        known = self._halted.get(lsn)
+        return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise _ClosedError
+
+
+def _statement_at(relay: RelayReader, lsn: Lsn) -> LogEntry:
+    """Returns the entry of the statement that ends at this place."""
+    entry = relay.find(lsn)
+    if entry is None or entry.transaction.lsn != lsn:
+        raise DecodeError("no-statement", f"the relay has no schema change that ends at {lsn}")
+    return entry

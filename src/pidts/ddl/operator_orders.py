@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 
 import structlog
 
-from pidts.apply import OrderChanged
 from pidts.batch.context import JobContext
 from pidts.model import DdlOrder, Lsn, Transient
 
@@ -36,20 +35,20 @@ class Orders:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlOrder | None) -> bool:
-        """Whether another order was given since."""
+        """Whether another order was given since, however long reading it takes."""
         order = self.read()
         if order is None or not _is_newer(order, tried):
             return False
         _log.info("an operator has decided about a schema change", at=str(self.lsn), order=order.kind.value)
         return True
 
-    def pause_between_tries(self, tried: DdlOrder | None, seconds: float) -> None:
-        """Pauses, and looks for a newer order: many failed tries in a row must not keep it waiting."""
-        self.pause(seconds)
-        with suppress(Transient):
+    def is_superseded(self, tried: DdlOrder | None) -> bool:
+        """Whether another order can be seen now: many failed tries in a row must not keep it waiting."""
+        try:
             order = self._read()
-            if order is not None and _is_newer(order, tried):
-                raise OrderChanged
+        except Transient:
+            return False
+        return order is not None and _is_newer(order, tried)
 
     def _read(self) -> DdlOrder | None:
         context = self.context

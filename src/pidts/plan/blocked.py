@@ -16,7 +16,7 @@ from pidts.plan.work import Begun, Log, Work, WorkKind, WorkOf
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BlockedStatement:
     """A statement of the log and the tables that are blocked before it."""
 
     lsn: Lsn
@@ -31,9 +31,9 @@ class Standing:
     """Whether the rest of the log waits, too, since the statement may concern any table."""
 
 
-def standing(
+def blocked_statements(
     state: PlanState, log: Log, work_of: WorkOf, known: Collection[TableName], halted: Collection[Lsn]
-) -> tuple[Standing, ...]:
+) -> tuple[BlockedStatement, ...]:
     """Returns the blocked statements at this state, for known and for new tables.
 
     `halted` are the schema changes that wait for an operator.
@@ -51,7 +51,7 @@ def standing(
 
 def _of_group(
     group: Held, end: Lsn, log: Log, work_of: WorkOf, begun: Begun, places: Mapping[TableName, Lsn]
-) -> Standing | None:
+) -> BlockedStatement | None:
     if group.halted or group.due is not None or group.lsn >= end:
         return None
     for entry in log(group.lsn, end):
@@ -59,7 +59,7 @@ def _of_group(
         work = begun.work(work_of(entry), lsn)
         if work.kind is WorkKind.DDL and work.tables is not None and work.tables & group.tables:
             others = frozenset(name for name in work.tables - group.tables if places.get(name, end) < lsn)
-            return _standing(entry, work, work.tables & group.tables, others) if others else None
+            return _blocked(entry, work, work.tables & group.tables, others) if others else None
         if not group.tables.isdisjoint(entry.transaction.tables):
             return None
     return None
@@ -71,12 +71,12 @@ def _of_all(
     work_of: WorkOf,
     known: Collection[TableName],
     halted: Collection[Lsn],
-) -> list[Standing]:
+) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
     The planner may have no reason to plan a batch for them.
     """
-    found: list[Standing] = []
+    found: list[BlockedStatement] = []
     begun, held = Begun(state.copy), set(state.exceptions)
     for entry in entries:
         work = begun.work(work_of(entry), entry.transaction.lsn)
@@ -91,13 +91,15 @@ def _of_all(
         if names is None:
             schemas = work.gone_schemas
             mine = frozenset(name for name in known if not schemas or name.schema in schemas)
-            found.append(replace(_standing(entry, work, mine - held, mine & held), holds_all=True))
+            found.append(replace(_blocked(entry, work, mine - held, mine & held), holds_all=True))
             break
-        found.append(_standing(entry, work, names - held, names & held))
+        found.append(_blocked(entry, work, names - held, names & held))
         held |= names
     return found
 
 
-def _standing(entry: LogEntry, work: Work, tables: frozenset[TableName], others: frozenset[TableName]) -> Standing:
+def _blocked(
+    entry: LogEntry, work: Work, tables: frozenset[TableName], others: frozenset[TableName]
+) -> BlockedStatement:
     leaving = frozenset(name for name in tables if name in work.gone or name.schema in work.gone_schemas)
-    return Standing(entry.transaction.lsn, entry.transaction.ddl or "", tables, others, leaving)
+    return BlockedStatement(entry.transaction.lsn, entry.transaction.ddl or "", tables, others, leaving)

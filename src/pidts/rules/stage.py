@@ -49,6 +49,10 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Tables of the target whose key is the source's with the extracted columns behind it."""
 
+    def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
+        """Returns the rules with further tables whose key has the extracted columns."""
+        return replace(self, keyed=self.keyed | keyed) if keyed else self
+
     def landed_name(self, name: TableName) -> TableName:
         """The table's name on the target."""
         return self.routes.landing(name).name

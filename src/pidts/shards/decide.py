@@ -66,7 +66,7 @@ from pidts.shards.structures import (
 
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
-Owed: TypeAlias = Mapping[Member, tuple[Table, ...]]
+MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
 """The structures that were run without a member and that it has yet to reach, in order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
@@ -87,7 +87,7 @@ class Group:
     """The schema changes that wait, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that a member has dropped while the target has them, with the member's values in them."""
-    behind: Owed = field(default_factory=dict)
+    behind: MissedChanges = field(default_factory=dict)
     """The changes that each member misses, in order; it also names members that are gone since."""
 
     def owed(self, one: Arrival) -> tuple[Table, ...]:
@@ -187,7 +187,7 @@ def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
     return owed[next(places, -1) + 1 :]
 
 
-def behind_after(group: Group, decision: Run, mine: Arrival) -> Owed:
+def behind_after(group: Group, decision: Run, mine: Arrival) -> MissedChanges:
     """Returns what members miss once the decision is carried out, for those where that differs from before."""
     if group.mode == "optimistic":
         return {}

@@ -44,8 +44,8 @@ from pidts.batch.sequences import SequencesOfRelay
 from pidts.batch.workers import Commit, Workers
 from pidts.ddl.lane import DdlLane
 from pidts.ddl.planner_signals import kept_of, mark_kept
-from pidts.ddl.shards.admission import join
 from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Transient, Where, parse_gtid_set
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from pidts.apply.checkpoint import Outcome
 from pidts.model import DdlJournal, DdlOrder, DdlState, Lsn, OrderKind, Shadow, Table, TableName
 from pidts.schema import Statement
 
@@ -108,21 +110,21 @@ class SchemaChange:
         return self.order is None or self.order.kind in {OrderKind.REVERT, OrderKind.UNLOCK}
 
 
-class OrderChanged(Exception):
-    """The error that an order was given, or another one, since it was read: it has to be read again."""
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The outcome that nothing is on record: an order, or an attempt of a source, was replaced since it was read."""
+
+    source: str = ""
+    """The other source whose attempt was replaced, so that its member arrives again; empty: an order was replaced."""
 
 
-class PartyLeft(Exception):
-    """The error that another attempt has taken over one of the sources: its member arrives again."""
+@dataclass(frozen=True, slots=True)
+class OpenJournal:
+    """The outcome that nothing was begun: another member has begun a change of the table, and has to end it first."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.source = source
+    source: str
+    lsn: Lsn
 
 
-class JournalOpen(Exception):
-    """The error that another member has begun a change of the table and died: it has to continue first."""
-
-    def __init__(self, source: str, lsn: Lsn) -> None:
-        super().__init__(source, lsn)
-        self.source, self.lsn = source, lsn
+Ended: TypeAlias = Outcome | Superseded | OpenJournal
+"""The ways in which an attempt at a change ends, besides an error."""

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pidts.apply.ddl.change import SHARED, JournalOpen, SchemaChange
+from pidts.apply.ddl.change import SHARED, OpenJournal, SchemaChange
 from pidts.apply.port import TargetSession
 from pidts.model import DdlJournal, DdlState, Lsn, OrderKind, TableName
 
 _REFUSED = "refused "
 
 
-def begun_by(session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]) -> DdlJournal | None:
-    """Returns the journal that some member of the group has begun and not ended."""
+def begun_by(
+    session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]
+) -> DdlJournal | OpenJournal | None:
+    """Returns the journal that a member has begun and not ended: to be continued, or to be waited for."""
     if change.shared is None or (change.order is not None and change.order.kind is OrderKind.SKIP):
         return None  # a skipped change runs nothing, whatever the table looks like
     journal, is_refused = _noted(session, task, change.shared)
@@ -31,9 +33,7 @@ def begun_by(session: TargetSession, task: str, change: SchemaChange, own: tuple
         return None
     if (journal.source, journal.lsn) in {own, *((party.source, party.lsn) for party in change.others)}:
         return journal
-    if not is_refused:
-        raise JournalOpen(journal.source, journal.lsn)
-    return None
+    return None if is_refused else OpenJournal(journal.source, journal.lsn)
 
 
 def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> None:

@@ -61,7 +61,7 @@ from typing import TypeVar
 import structlog
 
 from pidts.apply.checkpoint import Outcome, fenced
-from pidts.apply.ddl.change import SHARED, OrderChanged, PartyLeft, SchemaChange
+from pidts.apply.ddl.change import SHARED, Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import demand_new_columns, drops_that_are_left, fingerprints, misfit, must_fit
 from pidts.apply.port import Target, TargetSession
@@ -86,11 +86,13 @@ class DdlRunner:
         *,
         retry: Retry | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_superseded` says, between two tries at a change, whether there is another order about it."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
-        self._sleep = sleep
+        self._sleep, self._is_superseded = sleep, is_superseded
         self._begun = False
 
     def is_done(self, lsn: Lsn) -> bool:
@@ -101,16 +103,23 @@ class DdlRunner:
         """Returns the online schema changes that are under way."""
         return self._attempts(lambda session: session.meta.shadows.load(self._task, self._source))
 
-    def run(self, change: SchemaChange, lsn: Lsn) -> Outcome:
-        """Makes the change at this Lsn; an error of the target's refusal names a table of the change.
+    def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
+        """Makes the change at this Lsn, unless it is superseded or another member's journal is open.
+
+        An error of the target's refusal names a table of the change.
 
         ALREADY is never returned for what this very call did, whatever became of the connection.
         """
         self._begun = False
-        outcome = self._attempts(lambda session: self._run(session, change, lsn))
-        return Outcome.APPLIED if self._begun else outcome
+        ended = self._attempts(
+            lambda session: self._run(session, change, lsn), lambda: Superseded() if self._is_superseded() else None
+        )
+        return Outcome.APPLIED if self._begun and ended is Outcome.ALREADY else ended
 
-    def _attempts(self, work: Callable[[TargetSession], _Answer]) -> _Answer:
+    def _attempts(
+        self, work: Callable[[TargetSession], _Answer], instead: Callable[[], _Answer | None] = lambda: None
+    ) -> _Answer:
+        """Tries until the work succeeds, or there is an answer `instead` of another try."""
         for attempt in range(1, self._retry.attempts + 1):
             session: TargetSession | None = None
             try:
@@ -121,36 +130,41 @@ class DdlRunner:
                     raise
                 _log.warning("schema change is tried again", source=self._source, error=str(error))
                 self._sleep(self._retry.pause(attempt))
+                if (answer := instead()) is not None:
+                    return answer
             finally:
                 if session is not None:
                     session.close()
         raise AssertionError  # the loop returns or raises
 
-    def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+    def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
         if session.schema.transactional_ddl:
-            outcome = self._in_one_transaction(session, change, lsn)
+            ended = self._in_one_transaction(session, change, lsn)
         else:
             place = f"{SHARED} {change.shared}" if change.shared else f"{self._source} {lsn}"
             with session.meta.ddl_lock(self._task, place):
-                outcome = self._journaled(session, change, lsn)
-        if outcome is Outcome.ALREADY and change.others:
+                ended = self._journaled(session, change, lsn)
+        if ended is Outcome.ALREADY and change.others:
             # A member that missed the answer to a commit may have arrived again with more members.
             session.begin()
-            self._check_epochs(session, change)
-            self._tell_others(session, change)
+            if left := self._lock_epochs(session, change):
+                return left
+            self._record_others(session, change)
             session.commit()
-        return outcome
+        return ended
 
-    def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+    def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
         session.begin()
-        self._check_epochs(session, change)
+        if left := self._lock_epochs(session, change):
+            return left
         done = self._journal_says_done(session, lsn)
         session.rollback()
         if done:
             return Outcome.ALREADY
         session.begin()
         self._begun = True
-        self._take(session, change)
+        if replaced := self._take(session, change):
+            return replaced
         with _about(change):
             for sql in change.first:
                 _execute(session, change, sql)
@@ -167,54 +181,23 @@ class DdlRunner:
             step=len(rendered),
             epoch=self._epoch,
         )
-        self._finish(session, change, journal, lsn)
-        return Outcome.APPLIED
+        return self._finish(session, change, journal, lsn)
 
-    def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Outcome:
+    def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
         tables = sorted({*change.before, *change.after})
-        session.begin()
-        self._check_epochs(session, change)
-        journal = session.meta.journal.read(self._task, self._source, lsn)
-        if journal is None or journal.state is not DdlState.DONE:
-            journal = begun_by(session, self._task, change, (self._source, lsn)) or journal
-            if journal is not None and is_emptied(journal):
-                journal = None
-        session.rollback()
-        if journal is not None and journal.state is DdlState.DONE:
-            return Outcome.ALREADY
+        known = self._known_journal(session, change, lsn)
+        if not (known is None or isinstance(known, DdlJournal)):
+            return known
         self._begun = True
         order = change.order
         anew = order is not None and not order.taken and order.kind is not OrderKind.UNLOCK
-        resumed = journal is not None and not anew
-        if journal is not None and resumed:
-            session.begin()
-            self._take(session, change)
-            lead(session, change, journal)
-            session.commit()
-        if journal is None or anew:
-            # This does not take the checkpoint's lock, for which batches would wait: it may look through a whole table.
-            with _about(change):
-                rendered = change.first or change.own(lambda: self._render(session, change))
-            journal = DdlJournal(
-                task=self._task,
-                source=self._source,
-                lsn=lsn,
-                statement=change.text,
-                rendered=rendered,
-                step=0,
-                before=fingerprints(session, tables),
-                epoch=self._epoch,
-            )
-            session.begin()
-            self._check_epochs(session, change)
-            self._take(session, change)
-            if not rendered:
-                # An order to run nothing is done by the same commit that takes the order.
-                self._finish(session, change, journal, lsn)
-                return Outcome.APPLIED
-            session.meta.journal.write(journal)
-            lead(session, change, journal)
-            session.commit()
+        resumed = known is not None and not anew
+        if known is None or anew:
+            journal = self._begin_journal(session, change, lsn)
+        else:
+            journal = self._resume_journal(session, change, known)
+        if not isinstance(journal, DdlJournal):
+            return journal
         guessed = False
         while True:
             while journal.step < len(journal.rendered):
@@ -243,8 +226,58 @@ class DdlRunner:
             with _about(change):
                 must_fit(session, change)
         session.begin()
-        self._finish(session, change, journal, lsn)
-        return Outcome.APPLIED
+        return self._finish(session, change, journal, lsn)
+
+    def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended | None:
+        """Returns the journal that was begun and not ended; None where there is none."""
+        session.begin()
+        if left := self._lock_epochs(session, change):
+            return left
+        journal = session.meta.journal.read(self._task, self._source, lsn)
+        if journal is None or journal.state is not DdlState.DONE:
+            begun = begun_by(session, self._task, change, (self._source, lsn))
+            if isinstance(begun, OpenJournal):
+                return begun
+            journal = begun or journal
+        session.rollback()
+        if journal is not None and journal.state is DdlState.DONE:
+            return Outcome.ALREADY
+        return None if journal is None or is_emptied(journal) else journal
+
+    def _resume_journal(
+        self, session: TargetSession, change: SchemaChange, journal: DdlJournal
+    ) -> DdlJournal | Superseded:
+        session.begin()
+        if replaced := self._take(session, change):
+            return replaced
+        lead(session, change, journal)
+        session.commit()
+        return journal
+
+    def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended:
+        # This does not take the checkpoint's lock, for which batches would wait: it may look through a whole table.
+        with _about(change):
+            rendered = change.first or change.own(lambda: self._render(session, change))
+        journal = DdlJournal(
+            task=self._task,
+            source=self._source,
+            lsn=lsn,
+            statement=change.text,
+            rendered=rendered,
+            step=0,
+            before=fingerprints(session, sorted({*change.before, *change.after})),
+            epoch=self._epoch,
+        )
+        session.begin()
+        if superseded := self._lock_epochs(session, change) or self._take(session, change):
+            return superseded
+        if not rendered:
+            # An order to run nothing is done by the same commit that takes the order.
+            return self._finish(session, change, journal, lsn)
+        session.meta.journal.write(journal)
+        lead(session, change, journal)
+        session.commit()
+        return journal
 
     def _note(self, session: TargetSession, journal: DdlJournal) -> None:
         session.begin()
@@ -261,24 +294,26 @@ class DdlRunner:
                 tables = sorted({*change.before, *change.after})
                 if journal.before == fingerprints(session, tables):
                     session.begin()
-                    self._check_epochs(session, change)
-                    note_refused(session, change.shared, journal)
-                    session.commit()
+                    if self._lock_epochs(session, change) is None:
+                        note_refused(session, change.shared, journal)
+                        session.commit()
             raise
 
-    def _take(self, session: TargetSession, change: SchemaChange) -> None:
-        """Marks the orders as taken, in the open transaction; raises `OrderChanged` where one was replaced."""
+    def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
+        """Marks the orders as taken, in the open transaction, unless one was replaced."""
         orders = [(self._source, change.order), *((party.source, party.order) for party in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
                 continue
             if not session.meta.orders.take(self._task, source, order):
-                raise OrderChanged
+                return Superseded()
+        return None
 
-    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> None:
+    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> Ended:
         """Ends the open transaction with "done"; the journal may be one that another member has begun."""
-        self._check_epochs(session, change)
-        self._tell_others(session, change)
+        if left := self._lock_epochs(session, change):
+            return left
+        self._record_others(session, change)
         session.meta.structures.save(self._task, self._source, lsn, change.structures)
         session.meta.shadows.save(self._task, self._source, change.shadows)
         session.meta.moves.rename(self._task, self._source, change.renamed)
@@ -287,8 +322,9 @@ class DdlRunner:
         own = replace(journal, source=self._source, lsn=lsn, statement=change.text)
         session.meta.journal.write(replace(own, state=DdlState.DONE, before={}))
         session.commit()
+        return Outcome.APPLIED
 
-    def _tell_others(self, session: TargetSession, change: SchemaChange) -> None:
+    def _record_others(self, session: TargetSession, change: SchemaChange) -> None:
         """Records, in the open transaction, that the change is done for the other members, too."""
         for party in change.others:
             session.meta.structures.save(self._task, party.source, party.lsn, party.structures)
@@ -297,8 +333,8 @@ class DdlRunner:
                 session.meta.moves.rename(self._task, party.source, party.renamed)
             session.meta.journal.write(party.journal(self._task))
 
-    def _check_epochs(self, session: TargetSession, change: SchemaChange) -> None:
-        """Checks the epoch of each source, and locks it until the transaction ends.
+    def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
+        """Locks the epoch of each source until the transaction ends; a newer one supersedes the attempt.
 
         All workers' rows have the same epoch, and the first one's lock keeps a take-over waiting until we commit.
         """
@@ -306,7 +342,10 @@ class DdlRunner:
         for source in sorted(epochs):
             stored = session.meta.checkpoints.lock(self._task, source, 0)
             if stored.epoch != epochs[source]:
-                raise fenced(stored, self._epoch) if source == self._source else PartyLeft(source)
+                if source == self._source:
+                    raise fenced(stored, self._epoch)
+                return Superseded(source)
+        return None
 
     def _journal_says_done(self, session: TargetSession, lsn: Lsn, source: str = "") -> bool:
         journal = session.meta.journal.read(self._task, source or self._source, lsn)

@@ -1,24 +1,22 @@
 """Asks a table's group whether a schema change may be made now, is made already, or has to wait.
 
 The coordinator (`pidts.ddl.shards.coordinator`) holds what is known of the group. Here an interpreted change arrives at
-its group, and the group's decision is put into the change. A change that may not be made yet ends in `ShardWaits`:
-nothing has happened then, and the same change asks again later.
+its group, the group's decision is put into the change, and the group learns how the change ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from pidts.apply import SHARED, JournalOpen, OrderChanged, Party, PartyLeft, SchemaChange, dropped_by
-from pidts.apply.merge.discriminating_keys import keyed_landings
-from pidts.batch.context import JobContext
+from pidts.apply import SHARED, Ended, OpenJournal, Party, SchemaChange, Superseded
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.interpreter import Found
+from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.record import dropped_records, dropped_under, load_owed, owed_records
-from pidts.model import Arrival, Halted, Lsn, Member, OrderKind, Table, TableName, Where
-from pidts.rules import Rules
+from pidts.ddl.shards.record import dropped_records, dropped_under, owed_records
+from pidts.model import Arrival, Halted, Member, OrderKind, Table, TableName
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -31,101 +29,103 @@ from pidts.schema import (
     ModifyColumn,
     Statement,
     apply,
+    is_strict,
     keys_there,
 )
 from pidts.schema.evolve.value_origins import origins
-from pidts.shards.decide import Decision, Effect, Owed, Run, Wait
+from pidts.shards.decide import Decision, Effect, MissedChanges, Run, Wait
 from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole
 
 
-class ShardWaits(Exception):
-    """The error that other shards, or sources that have not begun, have to come first.
-
-    Without an arrival it waits for sources that have not begun; `absent` returns them as they are now.
-    """
-
-    def __init__(
-        self,
-        wait: Wait,
-        arrival: Arrival | None = None,
-        agreed: Table | None = None,
-        absent: Callable[[], tuple[str, ...]] = tuple,
-    ) -> None:
-        super().__init__(wait, arrival, agreed)
-        self.wait, self.arrival, self.agreed, self.absent = wait, arrival, agreed, absent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coming:
-    """An interpreted schema change, with its source and table."""
-
-    source: str
-    epoch: int
-    lsn: Lsn
-    where: Where
-    table: TableName | None
-    """The table by its source's name; None where the statement concerns none, or several."""
-    change: SchemaChange
-    dialect: Dialect
-    strict: bool
-    """Whether its server refuses values that do not fit, and changes none to make it fit."""
-    since: float
-    """The time at which it arrived first, in seconds since 1970."""
-
-
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The step that is to be done now."""
+class Step:
+    """What the group lets the member do now."""
 
     change: SchemaChange
     run: Run | None = None
     """The group's decision, of which the group learns how it has ended."""
-    is_made: bool = False
-    """Whether the leader has made the change for this member, too."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that members have dropped while the target has them, for members where that differs from before."""
-    behind: Owed = field(default_factory=dict)
+    behind: MissedChanges = field(default_factory=dict)
     """The changes that members miss, for members where that differs from before."""
 
+    @property
+    def writers_wait(self) -> bool:
+        """Whether the other shards of the group must not write meanwhile."""
+        order = self.change.order
+        return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
-def turn(groups: ShardGroups, coming: Coming) -> Turn:
-    """Returns the step that the group allows; raises `ShardWaits` where there is none yet."""
-    change, table = coming.change, coming.table
+
+def admit(groups: ShardGroups, due: DueChange, found: Found, since: float) -> Step | Ran | Waits:
+    """Returns what the group lets the member do, which arrived first at `since`, in seconds since 1970."""
+    change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
-        return Turn(change)
+        return Step(change)
     target = statement.table
     before, after = change.before.get(target), change.after.get(target)
     if after is None or (before is None and isinstance(statement, AlterTable)):
-        return Turn(change)
-    member = Member(coming.source, table)
-    if isinstance(statement, AlterTable) and before is not None and groups.is_shared(target, member):
-        _demand_values_stay(groups, coming, statement, before, after)
-    effect = _effect(statement, target, coming.dialect)
+        return Step(change)
+    member = Member(due.source, table)
+    effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
+    # An online schema change copies its rows by a statement that the server does not refuse for values that do not fit.
+    strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,
-        lsn=coming.lsn,
+        lsn=due.lsn,
         text=change.text,
         before=before or after,
         after=after,
-        since=coming.since,
-        position=coming.where.position,
+        since=since,
+        position=due.where.position,
         order=change.order.kind if change.order is not None else None,
         runs=not makes or not groups.is_shared(target, member),
-        revalues=frozenset() if makes or before is None else revalued(before, after, moved, strict=coming.strict),
+        revalues=frozenset() if makes or before is None else revalued(before, after, moved, strict=strict),
         computes=_computed_by(statement),
         adds=frozenset(name for name, old in moved.items() if old is None),
     )
-    decision = groups.arrive(arrival, _party(coming), effect)
+    if isinstance(statement, AlterTable) and groups.is_shared(target, member):
+        _demand_values_stay(groups, due, arrival, moved)
+    decision = groups.arrive(arrival, _party(due, change), effect)
     try:
-        return _decided(groups, coming, arrival, decision)
+        return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, Run):
             groups.failed(decision)  # else all would wait for it
         raise
+
+
+def carry_out(groups: ShardGroups, step: Step, epoch: int, run: Callable[[], Ended]) -> Ended:
+    """Runs the step while the group's other shards do not write, and tells the group how it ends."""
+    if step.run is None:
+        return run()
+    try:
+        with groups.holds.holding(groups.writers(step.run) if step.writers_wait else {}):
+            ended = run()
+    except Halted:
+        groups.failed(step.run)
+        raise
+    except BaseException:
+        groups.failed(step.run, in_doubt_since=epoch)  # the commit may have gone through without an answer
+        raise
+    match ended:
+        case OpenJournal():
+            # The group asks again by itself, and no other member can continue because of it.
+            groups.failed(step.run, moves=False)
+        case Superseded():
+            groups.failed(step.run)
+        case _:
+            groups.ran(step.run, step.behind)
+            groups.drops(step.dropped)
+    return ended
+
+
+def _changes_values(statement: Statement) -> bool:
+    """Whether the server changes values that do not fit, whatever its mode is."""
+    return isinstance(statement, AlterTable) and statement.ignore
 
 
 def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> frozenset[tuple[str, object]]:
@@ -139,51 +139,51 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
     )
 
 
-def _demand_values_stay(
-    groups: ShardGroups, coming: Coming, statement: AlterTable, before: Table, after: Table
-) -> None:
+def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
     """Halt where values of one shard's rows would go, or move, while other shards' rows have values in that column.
 
     Comparing structures alone cannot show it. Run for one shard, the statement takes the others' values away. Skipped,
     it leaves the shard's own values where they were.
     """
-    order, agreed = coming.change.order, groups.agreed(statement.table)
-    if order is not None and order.kind is not OrderKind.REVERT:
+    if arrival.order not in {None, OrderKind.REVERT}:
         return
-    had, there = names_of(before), names_of(agreed or before)
-    alone = groups.is_optimistic or same_version(before, after)
-    moved = [
+    before, target = arrival.before, arrival.after.name
+    had, there = names_of(before), names_of(groups.agreed(target) or before)
+    alone = groups.is_optimistic or same_version(before, arrival.after)
+    names = [
         name
-        for name, old in origins(statement, before).items()
+        for name, old in moved.items()
         if name != old and ((name in had and alone) or (old is not None and name not in had and {name, old} <= there))
     ]
-    if moved:
+    if names:
         raise Halted(
             "ddl-moves-values",
-            f"column {', '.join(moved)} gets other values by this change, of one shard, and rows of other shards have "
-            f"theirs in {statement.table}",
-            where=replace(coming.where, table=str(coming.table)),
+            f"column {', '.join(names)} gets other values by this change, of one shard, and rows of other shards have "
+            f"theirs in {target}",
+            where=replace(due.where, table=str(arrival.member.table)),
             todo="Make it on all shards in two steps, under another name; or say pidts ddl skip and have this shard's "
             "rows copied again; or pidts ddl replace, and the target runs it for the rows of all shards",
         )
 
 
-def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: Decision | Ran) -> Turn:
-    change, member, target = coming.change, arrival.member, arrival.after.name
+def _decided(
+    groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | Ran
+) -> Step | Ran | Waits:
+    member, target = arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # while one member runs a statement, no other changes the table
     if isinstance(decision, Wait):
-        raise ShardWaits(decision, arrival, agreed)
+        return Waits(wait=decision, arrival=arrival, agreed=agreed)
     if isinstance(decision, Ran):
-        return Turn(change, is_made=True)
+        return decision
     if not groups.is_shared(target, member):
-        return Turn(change, decision)
+        return Step(change, decision)
     statement = change.statement
     was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
     parties = groups.parties(decision)
     dropped: dict[Member, frozenset[str]] = {}
     for one in decision.arrivals:
         dropped |= groups.kept(one, decision.agreed, was, agreed)
-    dropped = dropped_under(_renamed(coming, parties), dropped, groups.roster.dropped)
+    dropped = dropped_under(_renamed(due.source, change, parties), dropped, groups.roster.dropped)
     behind = groups.owing(decision, arrival)
     records = dropped_records(dropped, decision.agreed) | owed_records(behind, groups.roster.behind)
     joins = agreed is not None and not arrival.runs and arrival.order is None
@@ -191,11 +191,11 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
         records[SHARED] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        return Turn(passing, decision, passes=True, dropped=dropped, behind=behind)
+        return Step(passing, decision, passes=True, dropped=dropped, behind=behind)
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
-        made = _effect(restricted, target, coming.dialect)(agreed) if restricted is not None else None
+        made = _effect(restricted, target, due.dialect)(agreed) if restricted is not None else None
         is_same = same_version(arrival.before, arrival.after) and made is not None and same_version(made, agreed)
         is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
@@ -211,19 +211,19 @@ def _decided(groups: ShardGroups, coming: Coming, arrival: Arrival, decision: De
                 "unlock-keeps-columns",
                 f"it drops columns of {target} that other shards still have, and it is not known what the rest of it "
                 "makes of the table then",
-                where=replace(coming.where, table=str(member.table)),
+                where=replace(due.where, table=str(member.table)),
                 todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
     records[SHARED] = {target: decision.agreed}
     change = replace(change, shared=target, others=parties, records=records)
-    return Turn(change, decision, dropped=dropped, behind=behind)
+    return Step(change, decision, dropped=dropped, behind=behind)
 
 
-def _renamed(coming: Coming, parties: Iterable[Party]) -> dict[Member, Member]:
+def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dict[Member, Member]:
     """Returns the members that have another name after the change."""
-    names = [(coming.source, coming.change.renamed), *((party.source, party.renamed) for party in parties)]
+    names = [(source, change.renamed), *((party.source, party.renamed) for party in parties)]
     return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
@@ -264,78 +264,11 @@ def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColum
     yield from map(AddKey, meant.values())
 
 
-def _writers(groups: ShardGroups, now: Turn) -> Mapping[str, frozenset[TableName]]:
-    """Returns the tables whose batches may write to the target table while it is changed."""
-    is_skipped = now.change.order is not None and now.change.order.kind is OrderKind.SKIP
-    if now.run is None or now.passes or is_skipped or now.change.shared is None:
-        return {}
-    return groups.writers(now.run)
-
-
-@contextmanager
-def told(groups: ShardGroups | None, now: Turn, epoch: int) -> Iterator[None]:
-    """Tells the group how the step inside ends."""
-    if groups is None or now.run is None:
-        yield
-        if groups is not None:
-            groups.drops(now.dropped)
-        return
-    try:
-        with groups.holds.holding(_writers(groups, now)):
-            yield
-    except JournalOpen:
-        groups.failed(now.run, moves=False)  # the group asks again by itself, and no other member can continue for that
-        raise
-    except (Halted, OrderChanged, PartyLeft):
-        groups.failed(now.run)
-        raise
-    except BaseException:
-        groups.failed(now.run, in_doubt_since=epoch)  # the commit may have gone through without an answer
-        raise
-    groups.ran(now.run, now.behind)
-    groups.drops(now.dropped)
-
-
-def join(groups: ShardGroups, context: JobContext) -> None:
-    """Registers an attempt of a part that has claimed its task: its tables, and the target's record of groups."""
-    source, rules = context.source.source_id, context.rules
-    if rules.routes.rules or len(groups.roster.sources) > 1:
-        look = groups.looks()
-        with closing(context.target.connect()) as session:
-            agreed = session.meta.structures.load(context.task, SHARED)
-            dropped = session.meta.structures.load(context.task, dropped_by(source))
-            behind = load_owed(session, context.task, groups.roster.sources)
-        named = {name: names_of(table) for name, table in dropped.items()}
-        groups.recall(look, source, agreed, named, behind)
-    landing = {name: rules.landed(table) for name, table in context.structures.items()}
-    groups.register(source, landing, epoch=context.epoch, mariadb=context.dialect.mariadb)
-    if groups.absent:
-        _presume(groups, context)
-
-
-def _presume(groups: ShardGroups, context: JobContext) -> None:
-    """Reads the tables of sources that are down, so that only changes of those tables wait for them."""
-    with closing(context.target.connect()) as session:
-        for source in groups.absent:
-            rules = groups.rules.get(source)
-            if rules is None or not session.meta.checkpoints.read(context.task, source):
-                continue
-            tables = session.meta.structures.load(context.task, source)
-            rules = replace(rules, keyed=keyed_landings(session, rules, tables.values()))
-            groups.presume(source, {name: rules.landed(table) for name, table in tables.items()})
-
-
-def landed(rules: Rules, structures: Mapping[TableName, Table | None]) -> dict[TableName, Table | None]:
-    """Returns structures under the target's names, by the names of their source tables."""
-    return {name: rules.landed(table) if table is not None else None for name, table in structures.items()}
-
-
-def _party(coming: Coming) -> Party:
-    change = coming.change
+def _party(due: DueChange, change: SchemaChange) -> Party:
     return Party(
-        source=coming.source,
-        epoch=coming.epoch,
-        lsn=coming.lsn,
+        source=due.source,
+        epoch=due.context.epoch,
+        lsn=due.lsn,
         text=change.text,
         structures=change.structures,
         shadows=change.shadows,

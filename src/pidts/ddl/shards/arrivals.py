@@ -11,7 +11,9 @@ from pidts.shards.decide import Decision, Effect, Run, Wait
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The answer that the leader has run the change, and has put it on record for this member."""
+    """The answer that the leader has run the change, and has put it on record for this member as `party`."""
+
+    party: Party
 
 
 @dataclass(slots=True)

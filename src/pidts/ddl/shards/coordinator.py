@@ -16,12 +16,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pidts.apply import Party
+from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import Desk, Entry, Ran
 from pidts.ddl.shards.members import Roster
 from pidts.ddl.shards.write_barrier import ShardHolds
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.rules import Rules
-from pidts.shards.decide import Decision, Effect, Owed, Run, ShardMode, Wait, behind_after, decide
+from pidts.shards.decide import Decision, Effect, MissedChanges, Run, ShardMode, Wait, behind_after, decide
 from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.shards.structures import same_version
 
@@ -99,10 +100,10 @@ class ShardGroups:
             if self.roster.presume(source, landed):
                 self._tell()
 
-    def absent_for(self, target: TableName) -> tuple[str, ...]:
-        """Returns the parts that have to begin before it is known which structures the group has."""
+    def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
+        """Returns the parts that have to begin before it is known who shares these target tables; None: any table."""
         with self._moved:
-            return self.roster.absent_for(target)
+            return self.roster.absent_for(targets)
 
     def recall(
         self,
@@ -110,7 +111,7 @@ class ShardGroups:
         source: str,
         agreed: Mapping[TableName, Table],
         dropped: Mapping[TableName, Collection[str]],
-        behind: Owed | None = None,
+        behind: MissedChanges | None = None,
     ) -> None:
         """Takes in the target's record of groups and members, read after a source has claimed the task.
 
@@ -149,7 +150,7 @@ class ShardGroups:
             desk = self._desk(arrival.after.name)
             entry = desk.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
-                return Ran()
+                return Ran(entry.party)
             known = entry.arrival if entry is not None else None
             desk.entries[arrival.member] = entry = Entry(arrival, party, effect)
             decision = self._decision(desk, arrival)
@@ -160,15 +161,22 @@ class ShardGroups:
                 self._tell()
             return decision
 
-    def stands(self, arrival: Arrival) -> Wait | None:
-        """Returns what an arrived member waits for; None where it may continue when it asks."""
+    def still(self, waits: Waits) -> Waits | None:
+        """Returns what a change waits for now; None where it may be tried again. Only `arrive` lets it continue."""
         with self._moved:
-            desk = self._desk(arrival.after.name)
+            arrival = waits.arrival
+            if arrival is None:
+                absent = self.roster.absent_for(waits.targets)
+                return replace(waits, wait=Wait(absent=absent)) if absent else None
+            target = arrival.after.name
+            desk = self._desk(target)
             entry = desk.entries.get(arrival.member)
             if entry is None or entry.ran:
                 return None
             decision = self._decision(desk, entry.arrival)
-            return decision if isinstance(decision, Wait) else None
+            if not isinstance(decision, Wait):
+                return None
+            return replace(waits, wait=decision, agreed=self._agreed(target, desk))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
         """Returns the halt with what orders about it would do to rows."""
@@ -213,7 +221,7 @@ class ShardGroups:
         with self._moved:
             return self._agreed(target, self._desk(target))
 
-    def ran(self, run: Run, behind: Owed) -> None:
+    def ran(self, run: Run, behind: MissedChanges) -> None:
         """Notes that the target and its record have the change for all its arrivals; `behind` comes from `owing`."""
         with self._moved:
             desk = self._desk(run.leader.after.name)
@@ -228,7 +236,7 @@ class ShardGroups:
             self.roster.owes(behind)
             self._tell()
 
-    def owing(self, decision: Run, arrival: Arrival) -> Owed:
+    def owing(self, decision: Run, arrival: Arrival) -> MissedChanges:
         """Returns what members miss once the decision is carried out, for those where that differs from before."""
         target = arrival.after.name
         with self._moved:
@@ -267,7 +275,7 @@ class ShardGroups:
         source: str,
         structures: Mapping[TableName, Table | None],
         epoch: int | None = None,
-        owed: Owed | None = None,
+        owed: MissedChanges | None = None,
     ) -> None:
         """Takes in a part's finished change: its tables by the target's names; None stands for a former member.
 
@@ -332,12 +340,6 @@ class ShardGroups:
                 self._moved.wait(seconds)
             return self._moves
 
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Returns the parts that have not begun, so that their tables are not known."""
-        with self._moved:
-            return tuple(sorted(self.roster.absent))
-
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
         """Whether other members than this one map to the target table, now or earlier."""
         with self._moved:
@@ -366,7 +368,7 @@ class ShardGroups:
             return Wait(leader=leader)
         if desk.doubted:
             return Wait(absent=tuple(sorted(desk.doubted)))
-        absent = self.roster.absent_for(arrival.after.name)
+        absent = self.roster.absent_for([arrival.after.name])
         if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
@@ -383,7 +385,7 @@ class ShardGroups:
         if desk.agreed is not None:
             return desk.agreed
         found = self.roster.agreed(target)
-        if not self.roster.absent_for(target):  # else other parts may have another structure
+        if not self.roster.absent_for([target]):  # else other parts may have another structure
             desk.agreed = found
         return found
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pidts.apply.merge.differences import unlike_words
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
-from pidts.plan.blocked import Standing
+from pidts.plan.blocked import BlockedStatement
 from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
@@ -37,7 +37,7 @@ def waiting_halt(
     return replace(halt, awaits=tuple(dict.fromkeys(awaits)))
 
 
-def standing_halt(one: Standing, source: str, position: str, since: float) -> Halt:
+def blocked_halt(one: BlockedStatement, source: str, position: str, since: float) -> Halt:
     """Returns the halt of tables that wait only since a statement names them together with others."""
     names, others = sorted(one.tables), sorted(one.others)
     named = _names([Member(source, name) for name in others])

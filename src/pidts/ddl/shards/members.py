@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
-from pidts.shards.decide import Group, Owed, ShardMode
+from pidts.shards.decide import Group, MissedChanges, ShardMode
 from pidts.shards.structures import fits, joined, names_of, refilled, same_version
 
 
@@ -30,7 +30,7 @@ class Roster:
         """The structures that groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
-        self.behind: Owed = {}
+        self.behind: MissedChanges = {}
         """The changes that members miss by an operator's order; it also names members that are gone."""
 
     @property
@@ -69,7 +69,7 @@ class Roster:
         self._looks += 1
         return self._looks
 
-    def record(self, target: TableName, agreed: Table, look: int, behind: Owed | None = None) -> None:
+    def record(self, target: TableName, agreed: Table, look: int, behind: MissedChanges | None = None) -> None:
         """Takes in the target's record of a group; `behind` is all that its members miss."""
         if look > self._looked.get(target, 0):
             self._looked[target], self.recorded[target] = look, agreed
@@ -77,7 +77,7 @@ class Roster:
                 others = {member: owed for member, owed in self.behind.items() if owed[0].name != target}
                 self.behind = others | {member: owed for member, owed in behind.items() if owed[0].name == target}
 
-    def owes(self, behind: Owed) -> None:
+    def owes(self, behind: MissedChanges) -> None:
         """Sets what members miss now; earlier reads of the record no longer count."""
         steps = [step for member, owed in behind.items() for step in owed or self.behind.get(member, ())]
         self._looked |= dict.fromkeys((step.name for step in steps), self.looks())
@@ -178,14 +178,16 @@ class Roster:
             for member, table in self.members.items()
         )
 
-    def absent_for(self, target: TableName) -> tuple[str, ...]:
-        """Returns the sources that have to begin before it is known which structure the group has.
+    def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
+        """Returns the sources that have to begin before it is known who shares these target tables; None: any table.
 
         In optimistic mode an unfinished change of an earlier process may have given the group another structure.
         """
-        absent = set(self.absent)
+        if targets is None:
+            return tuple(sorted(self.absent))
+        absent = set(self.absent) if targets else set[str]()
         if self._mode == "optimistic":
-            absent |= {member.source for member, _ in self.of(target)} & self._presumed
+            absent |= {member.source for target in targets for member, _ in self.of(target)} & self._presumed
         return tuple(sorted(absent))
 
     def agreed(self, target: TableName) -> Table | None:

@@ -80,12 +80,11 @@ class Sharing:
             case _:
                 return False
 
-    def absent(self, statement: Statement) -> tuple[str, ...]:
-        """Returns parts of which it is not known yet whether they have rows that the statement would remove."""
+    def targets(self, statement: Statement) -> frozenset[TableName] | None:
+        """Returns the target tables whose shards have to be known before the statement runs; None where all have to."""
         if isinstance(statement, DropDatabase | CreateDatabase):
-            return self.groups.absent
-        targets = {self.rules.landed_name(table) for table in statement.tables}
-        return tuple(sorted({source for target in targets for source in self.groups.absent_for(target)}))
+            return None
+        return frozenset(map(self.rules.landed_name, statement.tables))
 
     def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
         """Returns the part of the statement that is run; None: nothing, it is only put on record."""

@@ -7,15 +7,48 @@ the commit of the change that makes it so, and read when an attempt of a part be
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
 
-from pidts.apply import SchemaChange, TargetSession, dropped_by, owed_by
+from pidts.apply import SHARED, SchemaChange, TargetSession, dropped_by, owed_by
+from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.batch.context import JobContext
+from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Lsn, Member, Table, TableName
-from pidts.shards.decide import Owed
-from pidts.shards.structures import same_version
+from pidts.shards.decide import MissedChanges
+from pidts.shards.structures import names_of, same_version
 
 Records = dict[str, Mapping[TableName, Table | None]]
 """Structures by the text that takes the place of a source."""
+
+
+def join(groups: ShardGroups, context: JobContext) -> None:
+    """Registers an attempt of a part that has claimed its task: its tables, and the target's record of groups."""
+    source, rules = context.source.source_id, context.rules
+    if rules.routes.rules or len(groups.roster.sources) > 1:
+        look = groups.looks()
+        with closing(context.target.connect()) as session:
+            agreed = session.meta.structures.load(context.task, SHARED)
+            dropped = session.meta.structures.load(context.task, dropped_by(source))
+            behind = load_owed(session, context.task, groups.roster.sources)
+        named = {name: names_of(table) for name, table in dropped.items()}
+        groups.recall(look, source, agreed, named, behind)
+    landed = {name: rules.landed(table) for name, table in context.structures.items()}
+    groups.register(source, landed, epoch=context.epoch, mariadb=context.dialect.mariadb)
+    if absent := groups.absent_for():
+        _presume(groups, context, absent)
+
+
+def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
+    """Reads the tables of sources that are down, so that only changes of those tables wait for them."""
+    with closing(context.target.connect()) as session:
+        for source in absent:
+            rules = groups.rules.get(source)
+            if rules is None or not session.meta.checkpoints.read(context.task, source):
+                continue
+            tables = session.meta.structures.load(context.task, source)
+            rules = replace(rules, keyed=keyed_landings(session, rules, tables.values()))
+            groups.presume(source, {name: rules.landed(table) for name, table in tables.items()})
 
 
 def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
@@ -50,7 +83,7 @@ def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Co
     return {dropped_by(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
-def owed_records(behind: Owed, before: Owed) -> Records:
+def owed_records(behind: MissedChanges, before: MissedChanges) -> Records:
     """Returns the records of what members miss now, one for each step."""
     records: dict[str, dict[TableName, Table | None]] = {}
     for member, owed in behind.items():
@@ -60,14 +93,14 @@ def owed_records(behind: Owed, before: Owed) -> Records:
     return dict(records)
 
 
-def owed_under(source: str, renamed: Mapping[TableName, TableName], behind: Owed) -> Owed:
+def owed_under(source: str, renamed: Mapping[TableName, TableName], behind: MissedChanges) -> MissedChanges:
     """Returns what renamed tables miss, under their new names, and under their old names where that differs."""
     moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
     moved |= {Member(source, new): behind.get(Member(source, old), ()) for old, new in renamed.items()}
     return {member: owed for member, owed in moved.items() if owed != behind.get(member, ())}
 
 
-def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Owed:
+def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> MissedChanges:
     """Returns what all members of these sources miss."""
     found: dict[Member, tuple[Table, ...]] = {}
     for source in sorted(sources):

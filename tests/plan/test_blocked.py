@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.plan import Held, PlanState, Work, WorkKind
-from pidts.plan.blocked import standing
+from pidts.plan.blocked import blocked_statements
 
 from .made import START, behind, log, table, work_of
 
@@ -15,7 +15,7 @@ def names(text: str):
 
 
 def told(state, entries, halted=(), known="abc", work=work_of):
-    found = standing(
+    found = blocked_statements(
         state,
         lambda at, to: behind(entries, at, to),
         work,
@@ -79,7 +79,7 @@ def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
     at = entries[0].transaction.lsn
     state = PlanState(at, held=(Held(names("a"), START, at),))
     assert told(state, entries, work=gone) == [("bc", "a", "bc")]
-    (one,) = standing(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
+    (one,) = blocked_statements(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
     assert one.holds_all
     made = lambda entry: Work(WorkKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else work_of(entry)  # noqa: E731
     assert told(state, entries, work=made) == [], "who makes or alters one waits for nobody"

@@ -1,0 +1,116 @@
+"""A schema change that has to be run, and the halts that report it while it cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from pidts.batch.context import JobContext
+from pidts.batch.relay_events import ddl_event
+from pidts.batch.relevance import Meaning
+from pidts.batch.sequences import sequences_of
+from pidts.binlog import Query
+from pidts.ddl.outcome import Waits
+from pidts.ddl.shards.halt_messages import waiting_halt
+from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
+from pidts.plan import Work
+from pidts.relay import RelayReader
+from pidts.schema import Dialect, Statement, classify
+
+Concerns: TypeAlias = Callable[[TableName], bool]
+
+
+@dataclass(frozen=True)
+class DueChange:
+    """A schema change of the log: what is read and parsed once, for all attempts at it."""
+
+    context: JobContext
+    meaning: Meaning
+    relay: RelayReader
+    entry: LogEntry
+    concerns: Concerns = lambda _: True
+    """Whether a table is one that the statement names; one that has joined the task after it is not."""
+    filling: Collection[TableName] = ()
+    """Tables that were empty when their copy, still under way, began: one whose copy has to begin again is emptied."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """The place of the statement in the log."""
+        return self.entry.transaction.lsn
+
+    @property
+    def source(self) -> str:
+        """The id of the source."""
+        return self.context.source.source_id
+
+    @cached_property
+    def position(self) -> str:
+        """The source's own name of the place; empty where it is not known."""
+        return str(self.relay.position(self.lsn) or "")
+
+    @property
+    def where(self) -> Where:
+        """The place, for errors."""
+        return Where(source=self.source, position=self.position or str(self.lsn))
+
+    @cached_property
+    def planned(self) -> Work:
+        """What the planner takes the statement for; it does not know the modes that it ran under."""
+        return self.meaning(self.entry)
+
+    @cached_property
+    def query(self) -> Query:
+        """The statement as the source ran it, with its modes."""
+        return ddl_event(self.relay, self.entry)
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """The source's dialect under the statement's modes."""
+        return self.context.dialect.under(self.query.sql_mode)
+
+    @cached_property
+    def statement(self) -> Statement:
+        """The parsed statement."""
+        return classify(self.query.sql, self.query.schema, dialect=self.dialect)
+
+    @cached_property
+    def work(self) -> Work:
+        """What the statement means for the task, by its modes."""
+        return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
+
+    @cached_property
+    def _sequences(self) -> frozenset[TableName]:
+        context, dialect = self.context, self.context.dialect
+        return sequences_of(self.relay, self.entry.transaction, self.statement, context.structures, dialect)
+
+    def is_ours(self, name: TableName) -> bool:
+        """Whether the name belongs to a table of the task here."""
+        return self.meaning.allow(name) and self.concerns(name) and name not in self._sequences
+
+    def waiting_halt(self, waits: Waits) -> Halt:
+        """Returns the halt that says that the change waits for other shards."""
+        arrival = waits.arrival
+        return waiting_halt(
+            waits.wait,
+            lsn=self.lsn,
+            tables=self._halted([arrival.member.table] if arrival is not None else self.planned.tables or ()),
+            position=self.position,
+            statement=self.entry.transaction.ddl or "",
+            arrival=arrival,
+            agreed=waits.agreed,
+        )
+
+    def failed_halt(self, error: Halted) -> Halt:
+        """Returns the halt that says that the change fails.
+
+        The halt is one of all tables where the statement's tables are not known. It is also one of all tables where the
+        error names no table: then the statement was not the reason.
+        """
+        tables = self.planned.tables if error.where.table else None
+        statement = self.entry.transaction.ddl or ""
+        return Halt.of(error, self._halted(tables or ()), self.lsn, position=self.position, statement=statement)
+
+    def _halted(self, tables: Collection[TableName]) -> tuple[TableName, ...]:
+        return tuple(sorted(filter(self.concerns, tables)))

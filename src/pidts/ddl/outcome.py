@@ -1,0 +1,58 @@
+"""The ways in which one attempt at a schema change ends, besides an error: made, to wait, or to be tried anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+from pidts.apply import Superseded
+from pidts.batch.context import JobContext
+from pidts.model import Arrival, Table, TableName
+from pidts.shards.decide import MissedChanges, Wait
+
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The target has the change. The fields are what it has altered; None stands for a thing that is gone."""
+
+    structures: Mapping[TableName, Table | None] = field(default_factory=dict)
+    charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
+    watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    keyed: frozenset[TableName] = frozenset()
+    """Target tables whose key was found to tell rows of several tables apart."""
+    missed: MissedChanges = field(default_factory=dict)
+    """The missed changes of shards that have another name now."""
+
+    def applied_to(self, context: JobContext) -> JobContext:
+        """Returns the context for the batches after the change."""
+        return replace(
+            context,
+            structures=_merged(context.structures, self.structures),
+            charsets=_merged(context.charsets, self.charsets),
+            watched={**context.watched, **self.watched},
+            rules=context.rules.with_keyed(self.keyed),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Nothing has happened: other shards, or sources whose tables are not known, have to come first."""
+
+    wait: Wait
+    arrival: Arrival | None = None
+    agreed: Table | None = None
+    """The structure that the group has agreed on."""
+    targets: frozenset[TableName] | None = None
+    """Without an arrival: the target tables whose shards have to be known; None where all have to be."""
+
+
+Result: TypeAlias = Changed | Waits | Superseded
+
+
+def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -> dict[Name, Value]:
+    merged: dict[Name, Value | None] = {**known, **changed}
+    return {name: value for name, value in merged.items() if value is not None}
