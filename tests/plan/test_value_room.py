@@ -6,8 +6,7 @@ import pytest
 
 from pidts.model import Column, ColumnType, Table
 from pidts.schema import column_type
-from pidts.shards.preview import lacking_if_skipped, unfit_if_unlocked
-from pidts.shards.type_fit import takes
+from pidts.shards.preview import lacking_if_skipped, takes, unfit_if_unlocked
 
 from .test_shards import KEY, T, arrival, group, member
 

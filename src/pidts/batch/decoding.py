@@ -1,11 +1,15 @@
 """Decodes what a pointer names into blobs, each with one table's changes for one worker.
 
-The function is the same whether the driver runs it or a Spark job does.
+The function is the same whether the driver runs it or a Spark job does. A long batch is read for one worker from the
+log, again for each attempt, so that it is never in memory as a whole. Decoding is many times faster than any target
+writes. So each worker decodes the whole batch and takes only its own changes, instead of getting them decoded from
+others. Nothing is stored on disk, nothing passes through the JVM, and a worker that is interrupted begins again by
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -17,6 +21,7 @@ import pyarrow as pa
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import staged_rows
+from pidts.batch.parts import Stretch
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.binlog import Told, decode_slice, decode_stream, whole_events
@@ -53,11 +58,19 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 
+def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> Iterator[Stretch]:
+    """Yields the changes of one worker in log order."""
+    for piece in slices:
+        for batches in decode_log(context, piece):
+            mine = (context.dealt(batch)[worker] for batch in batches)
+            yield Stretch([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
+
+
 def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
     extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        told: Told = {
+        about: Told = {
             "format": log_format(relay.format(extent.segment)),
             "log_file": piece.begin.position(relay.log_base).file,
             "change_no": piece.begin.change_no,
@@ -68,9 +81,9 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
             "sieve_of": partial(_sieve, context),
         }
         if extent.size <= AT_ONCE:
-            stretches = iter([decode_slice(relay.read(extent), **told)])
+            stretches = iter([decode_slice(relay.read(extent), **about)])
         else:
-            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **told)
+            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **about)
         for batches in stretches:
             yield [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
 
@@ -87,9 +100,9 @@ def _sieve(context: JobContext, table: Table) -> Sieve | None:
 def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]) -> Callable[[*LookedAt], Ruled]:
     """Returns a rule that halts the table where the rule cannot be applied to the table's structure."""
 
-    def halting(*told: *LookedAt) -> Ruled:
+    def halting(*arguments: *LookedAt) -> Ruled:
         try:
-            return rule(*told)
+            return rule(*arguments)
         except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
             where = Where(source=context.source.source_id, table=str(table.name))
             raise Halted(error.code, error.what, where=where, todo=error.todo) from None
@@ -98,35 +111,30 @@ def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]
 
 
 def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
-    """Yields rows of a full copy as changes. Their Lsn is never asked for: they precede all changes of their batch."""
-    fields = list(table.arrow)
-    lsn = Lsn(0, 0, 0).to_bytes()
+    """Yields rows of a full copy as changes."""
     for batch in rows.to_batches():
-        count = batch.num_rows
-        yield ChangeBatch.of(
-            table,
-            pa.array([lsn] * count, pa.binary(Lsn.SIZE)),
-            pa.array([int(Op.COPY)] * count, pa.int8()),
-            pa.nulls(count, pa.struct(fields)),
-            pa.StructArray.from_arrays(batch.columns, fields=fields),
-        )
+        yield _read(table, Op.COPY, after=batch.columns)
 
 
 def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
     """Yields rows that the source does not have: of their images only the key is known, and asked for."""
-    fields = list(table.arrow)
-    lsn = Lsn(0, 0, 0).to_bytes()
     for batch in keys.to_batches():
-        count = batch.num_rows
         known = dict(zip(batch.schema.names, batch.columns, strict=True))
-        before = [known.get(field.name, pa.nulls(count, field.type)) for field in fields]
-        yield ChangeBatch.of(
-            table,
-            pa.array([lsn] * count, pa.binary(Lsn.SIZE)),
-            pa.array([int(Op.ABSENT)] * count, pa.int8()),
-            pa.StructArray.from_arrays(before, fields=fields),
-            pa.nulls(count, pa.struct(fields)),
-        )
+        before = [known.get(field.name, pa.nulls(batch.num_rows, field.type)) for field in table.arrow]
+        yield _read(table, Op.ABSENT, before=before)
+
+
+def _read(
+    table: Table, op: Op, *, before: Sequence[pa.Array] | None = None, after: Sequence[pa.Array] | None = None
+) -> ChangeBatch:
+    """Returns what was not read from the log. Its Lsn is never asked for: it precedes all changes of its batch."""
+    count, fields = len((before or after or [[]])[0]), list(table.arrow)
+    images = (
+        pa.nulls(count, pa.struct(fields)) if columns is None else pa.StructArray.from_arrays(columns, fields=fields)
+        for columns in (before, after)
+    )
+    lsns = pa.array([Lsn(0, 0, 0).to_bytes()] * count, pa.binary(Lsn.SIZE))
+    return ChangeBatch.of(table, lsns, pa.array([int(op)] * count, pa.int8()), *images)
 
 
 def _cut(batch: ChangeBatch) -> Iterator[ChangeBatch]:

@@ -20,11 +20,9 @@ from pidts.binlog.table_map import table_name
 from pidts.binlog.walk import rotate_target
 from pidts.binlog.xa import XaPrepare, XaStatement
 from pidts.model.errors import DecodeError, PidtsError, Where
-from pidts.model.lsn import Lsn
-from pidts.model.position import Position
+from pidts.model.lsn import Lsn, Position
 from pidts.model.table import TableName
-from pidts.model.transaction import Transaction
-from pidts.model.xa import Xa, XaStep
+from pidts.model.transaction import Transaction, Xa, XaStep
 
 _STATEMENTS = frozenset({EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY})
 _XA_ENDS = {"COMMIT": XaStep.COMMIT, "ROLLBACK": XaStep.ROLLBACK}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pidts.binlog.choice import compiled
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.walk import LogWalker, event_at
-from pidts.model.lsn import Lsn
-from pidts.model.position import Position
+from pidts.model.lsn import Lsn, Position
 from pidts.model.transaction import Transaction
 
 if TYPE_CHECKING:

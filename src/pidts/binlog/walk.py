@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, Event, EventType, Format, is_artificial, type_name
 from pidts.model.errors import DecodeError, Where
-from pidts.model.position import Position
+from pidts.model.lsn import Position
 
 MAGIC = b"\xfebin"
 

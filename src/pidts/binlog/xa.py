@@ -14,8 +14,7 @@ from typing import Generic, Self, TypeVar
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event
 from pidts.model.errors import DecodeError
-from pidts.model.transaction import Transaction
-from pidts.model.xa import Xa, XaStep
+from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LONGEST_PART = 64
 _FORMAT_ID = 2**32

@@ -11,8 +11,7 @@ from pidts.excerpt.blocks import LogBlock
 from pidts.excerpt.cut import Piece
 from pidts.excerpt.store import Span
 from pidts.model import Lsn, Transaction
-from pidts.model.transaction import xa_not_received
-from pidts.model.xa import XaStep
+from pidts.model.transaction import XaStep, xa_not_received
 
 
 @dataclass(frozen=True, slots=True)

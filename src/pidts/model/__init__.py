@@ -24,17 +24,13 @@ from pidts.model.gtid import (
     parse_gtid_set,
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
-from pidts.model.lsn import Lsn
-from pidts.model.moved import Moved
-from pidts.model.position import Position
-from pidts.model.shadow import Shadow, Spoken
+from pidts.model.lsn import Lsn, Position
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import Kept, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.tombstone import Tombstone
-from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, xa_not_received
+from pidts.model.target_records import Moved, Shadow, Spoken, Tombstone
+from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
 from pidts.model.types import ColumnType, Kind
-from pidts.model.xa import Xa, XaStep
 
 __all__ = [
     "CHANGE_FIELDS",

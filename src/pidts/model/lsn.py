@@ -1,4 +1,4 @@
-"""The log sequence number: where a change stands in its source's own log.
+"""Places in a source's log: the log sequence number, and the position as the server itself names it.
 
 An Lsn is computed from the log alone, never handed out by a counter, so reading the same bytes again gives the
 same numbers. It compares like the log is written: first by how often the source was replaced by another server
@@ -15,9 +15,48 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pidts.model.position import Position
-
 _PACKED = struct.Struct(">IIQI")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Log file and byte offset, e.g. `bin.000042:1337`."""
+
+    file: str
+    offset: int
+
+    def __post_init__(self) -> None:
+        base, _, number = self.file.rpartition(".")
+        if not base or not (number.isascii() and number.isdigit()):
+            raise ValueError(f"not a binary log file name: {self.file!r} (expected base.number)")
+        if self.offset < 0:
+            raise ValueError(f"negative log offset: {self.offset}")
+
+    @classmethod
+    def of(cls, base: str, log_index: int, offset: int) -> Position:
+        """The file is named as servers name it: at least six digits."""
+        return cls(f"{base}.{log_index:06}", offset)
+
+    @property
+    def base(self) -> str:
+        """The file's name without its number."""
+        return self.file.rpartition(".")[0]
+
+    @property
+    def log_index(self) -> int:
+        """The file's number."""
+        return int(self.file.rpartition(".")[2])
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The inverse of `str`."""
+        file, _, offset = text.rpartition(":")
+        if not (offset.isascii() and offset.isdigit()):
+            raise ValueError(f"not a log position: {text!r} (expected file:offset)")
+        return cls(file, int(offset))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,13 +1,26 @@
-"""Predicts what an order about a waiting schema change would do to rows, as far as structures tell it."""
+"""Predicts what an order about a waiting schema change would do to rows, as far as structures tell it.
+
+For that it asks whether every value of one type can be written to a column of another. Shards wait only by types of one
+family (`pidts.shards.structures.fits`): a CHAR that another shard has made a VARCHAR fits there, and is another version
+all the same.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pidts.model import Arrival, Member, OrderKind
+from pidts.model import Arrival, ColumnType, Kind, Member, OrderKind
+from pidts.model.types import LOB_BYTES
 from pidts.shards.decide import Decision, Group, Run, Wait, decide
-from pidts.shards.structures import misfitting
-from pidts.shards.type_fit import takes
+from pidts.shards.structures import misfitting, order_of
+
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+_EXACT_IN_DOUBLE = 53
+_WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
+"""The most bytes of a character."""
+_WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
+_WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
+"""The character sets that have all characters of another one."""
 
 
 def unfit_if_unlocked(group: Group, mine: Arrival) -> tuple[Member, ...]:
@@ -36,3 +49,74 @@ def _if_unlocked(group: Group, mine: Arrival) -> Decision:
 def lacking_if_skipped(group: Group, mine: Arrival) -> tuple[str, ...]:
     """Returns the reasons for which the member's own rows after the change would not fit."""
     return tuple(misfitting(mine.after, group.agreed, takes))
+
+
+def takes(there: ColumnType, here: ColumnType) -> bool:
+    """Whether each value of the second type is also a value of the first."""
+    if here.is_integer or here.kind is Kind.DECIMAL:
+        return _takes_number(there, here)
+    if here.kind in {Kind.ENUM, Kind.SET}:
+        return there.kind is here.kind and set(here.labels) <= set(there.labels)
+    if here.is_text and there.is_text:
+        return _takes_text(there, here)
+    if here.is_bytes and there.is_bytes:
+        return _takes_bytes(there, here)
+    is_exact = here.kind is Kind.FLOAT and there.kind is Kind.DOUBLE and there.precision is None
+    return is_exact and there.unsigned <= here.unsigned
+
+
+def _takes_number(there: ColumnType, here: ColumnType) -> bool:
+    if there.is_integer and here.is_integer:
+        (low, high), (lowest, highest) = _range(here), _range(there)
+        return lowest <= low and high <= highest
+    if there.unsigned and not here.unsigned:
+        return False
+    digits, scale = _digits(here)
+    if there.kind is Kind.DECIMAL:
+        room, places = _digits(there)
+        return digits <= room and scale <= places
+    is_exact = there.kind is Kind.DOUBLE and there.precision is None
+    return is_exact and here.is_integer and _BITS[here.kind] <= _EXACT_IN_DOUBLE
+
+
+def _range(kind: ColumnType) -> tuple[int, int]:
+    bits = _BITS[kind.kind]
+    return (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _digits(kind: ColumnType) -> tuple[int, int]:
+    """Returns the digits before and after the point."""
+    if kind.is_integer:
+        return len(str(_range(kind)[1])), 0
+    scale = kind.scale or 0
+    return (kind.precision or 10) - scale, scale
+
+
+def _takes_text(there: ColumnType, here: ColumnType) -> bool:
+    mine, theirs = (here.charset or "").lower(), (there.charset or "").lower()
+    if mine != theirs and theirs not in _WITHIN.get(mine, ()):
+        return False
+    if order_of(here.collation) != order_of(there.collation):  # two texts may be equal in only one of the collations
+        return False
+    if there.kind is Kind.CHAR:  # it cuts off the spaces at the end, which a CHAR has lost already
+        return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
+    if there.kind is Kind.VARCHAR:
+        return _characters(here) <= (there.length or 0)
+    if there.kind not in LOB_BYTES:
+        return False
+    is_same = mine == theirs and here.kind in LOB_BYTES
+    width = 1 if is_same else _WIDTH.get(theirs, 4)
+    return _characters(here) * width <= LOB_BYTES[there.kind]
+
+
+def _characters(kind: ColumnType) -> int:
+    return LOB_BYTES.get(kind.kind) or kind.length or 1
+
+
+def _takes_bytes(there: ColumnType, here: ColumnType) -> bool:
+    sized = {Kind.BINARY, Kind.VARBINARY}
+    if there.kind not in sized | LOB_BYTES.keys() or here.kind not in sized | LOB_BYTES.keys():
+        return False
+    if there.kind is Kind.BINARY:  # it pads short values
+        return here.kind is Kind.BINARY and here.length == there.length
+    return (LOB_BYTES.get(here.kind) or here.length or 1) <= (LOB_BYTES.get(there.kind) or there.length or 0)

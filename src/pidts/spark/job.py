@@ -21,8 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.decoding import AT_ONCE, decode
-from pidts.batch.long_batch import told
+from pidts.batch.decoding import AT_ONCE, decode, decode_for
 from pidts.batch.pointers import Pointer
 from pidts.batch.workers import Commit
 from pidts.model import PidtsError
@@ -105,8 +104,8 @@ def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with context.committer() as committer:
-                    telling = partial(told, context, log, number)
-                    work = partial(apply_long, committer, commit, number, telling, split_rows, tables)
+                    stretches = partial(decode_for, context, log, number)
+                    work = partial(apply_long, committer, commit, number, stretches, split_rows, tables)
                     yield _result(number, work)
 
     return task

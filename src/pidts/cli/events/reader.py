@@ -13,7 +13,7 @@ from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import LogInput
 from pidts.excerpt.range import Cut, LogRange
 from pidts.model import Lsn, Transaction, xa_not_received
-from pidts.model.xa import XaStep
+from pidts.model.transaction import XaStep
 from pidts.rules import AllowList
 
 

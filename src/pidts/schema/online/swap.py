@@ -26,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pidts.model.errors import Halted, Where
-from pidts.model.shadow import Shadow, Spoken
 from pidts.model.table import Table, TableName
+from pidts.model.target_records import Shadow, Spoken
 from pidts.schema.actions import Action, AddColumn, RenameTo
 from pidts.schema.charset_rules import Charset
 from pidts.schema.compare import differences

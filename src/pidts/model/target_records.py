@@ -1,11 +1,36 @@
-"""The record of an online schema change that is under way; the target keeps it."""
+"""Records that the target keeps of rows that were deleted or may have moved, and of online schema changes under way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model.table import Table
+from pidts.model.lsn import Lsn
+from pidts.model.table import Table, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Keeps an event that is older than the deletion from bringing the row back."""
+
+    key: str
+    """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
+    version: str | None
+    """The version of the row that was deleted."""
+    source: str
+    lsn: Lsn
+    """The place where `source` logged the deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A table of the source has this key, and got it while another one was behind."""
+
+    member: TableName
+    key: str
+    """The row's identity, see `pidts.apply.merge.moved_rows.key_names`."""
+    lsn: Lsn
+    """The Lsn of the change by which it got the key."""
 
 
 @dataclass(frozen=True, slots=True)
