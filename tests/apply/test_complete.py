@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pidts.apply.rows.partial_images import Completion
 from pidts.apply.unread import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
-from pidts.plan.copy.state import CopyState, Phase, Way
+from pidts.plan.copy.state import CopyMode, CopyState, Phase
 from pidts.reduce import buckets, net_changes, with_whole_keys
 
 from .made import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
@@ -345,8 +345,8 @@ def test_the_copy_tells_which_keys_it_is_still_to_read(copy: CopyState, unread_k
     [
         (CopyState(), True, []),
         (CopyState(), False, [1, 5]),
-        (CopyState(way=Way.ADD), True, [1, 5]),
-        (CopyState(way=Way.OWN), True, [1, 5]),
+        (CopyState(mode=CopyMode.ADD), True, [1, 5]),
+        (CopyState(mode=CopyMode.OWN), True, [1, 5]),
         (CopyState(after=(4,), upto=(10,), reads=2, settled=1, ahead=True), True, [5]),
         (CopyState(after=(4,), upto=(10,), reads=2, settled=2, ahead=True), True, [1]),
         (CopyState(after=("4",), upto=("9",), reads=2, settled=1, ahead=True), True, [1, 5]),

@@ -8,14 +8,14 @@ import pytest
 
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
-from pidts.plan import CopyState, Way
+from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts
 
 from .made import PLAIN, UNIQUE, batch_of, minimal
 from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
 from .test_prepare import Deaf
 
-REPAIR = CopyState(way=Way.REPAIR)
+REPAIR = CopyState(mode=CopyMode.REPAIR)
 ONE = {"id": 1, "a": 7, "b": "x", "u": 1}
 
 

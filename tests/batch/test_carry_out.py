@@ -25,7 +25,7 @@ from pidts.batch.copy.target_statistics import Statistics
 from pidts.batch.decoding import absent
 from pidts.login import Mode, Tls
 from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
-from pidts.plan import ChunkRequest, CopyState, Phase, Way
+from pidts.plan import ChunkRequest, CopyMode, CopyState, Phase
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
@@ -146,7 +146,7 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
         target.commit()
     found, after, asked = [], None, 0
     while asked < 9:
-        request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, way=Way.REPAIR)
+        request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.REPAIR)
         cut = place.cut(request)
         cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
         told = staged_chunk(place.context.staging, request)
@@ -186,7 +186,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         batches = [replace(batch, upstream=one) for batch in absent(table, keys)]
         with closing(place.context.target.connect()) as target:
             target.begin()
-            for change in prepared(target, batches, writing, {one: CopyState(way=Way.OWN, phase=Phase.EXTRAS)}):
+            for change in prepared(target, batches, writing, {one: CopyState(mode=CopyMode.OWN, phase=Phase.EXTRAS)}):
                 target.write(change)
             target.commit()
 
@@ -197,7 +197,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     def extra() -> tuple[list[str], int]:
         found, after = [], None
         for asked in count():
-            request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, way=Way.OWN)
+            request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.OWN)
             cut = place.cut(request)
             cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
             told = staged_chunk(place.context.staging, request)

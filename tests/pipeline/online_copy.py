@@ -29,12 +29,12 @@ from pidts.model import ChangeBatch, Checkpoint, Fenced, Halted, LogEntry, Lsn, 
 from pidts.plan import (
     BatchPlan,
     ChunkRequest,
+    CopyMode,
     CopyState,
     Limits,
     Phase,
     PlanState,
     StagedChunk,
-    Way,
     Work,
     WorkKind,
     next_state,
@@ -99,7 +99,7 @@ class Task:
         self,
         server: Server,
         target: ValuesTarget,
-        tables: Mapping[TableName, Way],
+        tables: Mapping[TableName, CopyMode],
         *,
         limits: Limits | None = None,
         workers: int = 1,
@@ -116,17 +116,17 @@ class Task:
         self.chance = chance or random.Random(0)
         self.between, self.is_long, self.defers = between, is_long, defers
         self.known = set(tables)
-        self.joining: dict[TableName, Way] = {}
+        self.joining: dict[TableName, CopyMode] = {}
         self.has_joined = self.slow_ddl = False
         self.loaded = self.waited = self.refused = 0
         self.zombies: list[Callable[[], object]] = []
-        copy = {name: self._begun(server.structures[name], way) for name, way in tables.items()}
+        copy = {name: self._begun(server.structures[name], mode) for name, mode in tables.items()}
         self.first = Checkpoint(
             task="t", source="s", worker=0, lsn=server.received, copy=PlanState(server.received, copy).copy_json()
         )
-        for way in Way:
-            those = {name: server.structures[name] for name, its in tables.items() if its is way}
-            self._make(those, before_copy=defers and way is Way.NEW)
+        for mode in CopyMode:
+            those = {name: server.structures[name] for name, its in tables.items() if its is mode}
+            self._make(those, before_copy=defers and mode is CopyMode.NEW)
         session = self.target.connect()
         session.begin()
         session.meta.structures.save("t", "s", server.received, {name: server.structures[name] for name in tables})
@@ -134,8 +134,8 @@ class Task:
         session.close()
 
     @staticmethod
-    def _begun(table: Table, way: Way, since: Lsn | None = None) -> CopyState:
-        return CopyState(way=way, since=since, keyless=not table.identity)
+    def _begun(table: Table, mode: CopyMode, since: Lsn | None = None) -> CopyState:
+        return CopyState(mode=mode, since=since, keyless=not table.identity)
 
     def _make(self, tables: Mapping[TableName, Table], *, before_copy: bool) -> None:
         session = self.target.connect()
@@ -191,7 +191,7 @@ class Task:
         tables = {name: self.server.structures[name] for name in self.joining}
         since = self.server.received
         self._make(tables, before_copy=self.defers)
-        begun = {name: self._begun(tables[name], way, since) for name, way in self.joining.items()}
+        begun = {name: self._begun(tables[name], mode, since) for name, mode in self.joining.items()}
         joined = []
         session.begin()
         session.meta.structures.save("t", "s", since, tables)
@@ -244,7 +244,7 @@ class Task:
         before = {name: self.structures.get(name) for name in changed}
         for name in self.server.works[due].recopied:
             copy = state.copy.get(name)
-            if copy is not None and not copy.done and copy.way is Way.NEW:
+            if copy is not None and not copy.done and copy.mode is CopyMode.NEW:
                 self._clear(name)
         for table in before.values():
             if table is not None:
@@ -345,7 +345,7 @@ class Task:
             found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
             self._go_on()
             rows, begin = rows + found.num_rows, cut
-            if request.way is not Way.NEW or not self._load(low_here, table, found):
+            if request.mode is not CopyMode.NEW or not self._load(low_here, table, found):
                 waiting += found.num_rows
                 kept.append(found)
         self.loaded, self.waited = self.loaded + rows - waiting, self.waited + waiting
@@ -397,7 +397,7 @@ class Task:
 
     def _read_extras(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         session = self.target.connect()
-        own = dict(self.rules.routes.landing(table.name).extracted) if request.way is Way.OWN else {}
+        own = dict(self.rules.routes.landing(table.name).extracted) if request.mode is CopyMode.OWN else {}
         landed = self.rules.landed(table)
         names = list(landed.identity)
         keys = session.read_rows(landed, after=request.after, limit=request.limit, only=own).select(names)

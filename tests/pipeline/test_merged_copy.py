@@ -14,7 +14,7 @@ from pidts.apply import SHARED, left_by
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.apply.merge.table_owners import RULES
 from pidts.model import Op, TableName
-from pidts.plan import Limits, Way
+from pidts.plan import CopyMode, Limits
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
 
@@ -95,7 +95,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
     session.close()
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
-    ways = {**{table.name: Way.ADD for table in SHARDS}, ALONE.name: Way.NEW}
+    ways = {**{table.name: CopyMode.ADD for table in SHARDS}, ALONE.name: CopyMode.NEW}
     task = Task(
         world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
     )
@@ -136,7 +136,7 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(rows, steps, 
     session = target.connect()
     rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
-    ways = {table.name: Way.OWN for table in SHARDS[:2]} | {SHARDS[2].name: Way.ADD}
+    ways = {table.name: CopyMode.OWN for table in SHARDS[:2]} | {SHARDS[2].name: CopyMode.ADD}
     task = Task(
         world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
     )
@@ -181,7 +181,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.)", "shard")),)))
     session = target.connect()
     rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
-    task = Task(server, target, {one: Way.OWN}, rules=rules)
+    task = Task(server, target, {one: CopyMode.OWN}, rules=rules)
     session.begin()
     session.meta.notes.write("t", "s", RULES, to_text(rules))
     session.commit()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pidts.apply import ApplyRules
 from pidts.batch import applying
 from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, Table, TableName, Transient
-from pidts.plan import Limits, Way
+from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
 from pidts.target.values.session import ValuesTarget
 
@@ -208,7 +208,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
         world.happen()
     world.ddl = ddl
     target = new_target()
-    ways = {ORDERS.name: Way.NEW, PLAIN.name: Way.NEW, BAG.name: Way.NEW, FIXED.name: Way.REPAIR}
+    ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW, BAG.name: CopyMode.NEW, FIXED.name: CopyMode.REPAIR}
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     task = Task(
         world.server,
@@ -233,7 +233,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
         for number, points in enumerate([*crashes, None, None]):
             if number >= joins and not task.has_joined:
                 late = [name for name in world.server.structures if name.name.startswith("late")]
-                task.joining = dict.fromkeys(late, Way.NEW)
+                task.joining = dict.fromkeys(late, CopyMode.NEW)
             target.store.hook = None
             if points is not None:
                 crash_after(target, points)
@@ -257,7 +257,7 @@ def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
     """The hole of copies that write what they have read as late as they like."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
-    task = Task(server, target, {ORDERS.name: Way.NEW})
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW})
     deleted = iter([0, 2])
 
     def load_late(*given: object, **about: object) -> bool:
@@ -279,7 +279,7 @@ def test_what_is_loaded_when_the_task_has_been_taken_over_is_refused():
     server, target = Server([PLAIN, BAG]), new_target()
     for table in (PLAIN, BAG):
         server.insert(table.name, {"id": 1, "slot": 1, "value": 1})
-    task = Task(server, target, {PLAIN.name: Way.NEW, BAG.name: Way.NEW})
+    task = Task(server, target, {PLAIN.name: CopyMode.NEW, BAG.name: CopyMode.NEW})
     task.run()
     zombies = list(task.zombies)
     task.run()
@@ -295,7 +295,7 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
     server, target = Server([ORDERS, BAG]), new_target()
     server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
     server.insert(BAG.name, *([{"id": 0, "slot": 0, "value": 0}] * 3))
-    task = Task(server, target, {ORDERS.name: Way.NEW, BAG.name: Way.NEW})
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW, BAG.name: CopyMode.NEW})
     crash_after(target, crash_at)
     with pytest.raises(CrashError):
         task.run()
@@ -328,7 +328,7 @@ def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(d
         server.update(ORDERS.name, (1,), slot=2)
         server.update(ORDERS.name, (2,), slot=1)
 
-    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between, defers=defers)
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW}, between=between, defers=defers)
     state = task.run()
     assert not state.copying
     assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))
@@ -354,7 +354,7 @@ def test_a_unique_value_that_a_row_had_only_while_it_was_read_is_free_for_anothe
             server.insert(ORDERS.name, {"id": new, "slot": 1, "value": 0})
         return loaded
 
-    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between)
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW}, between=between)
     attempt, task._attempt = task._attempt, load
     task.run()
     assert task.loaded == 1
@@ -368,7 +368,10 @@ def test_rows_of_a_table_without_a_key_are_read_again_until_nothing_happens_mean
     server.insert(BAG.name, row, row)
     left = iter(range(12))
     task = Task(
-        server, target, {BAG.name: Way.NEW}, between=lambda: next(left, None) and server.insert(BAG.name, row) and None
+        server,
+        target,
+        {BAG.name: CopyMode.NEW},
+        between=lambda: next(left, None) and server.insert(BAG.name, row) and None,
     )
     task.run()
     reads = len(task.zombies)
@@ -392,7 +395,7 @@ def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_
         if chance.random() < 0.3 and len(server.rows(BAG.name)) < 9:
             server.insert(BAG.name, row)
 
-    task = Task(server, target, {BAG.name: Way.NEW}, between=between, chance=chance)
+    task = Task(server, target, {BAG.name: CopyMode.NEW}, between=between, chance=chance)
     task.run()
     task.run()
     assert task.content(BAG.name) == server.rows(BAG.name)
@@ -402,7 +405,7 @@ def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_
 def test_a_repair_removes_what_the_source_has_not_and_mends_the_rest():
     server, target = Server([FIXED]), new_target()
     server.insert(FIXED.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
-    task = Task(server, target, {FIXED.name: Way.REPAIR})
+    task = Task(server, target, {FIXED.name: CopyMode.REPAIR})
     stored = target.store.tables[FIXED.name]
     for row in [(0, 0, 0), (1, 2, 0), (2, 1, 9), (7, 3, 0), (8, None, 0)]:
         stored.rows[stored.key(row)] = row

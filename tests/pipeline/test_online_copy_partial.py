@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pidts.batch import applying
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName
-from pidts.plan import Limits, Way
+from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
 from pidts.reduce import with_whole_keys
 from pidts.source import ValuesSource
@@ -106,7 +106,7 @@ def test_the_target_ends_as_the_source_or_the_task_halts(rows, steps, chunk, siz
         world.happen()
     target = new_target()
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
-    ways = {ORDERS.name: Way.NEW, PLAIN.name: Way.NEW}
+    ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW}
     task = Task(server, target, ways, limits=limits, chance=chance, between=world.step, is_long=is_long)
     with pytest.MonkeyPatch.context() as patch:
         if is_long:
@@ -147,7 +147,7 @@ def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
         for key, values in itertools.islice(changes, 1):
             server.update(ORDERS.name, key, **values)
 
-    task = Task(server, target, {ORDERS.name: Way.NEW}, between=between)
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW}, between=between)
     task.run()
     task.run()
     assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))

@@ -8,13 +8,13 @@ from pidts.batch.pointers import Pointer
 from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName, Transaction, Xa, XaStep
 from pidts.plan import (
     ChunkRequest,
+    CopyMode,
     CopyState,
     Held,
     Limits,
     Phase,
     PlanState,
     StagedChunk,
-    Way,
     Work,
     WorkKind,
     next_state,
@@ -228,9 +228,9 @@ def over(state: PlanState, work: Work) -> PlanState:
 
 def test_a_table_with_another_key_is_copied_from_its_beginning():
     work = Work(WorkKind.DDL, recopied=(ORDERS,))
-    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), reads=3, rows=5, way=Way.REPAIR, phase=Phase.EXTRAS)})
+    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), reads=3, rows=5, mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
     assert over(begun, work).copy[ORDERS] == replace(
-        CopyState(reads=4, way=Way.REPAIR, reading=ChunkRequest(ORDERS, 3, None, None, 10, way=Way.REPAIR))
+        CopyState(reads=4, mode=CopyMode.REPAIR, reading=ChunkRequest(ORDERS, 3, None, None, 10, mode=CopyMode.REPAIR))
     )
     ending = PlanState(START, {ORDERS: CopyState(phase=Phase.FINISH)})
     assert over(ending, work).copy[ORDERS].phase is Phase.ROWS
@@ -262,7 +262,7 @@ def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
 
 def test_what_was_read_for_another_phase_is_not_settled():
     """The end of the extra rows is not the end of a copy that a schema change has begun anew."""
-    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), way=Way.REPAIR, phase=Phase.EXTRAS)})
+    begun = PlanState(START, {ORDERS: CopyState((5,), (9,), mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
     reading = plan(begun, [])
     entries = log("d")
     work = Work(WorkKind.DDL, recopied=(ORDERS,))

@@ -16,7 +16,7 @@ import pytest
 from pidts.apply import SHARED, left_by
 from pidts.cli.findings import show_findings
 from pidts.model import Halt, Halted, PrecheckFailed, TableName
-from pidts.plan import PlanState, Way
+from pidts.plan import CopyMode, PlanState
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
@@ -58,11 +58,11 @@ class Task:
             wanted = StartRequest(None if resync is None else tuple(resync))
             return begin_task(config, source, target, self.replicators[source_id], threading.Event(), wanted, beside)
 
-    def ways(self, source_id: str) -> dict[str, Way]:
+    def ways(self, source_id: str) -> dict[str, CopyMode]:
         with closing(self.parts[0].target.server.connect()) as target:
             (stored,) = target.meta.checkpoints.read(self.parts[0].name, source_id)
         copy = PlanState.from_checkpoint(stored.lsn, stored.copy).copy
-        return {str(name).removeprefix(self.schema): state.way for name, state in copy.items()}
+        return {str(name).removeprefix(self.schema): state.mode for name, state in copy.items()}
 
     def failed(self, item: str) -> list[str]:
         return [finding.message for finding in check_all_sources(self.parts) if finding.item == item and not finding.ok]
@@ -119,8 +119,8 @@ def test_sources_that_begin_at_once_make_one_table_whose_key_has_the_extracted_c
         one, two = pool.map(task.start, "ab")
     assert key(task) == ["id", "of_table", "of_schema"]
     assert one.rules.keyed == two.rules.keyed == {TableName(task.schema, "cart")}
-    assert task.ways("a") == {"_a1.cart_1": Way.ADD, "_a2.cart_1": Way.ADD}
-    assert task.ways("b") == {"_b1.cart_1": Way.ADD}
+    assert task.ways("a") == {"_a1.cart_1": CopyMode.ADD, "_a2.cart_1": CopyMode.ADD}
+    assert task.ways("b") == {"_b1.cart_1": CopyMode.ADD}
     assert task.there("SELECT count(*) FROM pg_indexes WHERE tablename = 'cart'") == [(2,)], "all keys are made at once"
 
 
@@ -128,9 +128,9 @@ def test_rows_of_a_source_that_has_begun_are_no_strangers_to_the_next(task: Task
     task.start("a")
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1')""")
     task.start("b")
-    assert task.ways("b") == {"_b1.cart_1": Way.ADD}
+    assert task.ways("b") == {"_b1.cart_1": CopyMode.ADD}
     task.start("b", resync=[])
-    assert task.ways("b") == {"_b1.cart_1": Way.OWN}, "what a has there is not looked at"
+    assert task.ways("b") == {"_b1.cart_1": CopyMode.OWN}, "what a has there is not looked at"
 
 
 def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tells_which_these_are(task: Task) -> None:
@@ -139,7 +139,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
     task.start("b")
     begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
-    assert task.ways("a")["_a1.cart_1"] is Way.OWN
+    assert task.ways("a")["_a1.cart_1"] is CopyMode.OWN
     assert any(f"are removed unless {task.schema}_a1.cart_1 has them" in note for note in begun.notes)
     assert not any(note.startswith("extra rows") for note in begun.notes)
     whole = task.parts
@@ -151,11 +151,11 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     assert set(left) == {TableName(f"{task.schema}_a1", "cart_2")}
     task.parts = whole
     task.start("a", resync=[])
-    assert task.ways("a") == {"_a1.cart_1": Way.OWN, "_a2.cart_1": Way.OWN, "_a1.cart_2": Way.ADD}
+    assert task.ways("a") == {"_a1.cart_1": CopyMode.OWN, "_a2.cart_1": CopyMode.OWN, "_a1.cart_2": CopyMode.ADD}
     guarded = replace(whole[0], version_column="a")
     task.parts = (guarded, whole[1])
     begun = task.start("a", resync=[f"{task.schema}_a1.cart_1"])
-    assert task.ways("a")["_a1.cart_1"] is Way.ADD
+    assert task.ways("a")["_a1.cart_1"] is CopyMode.ADD
     assert any(note.startswith("extra rows") for note in begun.notes)
 
 
@@ -316,7 +316,7 @@ def test_a_source_that_is_ahead_of_the_others_begins_when_they_have_come_there(t
     task.there('ALTER TABLE "$".cart ADD b int')
     came(task, "a")
     task.start("b")
-    assert task.ways("b") == {"_b1.cart_1": Way.ADD}
+    assert task.ways("b") == {"_b1.cart_1": CopyMode.ADD}
 
 
 def test_a_source_whose_rows_have_a_place_among_the_others_begins(task: Task) -> None:
@@ -326,7 +326,7 @@ def test_a_source_whose_rows_have_a_place_among_the_others_begins(task: Task) ->
     task.start("a")
     task.sql("ALTER TABLE $_b1.cart_1 DROP b")
     task.start("b")
-    assert task.ways("b") == {"_b1.cart_1": Way.ADD}
+    assert task.ways("b") == {"_b1.cart_1": CopyMode.ADD}
 
 
 def shared(task: Task) -> set[TableName]:

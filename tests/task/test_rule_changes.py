@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Halt, Kind, Lsn, Table, TableName
-from pidts.plan import Way
+from pidts.plan import CopyMode
 from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.target.values.session import ValuesTarget
 from pidts.task.tables import rule_changes
@@ -109,11 +109,14 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
             session.commit()
             rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
-        repaired, plain = Fit(TABLE.name, TABLE.renamed(lands), Way.REPAIR), Fit(TABLE.name, TABLE, Way.REPAIR)
-        refused = replace(repaired, way=Way.NEW, has_rows=True, problem="it has rows", fix="Empty it")
-        assert [fit.way for fit in rule_changes.with_other_writers(config, session, [repaired, plain])] == [
-            Way.ADD,
-            Way.REPAIR,
+        repaired, plain = (
+            Fit(TABLE.name, TABLE.renamed(lands), CopyMode.REPAIR),
+            Fit(TABLE.name, TABLE, CopyMode.REPAIR),
+        )
+        refused = replace(repaired, mode=CopyMode.NEW, has_rows=True, problem="it has rows", fix="Empty it")
+        assert [fit.mode for fit in rule_changes.with_other_writers(config, session, [repaired, plain])] == [
+            CopyMode.ADD,
+            CopyMode.REPAIR,
         ]
         (told,) = rule_changes.with_other_writers(config, session, [refused])
         assert told.problem == "it has rows, and shop.t_1 of task other is written there"
@@ -123,15 +126,15 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
 @pytest.mark.parametrize(
     ("source", "name", "way"),
     [
-        ("north", TableName("shop", "t_2"), Way.ADD),
-        ("north", TableName("shop", "other"), Way.REPAIR),
-        ("*", TableName("all", "t"), Way.ADD),
-        ("*", TableName("shop", "t_1"), Way.REPAIR),
-        ("* north", TableName("shop", "t_2"), Way.REPAIR),
+        ("north", TableName("shop", "t_2"), CopyMode.ADD),
+        ("north", TableName("shop", "other"), CopyMode.REPAIR),
+        ("*", TableName("all", "t"), CopyMode.ADD),
+        ("*", TableName("shop", "t_1"), CopyMode.REPAIR),
+        ("* north", TableName("shop", "t_2"), CopyMode.REPAIR),
     ],
 )
 def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
-    source: str, name: TableName, way: Way
+    source: str, name: TableName, mode: CopyMode
 ) -> None:
     target = ValuesTarget("residents")
     table = TABLE.renamed(name)
@@ -145,14 +148,14 @@ def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
                 rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
         (fit,) = rule_changes.with_other_writers(
-            config, session, [Fit(TABLE.name, TABLE.renamed(TableName("all", "t")), Way.REPAIR)]
+            config, session, [Fit(TABLE.name, TABLE.renamed(TableName("all", "t")), CopyMode.REPAIR)]
         )
-        assert fit.way is way
+        assert fit.mode is mode
     target.forget()
 
 
 def test_a_copy_over_rows_says_what_it_removes() -> None:
-    fit = Fit(TABLE.name, TABLE, Way.REPAIR)
+    fit = Fit(TABLE.name, TABLE, CopyMode.REPAIR)
     (note,) = rule_changes.row_notes([fit])
     assert note.startswith("the source's rows overwrite those of shop.t_1, and rows that the source does not have")
-    assert rule_changes.row_notes([replace(fit, way=Way.NEW)]) == []
+    assert rule_changes.row_notes([replace(fit, mode=CopyMode.NEW)]) == []

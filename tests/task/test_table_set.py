@@ -16,7 +16,7 @@ import pytest
 from pidts.apply import owed_by
 from pidts.batch.workers import Workers
 from pidts.model import ConfigError, Fenced, Halt, Halted, Lsn, PrecheckFailed, Table, TableName, Transient
-from pidts.plan import CopyState, Phase, PlanState, Way
+from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
 from pidts.relay.task_marks import TaskMark
 from pidts.rules import AllowList, Rules
@@ -164,7 +164,7 @@ def test_a_table_that_the_rules_let_pass_joins_behind_what_was_applied(task: Tas
     joined = state.copy[task.name("u")]
     assert joined.since is not None
     assert joined.since > state.lsn
-    assert (joined.way, joined.phase, joined.keyless) == (Way.NEW, Phase.ROWS, False)
+    assert (joined.mode, joined.phase, joined.keyless) == (CopyMode.NEW, Phase.ROWS, False)
     assert state.copy[task.name("k")].keyless
     assert begun.structures[task.name("u")].arrow.names == ["id", "a", "b"]
     indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = 'u'"
@@ -197,8 +197,8 @@ def test_a_table_whose_name_another_one_has_taken_begins_anew_and_so_does_what_b
     begun = task.start(renames=True)
     assert begun.joined == (task.name("old"), task.name("t"))
     copy = task.state().copy
-    assert copy[task.name("t")].way is Way.REPAIR, "its rows are those of another table"
-    assert copy[task.name("old")].way is Way.NEW
+    assert copy[task.name("t")].mode is CopyMode.REPAIR, "its rows are those of another table"
+    assert copy[task.name("old")].mode is CopyMode.NEW
     assert task.start(renames=True).joined == ()
 
 
@@ -233,7 +233,7 @@ def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_bac
     joined = task.start(resync=("*.u",))
     assert joined.joined == (task.name("u"),)
     assert "rows that the source does not have are removed from the target" in joined.notes[-1]
-    assert task.state().copy[task.name("u")].way is Way.REPAIR
+    assert task.state().copy[task.name("u")].mode is CopyMode.REPAIR
 
 
 def test_a_start_that_dies_between_making_a_table_and_remembering_it_is_made_good(
@@ -289,10 +289,10 @@ def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> Non
     assert begun.notes[:2] == (f"{task.schema}.u is copied again", f"{task.schema}.v is copied again")
     assert [note for note in begun.notes[2:] if f"overwrite those of {task.schema}.u, and" in note], "v has no rows"
     state = task.state()
-    assert {name.name: (one.way, one.since) for name, one in state.copy.items()} == {
-        "t": (Way.NEW, None),
-        "u": (Way.REPAIR, None),
-        "v": (Way.NEW, None),
+    assert {name.name: (one.mode, one.since) for name, one in state.copy.items()} == {
+        "t": (CopyMode.NEW, None),
+        "u": (CopyMode.REPAIR, None),
+        "v": (CopyMode.NEW, None),
     }
     assert state.lsn == lsn
     task.there(f'ALTER TABLE "{task.schema}".u DROP a')
@@ -325,7 +325,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     since = state.copy[name].since
     assert since is not None
     assert since > state.lsn, "what the log had up to now is left out"
-    assert (state.copy[name].way, state.at(name)) == (Way.REPAIR, state.lsn)
+    assert (state.copy[name].mode, state.at(name)) == (CopyMode.REPAIR, state.lsn)
     with closing(task.config.target.server.connect()) as target:
         left = [set(target.meta.structures.load(task.config.name, owed_by("s", place))) for place in range(2)]
     assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
@@ -390,7 +390,7 @@ def test_a_log_that_is_lost_is_told_and_all_tables_are_copied_from_a_new_positio
     begun = task.start(resync=())
     assert f"the source has no table {task.schema}.gone any more, and its rows stay on the target" in begun.notes
     state = task.state()
-    assert {name.name: one.way for name, one in state.copy.items()} == {"t": Way.REPAIR, "u": Way.NEW}
+    assert {name.name: one.mode for name, one in state.copy.items()} == {"t": CopyMode.REPAIR, "u": CopyMode.NEW}
     assert state.lsn.change_no == before.lsn.change_no + 1
     assert relay_begin(task) <= state.lsn
     assert task.structures() == {"t", "u"}
@@ -477,7 +477,7 @@ def test_a_new_position_that_was_not_remembered_is_asked_for_again(
     assert loss is not None
     assert loss.keeps_relay
     task.start(resync=())
-    assert {one.way for one in task.state().copy.values()} == {Way.REPAIR, Way.NEW}
+    assert {one.mode for one in task.state().copy.values()} == {CopyMode.REPAIR, CopyMode.NEW}
 
 
 def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
-from pidts.plan import Way
+from pidts.plan import CopyMode
 from pidts.rules import ColumnMapping, EventFilter, FilterRule, RouteRule, Routes, Rules
 from pidts.target import ValuesTarget
 from pidts.target.values.session import ValuesSession
@@ -38,13 +38,13 @@ def session() -> Iterator[ValuesSession]:
 @pytest.mark.parametrize(
     ("rules", "way"),
     [
-        (Rules(), Way.REPAIR),
-        (Rules(routes=Routes((RouteRule("shop_*", "", "shop"),))), Way.REPAIR),
-        (Rules(events=EventFilter((FilterRule("shop_1", "", ("all ddl",), (), "Ignore"),))), Way.ADD),
-        (Rules(events=EventFilter((FilterRule("shop_1", "", ("alter table",), (), "Ignore"),))), Way.REPAIR),
-        (Rules(events=EventFilter((FilterRule("shop_1", "", ("delete",), (), "Ignore"),))), Way.ADD),
-        (Rules(mappings=(ColumnMapping("shop_1", "", "n", "partition id", ("1", "", "")),)), Way.REPAIR),
-        (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), Way.ADD),
+        (Rules(), CopyMode.REPAIR),
+        (Rules(routes=Routes((RouteRule("shop_*", "", "shop"),))), CopyMode.REPAIR),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("all ddl",), (), "Ignore"),))), CopyMode.ADD),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("alter table",), (), "Ignore"),))), CopyMode.REPAIR),
+        (Rules(events=EventFilter((FilterRule("shop_1", "", ("delete",), (), "Ignore"),))), CopyMode.ADD),
+        (Rules(mappings=(ColumnMapping("shop_1", "", "n", "partition id", ("1", "", "")),)), CopyMode.REPAIR),
+        (Rules(mappings=(ColumnMapping("shop_1", "", "id", "partition id", ("1", "", "")),)), CopyMode.ADD),
     ],
     ids=[
         "no rules",
@@ -56,9 +56,9 @@ def session() -> Iterator[ValuesSession]:
         "key mapped",
     ],
 )
-def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession, rules: Rules, way: Way) -> None:
+def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession, rules: Rules, mode: CopyMode) -> None:
     fit = fit_of(session, TABLE, rules, copies=True, may_have_rows=True)
-    assert (fit.problem, fit.way) == ("", way)
+    assert (fit.problem, fit.mode) == ("", mode)
 
 
 def test_tables_that_become_one_without_a_key_are_told_to_get_a_key(session: ValuesSession) -> None:

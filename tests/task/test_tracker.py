@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pidts.model import Checkpoint, Lsn, TableName, Transient
-from pidts.plan import BatchPlan, CopyState, Phase, PlanState, Way
+from pidts.plan import BatchPlan, CopyMode, CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
 from pidts.spark.stream import BatchDone
@@ -42,7 +42,7 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
     told: list[Progress] = []
     tracker = Tracker("t", "s", told.append)
     before = state(
-        big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(way=Way.REPAIR)
+        big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(mode=CopyMode.REPAIR)
     )
     tracker.resumed(before, "", "", [name("big"), name("small"), name("fixed"), name("long_done")])
     tracker.tell("copy")
@@ -53,7 +53,7 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
             state(
                 big=CopyState(rows=3000, estimate=9000),
                 small=CopyState(rows=500, estimate=500, done=True),
-                fixed=CopyState(way=Way.REPAIR, phase=Phase.EXTRAS, rows=70),
+                fixed=CopyState(mode=CopyMode.REPAIR, phase=Phase.EXTRAS, rows=70),
             )
         )
     )

@@ -42,7 +42,7 @@ from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import Guard, Verdict
 from pidts.apply.unread import IsAhead, ahead, unread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
-from pidts.plan import CopyState, Way
+from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import identities
@@ -118,7 +118,7 @@ def prepared(
             if batch.is_partial and _is_repaired(copies, table.name):
                 _check_moves(batch)
             copy = copies.get(table.name)
-            early = copy is not None and copy.way is Way.NEW and table.name not in rules.merged
+            early = copy is not None and copy.mode is CopyMode.NEW and table.name not in rules.merged
             guard = rules if guarded else None
             is_ahead = ahead(
                 unfinished.get(batch.origin),
@@ -178,7 +178,7 @@ def prepared(
 def _landed(copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]) -> dict[TableName, CopyState]:
     """Returns copies by the target's names; for a merged table, the copy that needs the most care."""
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
-    return dict(sorted(found, key=lambda one: (one[1].way is Way.REPAIR, one[1].ahead)))
+    return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
@@ -222,13 +222,13 @@ def _is_alone(
 ) -> bool:
     """Whether, as of this transaction, these keys can only be this table's."""
     copy = copying.get(absent.origin)
-    if copy is not None and copy.way is Way.OWN:
+    if copy is not None and copy.mode is CopyMode.OWN:
         return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
     return not has_others(session, absent.table.name, rules.task, rules.source)
 
 
 def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool:
-    return name in copies and copies[name].way is Way.REPAIR
+    return name in copies and copies[name].mode is CopyMode.REPAIR
 
 
 def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidts.plan import CopyState, Way
+from pidts.plan import CopyMode, CopyState
 from pidts.plan.copy.state import Phase
 
 Key = tuple[object, ...]
@@ -39,7 +39,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
     """
     if copy is None:
         return None
-    if not all_changes or copy.way in (Way.ADD, Way.OWN):
+    if not all_changes or copy.mode in (CopyMode.ADD, CopyMode.OWN):
         return lambda _: True
     if not copy.ahead:
         return lambda _: False

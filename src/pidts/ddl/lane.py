@@ -58,7 +58,7 @@ from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import blocked_halt
 from pidts.model import DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
-from pidts.plan import PlanState, Way
+from pidts.plan import CopyMode, PlanState
 from pidts.plan.blocked import blocked_statements
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
@@ -145,7 +145,7 @@ class DdlLane:
     def start(self, context: JobContext, state: PlanState) -> None:
         """Begins those changes of a state that have not begun; all log before them is in the target."""
         self._state = state
-        filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.way is Way.NEW)
+        filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in state.dues:
             if lsn not in self._begun:
                 # A daemon: a statement that takes hours must not keep the process from ending.

@@ -1,7 +1,7 @@
 """Decides what the next batch is; pure functions over the relay's index and the task's state."""
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
-from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk, Way, key_values
+from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
 from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
@@ -11,6 +11,7 @@ from pidts.plan.work import Log, Work, WorkKind
 __all__ = [
     "BatchPlan",
     "ChunkRequest",
+    "CopyMode",
     "CopyState",
     "Held",
     "Limits",
@@ -20,7 +21,6 @@ __all__ = [
     "PlanState",
     "StagedChunk",
     "Unapplied",
-    "Way",
     "Work",
     "WorkKind",
     "dealing_of",

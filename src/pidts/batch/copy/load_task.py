@@ -45,7 +45,7 @@ from pidts.batch.copy.staging import keep
 from pidts.binlog.choice import compiled
 from pidts.copy import Chunk, Range, read_range, read_snapshot
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
-from pidts.plan import ChunkRequest, Way
+from pidts.plan import ChunkRequest, CopyMode
 from pidts.prefetch import ahead
 from pidts.relay import RelayReader
 from pidts.rules import merged
@@ -160,7 +160,7 @@ def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetc
     fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
     if chunk.stale or not rows.num_rows:
         return fetched
-    if request.way is Way.NEW and not is_guarded(table, context.writing.version_column):
+    if request.mode is CopyMode.NEW and not is_guarded(table, context.writing.version_column):
         try:
             is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
             fetched = replace(fetched, seconds=reading + loading)
@@ -268,7 +268,7 @@ def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
         rules, source, landed = context.rules, context.source.source_id, context.rules.landed_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
         # The transaction that removes rows asks again: tables that joined meanwhile have their rows there.
-        if request.way is not Way.OWN:
+        if request.mode is not CopyMode.OWN:
             found = read(request.after, landed=table.renamed(landed))
             is_alone = landed not in merged(rules, context.structures) and not (
                 found.absent.num_rows > 0 and has_others(session, landed, context.task, source)

@@ -85,14 +85,14 @@ def ask(
 
 def _request(name: TableName, state: CopyState, parts: int, limits: Limits) -> ChunkRequest:
     if state.phase is Phase.FINISH:
-        return ChunkRequest(name, state.reads, None, None, 0, phase=state.phase, way=state.way)
+        return ChunkRequest(name, state.reads, None, None, 0, phase=state.phase, mode=state.mode)
     whole = state.keyless
     # All rows that an earlier request may have loaded would have to be in memory.
     again = state.reads > state.settled
     alone = whole or again or state.phase is not Phase.ROWS or not state.limit
     count = 1 if alone else min(parts, state.parts or parts)
     limit = _rows(state, limits)
-    return ChunkRequest(name, state.reads, state.after, state.upto, limit, count, state.phase, state.way, whole)
+    return ChunkRequest(name, state.reads, state.after, state.upto, limit, count, state.phase, state.mode, whole)
 
 
 def _chosen(

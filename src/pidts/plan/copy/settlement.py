@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.model import Halted, Lsn, TableName, Where
 from pidts.plan.copy.requests import next_limit, slower
-from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk, Way
+from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk
 from pidts.plan.limits import Limits
 from pidts.plan.state import Held
 
@@ -87,7 +87,7 @@ class Settling:
         if chunk.request.phase is Phase.ROWS:
             after = replace(after, rows=before.rows + chunk.rows)
         if chunk.is_last:
-            extras = before.way in (Way.REPAIR, Way.OWN) and before.phase is Phase.ROWS
+            extras = before.mode in (CopyMode.REPAIR, CopyMode.OWN) and before.phase is Phase.ROWS
             after = replace(after, after=None, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
         return after
 
@@ -97,7 +97,7 @@ class Settling:
         self._names.add(name)
 
     def _is_ahead(self, name: TableName, state: CopyState) -> bool:
-        if state.done or state.keyless or state.way is not Way.NEW:
+        if state.done or state.keyless or state.mode is not CopyMode.NEW:
             return False
         if state.reads > state.settled:
             return state.phase is Phase.ROWS

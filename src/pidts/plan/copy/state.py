@@ -29,9 +29,9 @@ A table without a key is read whole, from one snapshot. None of its changes is c
 request only counts if the log has none between its `low` and its `high`. Then the table is at `high`, and continues
 from there by itself until it has caught up with the others.
 
-A table that is repaired (`Way.REPAIR`) has rows on the target. After its rows were written, the target's rows are
-searched for those that the source does not have (`Phase.EXTRAS`). Where other sources have rows there, too (`Way.OWN`),
-their rows are not examined, and are never removed.
+A table that is repaired (`CopyMode.REPAIR`) has rows on the target. After its rows were written, the target's rows are
+searched for those that the source does not have (`Phase.EXTRAS`). Where other sources have rows there, too
+(`CopyMode.OWN`), their rows are not examined, and are never removed.
 
 Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy names the table once more as
 done; later states do not name it. So a task with thousands of tables pays only for those that it is copying.
@@ -49,8 +49,8 @@ from pidts.model import Lsn, TableName
 KeyValues = tuple[Any, ...]
 
 
-class Way(StrEnum):
-    """The state of a table on the target when its copy begins."""
+class CopyMode(StrEnum):
+    """What a copy does with rows that the target has, by what is known of them when the copy begins."""
 
     NEW = "new"
     """The table has no rows."""
@@ -85,7 +85,7 @@ class ChunkRequest:
     limit: int
     parts: int = 1
     phase: Phase = Phase.ROWS
-    way: Way = Way.NEW
+    mode: CopyMode = CopyMode.NEW
     whole: bool = False
     """Whether all rows are read at once, since the table has no key."""
 
@@ -99,7 +99,7 @@ class ChunkRequest:
             "limit": self.limit,
             "parts": self.parts,
             "phase": self.phase.value,
-            "way": self.way.value,
+            "way": self.mode.value,
             "whole": self.whole,
         }
 
@@ -114,7 +114,7 @@ class ChunkRequest:
             data["limit"],
             data["parts"],
             Phase(data["phase"]),
-            Way(data["way"]),
+            CopyMode(data["way"]),
             data["whole"],
         )
 
@@ -157,7 +157,7 @@ class CopyState:
     done: bool = False
     reading: ChunkRequest | None = None
     """The request that the batch which led to this state has read."""
-    way: Way = Way.NEW
+    mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
     """Rows of a chunk, as the last chunks have shown to be right; 0: no chunk was read yet."""
@@ -190,7 +190,7 @@ class CopyState:
             "rows": self.rows,
             "done": self.done,
             "reading": None if self.reading is None else self.reading.to_json(),
-            "way": self.way.value,
+            "way": self.mode.value,
             "phase": self.phase.value,
             "limit": self.limit,
             "estimate": self.estimate,
@@ -201,7 +201,7 @@ class CopyState:
             "parts": self.parts,
             "row_bytes": self.row_bytes,
         }
-        begins = {"way": Way.NEW.value, "phase": Phase.ROWS.value}
+        begins = {"way": CopyMode.NEW.value, "phase": Phase.ROWS.value}
         return {name: value for name, value in data.items() if value and value != begins.get(name)}
 
     @classmethod
@@ -214,7 +214,7 @@ class CopyState:
             rows=data.get("rows", 0),
             done=data.get("done", False),
             reading=ChunkRequest.from_json(data["reading"]) if data.get("reading") else None,
-            way=Way(data.get("way", Way.NEW)),
+            mode=CopyMode(data.get("way", CopyMode.NEW)),
             phase=Phase(data.get("phase", Phase.ROWS)),
             limit=data.get("limit", 0),
             estimate=data.get("estimate", 0),

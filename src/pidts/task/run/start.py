@@ -142,7 +142,7 @@ def _first_start(
     safe_until = read.end if given is not None and config.safe_start else None
     with target.meta.ddl_lock(config.name, "record of tables"):  # several sources put the same on record
         _put_on_record(config, target, other_parts, read, fits, safe_until)
-    copy = copy_states(source, read.structures, {fit.name: fit.way for fit in fits}) if copies else {}
+    copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     return _checkpoint(config, read, PlanState(read.lsn, copy))
 
 

@@ -42,7 +42,7 @@ from pidts.batch.online_ddl import online_of
 from pidts.batch.workers import Workers, resume_point
 from pidts.ddl.shards.record import settle_owed
 from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
-from pidts.plan import CopyState, Phase, PlanState, Way, dealing_of, run_of
+from pidts.plan import CopyMode, CopyState, Phase, PlanState, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.reset import empty_relay
@@ -191,7 +191,7 @@ class TableSet:
         create_missing(self._target, config.name, fits, before_copy=True)
         change.structures |= tables
         change.shared |= self._shared(fits, tables, known)
-        change.copy |= copy_states(self._source, tables, {fit.name: fit.way for fit in fits}, read.end)
+        change.copy |= copy_states(self._source, tables, {fit.name: fit.mode for fit in fits}, read.end)
         # Of tables that the source has no more the log has rows, and their end: both are passed over.
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
@@ -206,7 +206,7 @@ class TableSet:
         for name in sorted(tables):
             how = "joins the task again" if name in self._anew else "joins the task"
             self.notes.append(f"{name} {how}, its rows are copied")
-        self.notes += row_notes([fit for fit in fits if fit.name in self._anew or fit.way is Way.REPAIR])
+        self.notes += row_notes([fit for fit in fits if fit.name in self._anew or fit.mode is CopyMode.REPAIR])
         return read.end
 
     def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
@@ -245,7 +245,7 @@ class TableSet:
         fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
-        change.copy |= copy_states(self._source, meant, {fit.name: fit.way for fit in fits})
+        change.copy |= copy_states(self._source, meant, {fit.name: fit.mode for fit in fits})
         self.notes += [f"{name} is copied again" for name in sorted(meant)]
         self.notes += row_notes(fits)
 
@@ -304,7 +304,7 @@ class TableSet:
         self.notes += [f"the source has no table {name} any more, and its rows stay on the target" for name in left]
         self.notes.append(f"{loss.reason}; {len(fits)} tables are copied again, from {read.position} on")
         self.notes += row_notes(fits)
-        copy = copy_states(self._source, read.structures, {fit.name: fit.way for fit in fits})
+        copy = copy_states(self._source, read.structures, {fit.name: fit.mode for fit in fits})
         text = PlanState(read.lsn, copy).copy_json()
 
         def moved(row: Checkpoint) -> Checkpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pidts.model import Lsn, Table, TableName
-from pidts.plan import CopyState, Way
+from pidts.plan import CopyMode, CopyState
 from pidts.rules import AllowList
 from pidts.source import Session
 from pidts.source.sizes import table_sizes
@@ -20,17 +20,17 @@ def is_selected(patterns: Patterns, name: TableName) -> bool:
 
 
 def copy_states(
-    source: Session, tables: Mapping[TableName, Table], ways: Mapping[TableName, Way], since: Lsn | None = None
+    source: Session, tables: Mapping[TableName, Table], modes: Mapping[TableName, CopyMode], since: Lsn | None = None
 ) -> dict[TableName, CopyState]:
-    """Returns the copy state of each table of `ways`, with the source's estimate of its rows."""
-    sizes = table_sizes(source, ways)
+    """Returns the copy state of each table of `modes`, with the source's estimate of its rows."""
+    sizes = table_sizes(source, modes)
     return {
         name: CopyState(
-            way=way,
+            mode=mode,
             estimate=sizes[name].rows if name in sizes else 0,
             row_bytes=sizes[name].bytes // max(sizes[name].rows, 1) if name in sizes else 0,
             since=since,
             keyless=not tables[name].identity,
         )
-        for name, way in ways.items()
+        for name, mode in modes.items()
     }

@@ -15,7 +15,7 @@ from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.apply.merge.table_owners import RULES, residents, tells_apart
 from pidts.apply.prepare import is_guarded
 from pidts.model import ConfigError, Table, TableName, Where
-from pidts.plan import Way
+from pidts.plan import CopyMode
 from pidts.rules import Landing, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
 from pidts.task.config.task_file import TaskConfig
@@ -79,7 +79,7 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
     Such writers are other tasks, other sources and dropped shards. A repair would take their rows for extra rows.
     """
-    if not any(fit.way is Way.REPAIR or fit.has_rows or fit.problem for fit in fits):
+    if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
     task, source = config.name, config.source.source_id
     there = residents(target)
@@ -88,7 +88,7 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
     for fit in fits:
         others = [one for one in there.get(fit.target_table.name, ()) if (one.task, one.source) != (task, source)]
         strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
-        careful = replace(fit, way=Way.ADD) if others and fit.way is Way.REPAIR else fit
+        careful = replace(fit, mode=CopyMode.ADD) if others and fit.mode is CopyMode.REPAIR else fit
         own = any(one.task == task for one in there.get(fit.target_table.name, ()))
         found.append(_with(_with_safe_advice(careful, config, own=own, begun=begun), strangers))
     return found
@@ -130,12 +130,12 @@ def with_own_rows_only(
     for fit in fits:
         table = tables[fit.name]
         is_told = (
-            fit.way is Way.ADD
+            fit.mode is CopyMode.ADD
             and not (rules.keeps_rows(fit.name) or rules.maps_key(table))
             and not is_guarded(fit.target_table, config.version_column)
             and tells_apart(target, rules, config.name, config.source.source_id, fit.name)
         )
-        found.append(replace(fit, way=Way.OWN) if is_told else fit)
+        found.append(replace(fit, mode=CopyMode.OWN) if is_told else fit)
     return found
 
 
@@ -144,15 +144,15 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
     notes = [
         f"rows of {fit.target_table.name} with {fit.name} in extracted columns are removed unless {fit.name} has them"
         for fit in fits
-        if fit.way is Way.OWN
+        if fit.mode is CopyMode.OWN
     ]
-    repaired = sorted({str(fit.target_table.name) for fit in fits if fit.way is Way.REPAIR})
+    repaired = sorted({str(fit.target_table.name) for fit in fits if fit.mode is CopyMode.REPAIR})
     if repaired:
         notes.append(
             f"the source's rows overwrite those of {', '.join(repaired)}, and rows that the source does not have "
             "are removed from the target"
         )
-    added = sorted({str(fit.target_table.name) for fit in fits if fit.way is Way.ADD})
+    added = sorted({str(fit.target_table.name) for fit in fits if fit.mode is CopyMode.ADD})
     if added:
         why = "because other tables have rows there, a filter may have kept them, or a mapping has changed their keys"
         notes.append(

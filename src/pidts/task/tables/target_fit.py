@@ -9,7 +9,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.model import Halted, PidtsError, PrecheckFailed, Table, TableName
-from pidts.plan import Way
+from pidts.plan import CopyMode
 from pidts.rules import Rules
 from pidts.source import Session
 from pidts.source.structures import system_versioned
@@ -39,7 +39,7 @@ class Fit:
     """The name on the source."""
     target_table: Table
     """The structure that the target needs."""
-    way: Way = Way.NEW
+    mode: CopyMode = CopyMode.NEW
     missing: bool = False
     """The target table has to be created."""
     has_rows: bool = False
@@ -80,7 +80,7 @@ def fit_of(
     others = [
         one for one in other_shards if one.target_name == landed.name and (one.source or one.table.name != table.name)
     ]
-    fit = Fit(table.name, landed, Way.ADD if others else Way.NEW, is_shared=bool(others))
+    fit = Fit(table.name, landed, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
     if others and not landed.identity:
         names = ", ".join(map(str, others))
         what = f"rows of {names} go to the same table of the target, and without a key they cannot be told apart"
@@ -97,7 +97,7 @@ def fit_of(
         if may_have_rows or any(one.begun for one in others):
             # What a filter has kept on the target is not looked for on the source, nor what has another key there.
             is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
-            return replace(fit, way=Way.REPAIR if is_alike and not others else Way.ADD)
+            return replace(fit, mode=CopyMode.REPAIR if is_alike and not others else CopyMode.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
     return fit
 
