@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pidts.apply import ApplyRules, prepared
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
+from pidts.model import ChangeBatch, Halted, Lsn, OfGroups, OfSource, Op, Table
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts
 
@@ -96,14 +96,20 @@ def test_a_key_that_the_source_has_not_goes_without_being_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("task", "source", "stays"), [("t", "s", False), ("t", "north", True), ("other", "s", True), ("t", "*", True)]
+    ("task", "key", "stays"),
+    [
+        ("t", OfSource("s"), False),
+        ("t", OfSource("north"), True),
+        ("other", OfSource("s"), True),
+        ("t", OfGroups(), True),
+    ],
 )
-def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, source, stays):
+def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, key, stays):
     live = Live(rules=ApplyRules(task="t", source="s"))
     live.change(insert(row(1, key=1)))
     live.change(insert(row(1, key=2)), at=1)
     session = live.target.connect()
-    for one in [("t", "s"), (task, source)]:
+    for one in [("t", OfSource("s")), (task, key)]:
         session.begin()
         session.meta.structures.save(*one, Lsn(0, 1, 0), {TABLE.name: TABLE})
         session.commit()

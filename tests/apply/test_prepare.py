@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import SHARED, ApplyRules, Committer, Outcome, Retry, prepared
-from pidts.model import Checkpoint, Column, Halted, Lsn, Op, Table, TableName, Transient
+from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
+from pidts.model import Checkpoint, Column, Halted, Lsn, OfGroups, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 from pidts.target import ValuesTarget
 
@@ -95,7 +95,7 @@ def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op
     """No other table of the source lands there, but those of other sources do, or may."""
     there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
-    there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", SHARED) else {}
+    there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", OfGroups()) else {}
     filters = Rules(keyed=frozenset({PLAIN.name}) if keyed else frozenset())
     rules = ApplyRules(task="t", source="s", filters=filters, beside=True)
     old = {"id": 2, "a": 7, "b": "x", "u": 2}

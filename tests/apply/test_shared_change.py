@@ -9,18 +9,21 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.apply import SHARED, DdlRunner, OpenJournal, Outcome, Party, Retry, SchemaChange, Superseded, dropped_by
+from pidts.apply import DdlRunner, OpenJournal, Outcome, Party, Retry, SchemaChange, Superseded
 from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
     DdlOrder,
     DdlState,
+    DroppedBy,
     Fenced,
     Halted,
     Key,
     Kind,
     Lsn,
+    OfGroups,
+    OfSource,
     OrderKind,
     Table,
     TableName,
@@ -81,7 +84,7 @@ class World:
             structures={own(leader): AFTER.renamed(own(leader))},
             shared=T,
             others=tuple(map(self.party, others)),
-            records={SHARED: {T: AFTER}, dropped_by("b"): {own("b"): None}},
+            records={OfGroups(): {T: AFTER}, DroppedBy("b"): {own("b"): None}},
             order=order,
         )
 
@@ -102,11 +105,11 @@ class World:
             for source in SOURCES:
                 journal = session.meta.journal.read("t", source, AT[source])
                 is_done = journal is not None and journal.state is DdlState.DONE
-                assert is_done == (own(source) in session.meta.structures.load("t", source)), "in one commit"
+                assert is_done == (own(source) in session.meta.structures.load("t", OfSource(source))), "in one commit"
                 if is_done and journal is not None:
                     assert journal.statement == f"of {source}"
                     found.add(source)
-            assert bool(found) == (T in session.meta.structures.load("t", SHARED))
+            assert bool(found) == (T in session.meta.structures.load("t", OfGroups()))
         return found
 
     def columns(self) -> list[str]:

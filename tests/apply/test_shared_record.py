@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from pidts.apply import SHARED, dropped_by, owed_by
 from pidts.apply.merge.merged_tables import put_on_record
-from pidts.model import Column, ColumnType, Key, Kind, Lsn, Table, TableName
+from pidts.model import Column, ColumnType, DroppedBy, Key, Kind, Lsn, MissedBy, OfGroups, OfSource, Table, TableName
 from pidts.target import ValuesTarget
 
 T, OWN, AT = TableName("shop", "t"), TableName("shop_1", "t_1"), Lsn(0, 1, 9)
@@ -20,22 +19,22 @@ def test_a_first_start_owes_nothing() -> None:
     with closing(target.connect()) as session:
         for task in ("t", "other"):
             session.begin()
-            session.meta.structures.save(task, owed_by("a", 0), AT, {OWN: TABLE})
-            session.meta.structures.save(task, dropped_by("a"), AT, {OWN: TABLE})
-            session.meta.structures.save(task, "a", AT, {OWN: TABLE})
+            session.meta.structures.save(task, MissedBy("a", 0), AT, {OWN: TABLE})
+            session.meta.structures.save(task, DroppedBy("a"), AT, {OWN: TABLE})
+            session.meta.structures.save(task, OfSource("a"), AT, {OWN: TABLE})
             session.commit()
         session.begin()
         put_on_record(session, "t", AT, {T: TABLE}, anew=True)
         session.commit()
         assert (
-            session.meta.structures.load("t", owed_by("a", 0))
-            == session.meta.structures.load("t", dropped_by("a"))
+            session.meta.structures.load("t", MissedBy("a", 0))
+            == session.meta.structures.load("t", DroppedBy("a"))
             == {}
         )
         assert (
-            session.meta.structures.load("t", "a")
-            == session.meta.structures.load("other", owed_by("a", 0))
+            session.meta.structures.load("t", OfSource("a"))
+            == session.meta.structures.load("other", MissedBy("a", 0))
             == {OWN: TABLE}
         )
-        assert session.meta.structures.load("t", SHARED) == {T: TABLE}
+        assert session.meta.structures.load("t", OfGroups()) == {T: TABLE}
     target.forget()

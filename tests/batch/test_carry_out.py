@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pidts.apply import SHARED, ApplyRules, left_by, prepared
+from pidts.apply import ApplyRules, prepared
 from pidts.apply.merge.table_owners import RULES
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
@@ -24,7 +24,7 @@ from pidts.batch.copy.staging import staged_chunk, staged_rows
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.batch.decoding import absent
 from pidts.login import Mode, Tls
-from pidts.model import Checkpoint, Fenced, Lsn, Position, Table, TableName, Transient
+from pidts.model import Checkpoint, Fenced, LeftBy, Lsn, OfGroups, OfSource, Position, Table, TableName, Transient
 from pidts.plan import ChunkRequest, CopyMode, CopyState, Phase
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import Extract, RouteRule, Routes, Rules
@@ -176,9 +176,9 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
             target.execute(statement)
         target.begin()
         assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
-        target.meta.structures.save(task, "s", Lsn(0, 1, 4), place.context.structures)
-        target.meta.structures.save(task, SHARED, Lsn(0, 1, 4), {landed: table})
-        target.meta.notes.write(task, "s", RULES, to_text(rules))
+        target.meta.structures.save(task, OfSource("s"), Lsn(0, 1, 4), place.context.structures)
+        target.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {landed: table})
+        target.meta.notes.write(task, OfSource("s"), RULES, to_text(rules))
         target.commit()
 
     def remove(keys: Any) -> None:
@@ -213,10 +213,10 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     before = there_now()
     too_much = pa.table({"k": list("acef"), "part": ["1"] * 4})
     gone = place.name("t_1x")
-    for record, source in (("s", "s"), (left_by("s"), "s"), (left_by("z"), "z"), ("z", "z")):
+    for record in (OfSource("s"), LeftBy("s"), LeftBy("z"), OfSource("z")):
         with closing(place.context.target.connect()) as target:
             target.begin()
-            target.meta.notes.write(task, source, RULES, to_text(rules))
+            target.meta.notes.write(task, OfSource(record.source), RULES, to_text(rules))
             target.meta.structures.save(task, record, Lsn(0, 1, 4), {gone: place.context.structures[one].renamed(gone)})
             target.commit()
         assert extra() == ([], 1), f"rows with the same values are, or were, those of {gone} of {record}"
@@ -229,12 +229,12 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     assert extra()[0] == list("acef")
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", SHARED, Lsn(0, 1, 4), {landed: table})
+        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {landed: table})
         target.commit()
     assert extra() == ([], 1), "nobody knows what another task has brought there"
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", SHARED, Lsn(0, 1, 4), {landed: None})
+        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {landed: None})
         target.commit()
     remove(too_much)
     assert set(before) - set(there_now()) == {("1", key) for key in "acef"}

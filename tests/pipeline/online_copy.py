@@ -25,7 +25,19 @@ from pidts.batch.blobs import Blob
 from pidts.batch.decoding import absent, copied
 from pidts.batch.parts import Stretch
 from pidts.batch.workers import Commit, Workers
-from pidts.model import ChangeBatch, Checkpoint, Fenced, Halted, LogEntry, Lsn, Op, Table, TableName, Transient
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    Fenced,
+    Halted,
+    LogEntry,
+    Lsn,
+    OfSource,
+    Op,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.plan import (
     BatchPlan,
     ChunkRequest,
@@ -129,7 +141,9 @@ class Task:
             self._make(those, before_copy=defers and mode is CopyMode.NEW)
         session = self.target.connect()
         session.begin()
-        session.meta.structures.save("t", "s", server.received, {name: server.structures[name] for name in tables})
+        session.meta.structures.save(
+            "t", OfSource("s"), server.received, {name: server.structures[name] for name in tables}
+        )
         session.commit()
         session.close()
 
@@ -151,7 +165,7 @@ class Task:
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         if self.joining:
             claimed = self._join(session, claimed)
-        self.structures = session.meta.structures.load("t", "s")
+        self.structures = session.meta.structures.load("t", OfSource("s"))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         self.epoch = claimed[0].epoch
@@ -194,7 +208,7 @@ class Task:
         begun = {name: self._begun(tables[name], mode, since) for name, mode in self.joining.items()}
         joined = []
         session.begin()
-        session.meta.structures.save("t", "s", since, tables)
+        session.meta.structures.save("t", OfSource("s"), since, tables)
         for row in claimed:
             state = PlanState.from_checkpoint(row.lsn, row.copy).joined(begun)
             joined.append(replace(row, copy=state.copy_json(run_of(row.copy))))

@@ -31,7 +31,19 @@ from pidts.binlog import Query
 from pidts.ddl import due_change, lane, operator_orders
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
-from pidts.model import ChangeBatch, Checkpoint, Extent, Fenced, LogEntry, Lsn, SieveOf, Table, TableName, Transient
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    Extent,
+    Fenced,
+    LogEntry,
+    Lsn,
+    OfSource,
+    SieveOf,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.plan import Limits, PlanState, next_state
 from pidts.rules import Rules
 from pidts.schema import Dialect
@@ -167,7 +179,7 @@ class World:
         with closing(self.target.connect()) as session:
             for name, source in shards.sources.items():
                 session.begin()
-                session.meta.structures.save("t", name, source.received, source.structures)
+                session.meta.structures.save("t", OfSource(name), source.received, source.structures)
                 session.commit()
                 for table in source.structures.values():
                     landed = self.rules[name].landed(table)
@@ -301,7 +313,7 @@ class World:
         settings, rules = self.settings, self.rules[source]
         with closing(self.target.connect()) as session:
             claimed = tuple(session.meta.checkpoints.claim("t", source, settings.workers, self.firsts[source]))
-            structures = session.meta.structures.load("t", source)
+            structures = session.meta.structures.load("t", OfSource(source))
             landed = set(map(rules.landed_name, structures))
             assert keyed_landings(session, rules, structures.values()) == rules.keyed & landed, "the key tells"
             watched = watched_by(session, map(rules.landed, structures.values()), settings.workers)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply import SHARED, left_by
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import Op, TableName
+from pidts.model import LeftBy, OfGroups, OfSource, Op, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
@@ -141,8 +140,8 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(rows, steps, 
         world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
     )
     session.begin()
-    session.meta.notes.write("t", "s", RULES, to_text(rules))
-    session.meta.structures.save("t", SHARED, world.server.received, {LANDS: rules.landed(SHARDS[0])})
+    session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))
+    session.meta.structures.save("t", OfGroups(), world.server.received, {LANDS: rules.landed(SHARDS[0])})
     session.commit()
     session.close()
     stored = target.store.tables[LANDS]
@@ -183,7 +182,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
     rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
     task = Task(server, target, {one: CopyMode.OWN}, rules=rules)
     session.begin()
-    session.meta.notes.write("t", "s", RULES, to_text(rules))
+    session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))
     session.commit()
     stored = target.store.tables[LANDS]
     names = [column.name for column in stored.table.columns]
@@ -195,7 +194,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
         found = read(*asked)
         assert found.waiting == 1
         session.begin()
-        session.meta.structures.save("t", left_by("s"), server.received, {gone: SHARDS[0].renamed(gone)})
+        session.meta.structures.save("t", LeftBy("s"), server.received, {gone: SHARDS[0].renamed(gone)})
         session.commit()
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import OfSource
 from pidts.shards.decide import Run
 
 from .shard_story import TWO, C, stories
@@ -58,6 +59,8 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
             for name in (A, B):
                 source, _, table = name.partition(": ")
                 (structure,) = (
-                    one for one in session.meta.structures.load("t", source).values() if str(one.name) == table
+                    one
+                    for one in session.meta.structures.load("t", OfSource(source)).values()
+                    if str(one.name) == table
                 )
                 assert "c" in structure.arrow.names

@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from pidts.apply import SHARED, left_by
-from pidts.model import Op, OrderKind, TableName
+from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
 from . import shard_world
@@ -27,7 +26,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
 
 def shared(world: Story) -> set[TableName]:
     with closing(world.target.connect()) as session:
-        return set(session.meta.structures.load("t", SHARED))
+        return set(session.meta.structures.load("t", OfGroups()))
 
 
 def come(world: Story, options: str = "") -> None:
@@ -85,7 +84,7 @@ def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: Tell) ->
 
 def left(world: Story) -> set[str]:
     with closing(world.target.connect()) as session:
-        return set(map(str, session.meta.structures.load("t", left_by("one"))))
+        return set(map(str, session.meta.structures.load("t", LeftBy("one"))))
 
 
 def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: Tell) -> None:

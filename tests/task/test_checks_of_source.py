@@ -10,9 +10,21 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import SHARED
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, Position, PrecheckFailed, Table, TableName
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Halt,
+    Kind,
+    Lsn,
+    OfGroups,
+    OfSource,
+    Position,
+    PrecheckFailed,
+    Table,
+    TableName,
+)
 from pidts.sandbox import Server
 from pidts.task.checks.source import check_one_source, require_source_fit
 from pidts.task.config.task_file import TaskConfig, load_task
@@ -153,7 +165,7 @@ def test_a_route_that_moved_while_the_task_was_stopped_is_told(
     with closing(config.target.server.connect()) as target:
         name = TableName(database, "t")
         table = Table(name, (Column("id", ColumnType(Kind.INT), nullable=False),))
-        target.meta.structures.save(config.name, "s", Lsn.at(Position("bin.000001", 4)), {name: table})
+        target.meta.structures.save(config.name, OfSource("s"), Lsn.at(Position("bin.000001", 4)), {name: table})
         record_rules(config, target)
     assert "target_tables" not in failed(config)
     moved = with_rules(config, "route-rules: [a]", f"routes: {{a: {{schema-pattern: {database}, target-schema: a}}}}")
@@ -271,7 +283,7 @@ def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_t
     kept = Table(TableName(database, "t"), (Column("id", ColumnType(Kind.INT), nullable=False),))
     with closing(config.target.server.connect()) as target:
         target.begin()
-        target.meta.structures.save(config.name, SHARED, Lsn(0, 1, 4), {kept.name: kept})
+        target.meta.structures.save(config.name, OfGroups(), Lsn(0, 1, 4), {kept.name: kept})
         target.commit()
     assert failed(config) == {}
 

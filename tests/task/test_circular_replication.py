@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Lsn, Position, PrecheckFailed, Table, TableName
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Key,
+    Kind,
+    Lsn,
+    OfSource,
+    Position,
+    PrecheckFailed,
+    Table,
+    TableName,
+)
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.task.checks.circular_replication import going_round, record_source
@@ -78,7 +90,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
         target.meta.checkpoints.claim(
             config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place)
         )
-        target.meta.structures.save(config.name, "s", place, {table.name: table for table in tables})
+        target.meta.structures.save(config.name, OfSource("s"), place, {table.name: table for table in tables})
         record_rules(config, target)
         record_source(config, source, target)
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import SHARED, left_by
 from pidts.cli.findings import show_findings
-from pidts.model import Halt, Halted, PrecheckFailed, TableName
+from pidts.model import Halt, Halted, LeftBy, OfGroups, OfSource, PrecheckFailed, TableName
 from pidts.plan import CopyMode, PlanState
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
@@ -147,7 +146,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     task.parts = (replace(whole[0], rules=replace(whole[0].rules, allow=only)), whole[1])
     task.start("a")
     with closing(whole[0].target.server.connect()) as target:
-        left = target.meta.structures.load(whole[0].name, left_by("a"))
+        left = target.meta.structures.load(whole[0].name, LeftBy("a"))
     assert set(left) == {TableName(f"{task.schema}_a1", "cart_2")}
     task.parts = whole
     task.start("a", resync=[])
@@ -331,7 +330,7 @@ def test_a_source_whose_rows_have_a_place_among_the_others_begins(task: Task) ->
 
 def shared(task: Task) -> set[TableName]:
     with closing(task.parts[0].target.server.connect()) as target:
-        return set(target.meta.structures.load(task.parts[0].name, SHARED))
+        return set(target.meta.structures.load(task.parts[0].name, OfGroups()))
 
 
 def came(task: Task, source_id: str) -> None:
@@ -340,7 +339,7 @@ def came(task: Task, source_id: str) -> None:
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         (stored,) = target.meta.checkpoints.read(config.name, source_id)
         target.begin()
-        target.meta.structures.save(config.name, source_id, stored.lsn, read_structures(source, config.allow))
+        target.meta.structures.save(config.name, OfSource(source_id), stored.lsn, read_structures(source, config.allow))
         target.commit()
 
 

@@ -9,7 +9,21 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Halt, Kind, Lsn, Table, TableName
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    ConfigError,
+    DroppedBy,
+    Halt,
+    Kind,
+    Lsn,
+    OfGroups,
+    OfSource,
+    RecordKey,
+    Table,
+    TableName,
+)
 from pidts.plan import CopyMode
 from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.target.values.session import ValuesTarget
@@ -56,7 +70,7 @@ def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) ->
         session.meta.prepare()
         session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
         session.begin()
-        session.meta.structures.save("t", "s", Lsn(0, 1, 4), {TABLE.name: TABLE})
+        session.meta.structures.save("t", OfSource("s"), Lsn(0, 1, 4), {TABLE.name: TABLE})
         session.commit()
         before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
         rule_changes.require_unmoved_rows(before, session)  # nothing is noted yet
@@ -104,8 +118,8 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
                 task, source, 1, Checkpoint(task=task, source=source, worker=0, lsn=Lsn(0, 1, 4))
             )
             session.begin()
-            session.meta.structures.save(task, source, Lsn(0, 1, 4), {TABLE.name: TABLE})
-            session.meta.structures.save(task, "*", Lsn(0, 1, 4), {lands: TABLE})
+            session.meta.structures.save(task, OfSource(source), Lsn(0, 1, 4), {TABLE.name: TABLE})
+            session.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {lands: TABLE})
             session.commit()
             rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
@@ -124,27 +138,27 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "way"),
+    ("key", "name", "mode"),
     [
-        ("north", TableName("shop", "t_2"), CopyMode.ADD),
-        ("north", TableName("shop", "other"), CopyMode.REPAIR),
-        ("*", TableName("all", "t"), CopyMode.ADD),
-        ("*", TableName("shop", "t_1"), CopyMode.REPAIR),
-        ("* north", TableName("shop", "t_2"), CopyMode.REPAIR),
+        (OfSource("north"), TableName("shop", "t_2"), CopyMode.ADD),
+        (OfSource("north"), TableName("shop", "other"), CopyMode.REPAIR),
+        (OfGroups(), TableName("all", "t"), CopyMode.ADD),
+        (OfGroups(), TableName("shop", "t_1"), CopyMode.REPAIR),
+        (DroppedBy("north"), TableName("shop", "t_2"), CopyMode.REPAIR),
     ],
 )
 def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
-    source: str, name: TableName, mode: CopyMode
+    key: RecordKey, name: TableName, mode: CopyMode
 ) -> None:
     target = ValuesTarget("residents")
     table = TABLE.renamed(name)
     with closing(target.connect()) as session:
-        for own in ("s", source):
-            config: Any = Config(Rules(routes=ROUTES), "t", Source(own))
+        for own, tables in ((OfSource("s"), {TABLE.name: TABLE}), (key, {name: table})):
             session.begin()
-            session.meta.structures.save("t", own, Lsn(0, 1, 4), {TABLE.name: TABLE} if own == "s" else {name: table})
+            session.meta.structures.save("t", own, Lsn(0, 1, 4), tables)
             session.commit()
-            if not own.startswith("*"):
+            if isinstance(own, OfSource):
+                config: Any = Config(Rules(routes=ROUTES), "t", Source(own.source))
                 rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
         (fit,) = rule_changes.with_other_writers(

@@ -13,9 +13,20 @@ from typing import Any, cast
 
 import pytest
 
-from pidts.apply import owed_by
 from pidts.batch.workers import Workers
-from pidts.model import ConfigError, Fenced, Halt, Halted, Lsn, PrecheckFailed, Table, TableName, Transient
+from pidts.model import (
+    ConfigError,
+    Fenced,
+    Halt,
+    Halted,
+    Lsn,
+    MissedBy,
+    OfSource,
+    PrecheckFailed,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
 from pidts.relay.task_marks import TaskMark
@@ -85,7 +96,7 @@ class Task:
 
     def structures(self) -> set[str]:
         with closing(self.config.target.server.connect()) as target:
-            return {name.name for name in target.meta.structures.load(self.config.name, "s")}
+            return {name.name for name in target.meta.structures.load(self.config.name, OfSource("s"))}
 
     def make(self, table: str, row: str = "") -> None:
         """On the target, by somebody else."""
@@ -312,7 +323,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
         target.meta.halts.save(task.config.name, "s", halt)
         for place in range(2):
             target.begin()
-            target.meta.structures.save(task.config.name, owed_by("s", place), halt.lsn, owed)
+            target.meta.structures.save(task.config.name, MissedBy("s", place), halt.lsn, owed)
             target.commit()
     with pytest.raises(Halted, match="lacks column b"):
         task.start(resync=("*.u",))
@@ -327,7 +338,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     assert since > state.lsn, "what the log had up to now is left out"
     assert (state.copy[name].mode, state.at(name)) == (CopyMode.REPAIR, state.lsn)
     with closing(task.config.target.server.connect()) as target:
-        left = [set(target.meta.structures.load(task.config.name, owed_by("s", place))) for place in range(2)]
+        left = [set(target.meta.structures.load(task.config.name, MissedBy("s", place))) for place in range(2)]
     assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
 
 
@@ -410,12 +421,12 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
         later = replace(came, columns=came.columns[:1])
         for place, step in enumerate((came, later)):
             target.begin()
-            target.meta.structures.save(task.config.name, owed_by("s", place), before.lsn, dict.fromkeys(names, step))
+            target.meta.structures.save(task.config.name, MissedBy("s", place), before.lsn, dict.fromkeys(names, step))
             target.commit()
     lose_relay(task)
     task.start(resync=())
     with closing(task.config.target.server.connect()) as target:
-        left = [target.meta.structures.load(task.config.name, owed_by("s", place)) for place in range(2)]
+        left = [target.meta.structures.load(task.config.name, MissedBy("s", place)) for place in range(2)]
     (t, u, _) = names
     assert {name: len(table.columns) for name, table in left[0].items()} == {t: 3, u: 1}, "u was where b came to it"
     assert set(left[1]) == {t}

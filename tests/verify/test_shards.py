@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import SHARED
 from pidts.cli.findings import exit_code, show_report
 from pidts.cli.repair import repaired, show_repairs
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, Halt, Lsn, TableName
+from pidts.model import Checkpoint, Halt, Lsn, OfGroups, OfSource, TableName
 from pidts.plan import PlanState
 from pidts.plan.state import held_at
 from pidts.sandbox import Server
@@ -209,7 +208,9 @@ def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
     with closing(record.target.server.connect()) as target, closing(connect(record.source.server)) as source:
         (table,) = read_structures(source, record.allow).values()
         target.begin()
-        target.meta.structures.save(record.name, SHARED, Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)})
+        target.meta.structures.save(
+            record.name, OfGroups(), Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)}
+        )
         target.commit()
     (one,) = compare_task(*shards.parts).tables
     assert (one.rows, one.extra, one.of_no_shard) == (40, 120, 80 if extracts else 0), "a and b have a t_1"
@@ -277,7 +278,7 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: 
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         table = next(iter(read_structures(source, config.allow).values()))
         target.begin()
-        target.meta.structures.save(config.name, "a", Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
+        target.meta.structures.save(config.name, OfSource("a"), Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
         target.commit()
     shards.on_target("INSERT INTO {} (id, n, c_table, c_source) VALUES (5000, 0, 't_9', 'a')")
     (one,) = compare_task(*shards.parts).tables

@@ -2,17 +2,7 @@
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
-from pidts.apply.ddl.change import (
-    SHARED,
-    Ended,
-    OpenJournal,
-    Party,
-    SchemaChange,
-    Superseded,
-    dropped_by,
-    left_by,
-    owed_by,
-)
+from pidts.apply.ddl.change import Ended, OpenJournal, Party, SchemaChange, Superseded
 from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.merge.moved_rows import Uneven
@@ -23,7 +13,6 @@ from pidts.apply.retry import Retry
 from pidts.apply.rows.version_column import can_be_version
 
 __all__ = [
-    "SHARED",
     "ApplyRules",
     "Asked",
     "Committer",
@@ -40,11 +29,8 @@ __all__ = [
     "TargetSession",
     "Uneven",
     "can_be_version",
-    "dropped_by",
-    "left_by",
     "load_chunk",
     "load_whole",
-    "owed_by",
     "prepared",
     "settle",
 ]

@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from pidts.apply.checkpoint import demand_unaltered, fenced
 from pidts.apply.port import TargetSession
-from pidts.model import Fenced, Lsn, Table, Transient, Where
+from pidts.model import Fenced, Lsn, OfSource, Table, Transient, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def load_whole(
         session.begin()
         try:
             furthest = _held(session, asked, table)
-            known = session.meta.notes.read(task, source, table.name)
+            known = session.meta.notes.read(task, OfSource(source), table.name)
             if known.startswith(mark):
                 session.rollback()
                 return known.removeprefix(mark)
@@ -92,7 +92,7 @@ def load_whole(
                 session.rollback()
                 return None
             answer = told()
-            session.meta.notes.write(task, source, table.name, mark + answer)
+            session.meta.notes.write(task, OfSource(source), table.name, mark + answer)
         except BaseException:
             session.rollback()
             raise

@@ -10,7 +10,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from pidts.model import Checkpoint, DdlJournal, DdlOrder, Halt, Lsn, Moved, Shadow, Table, TableName, Tombstone
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    DdlOrder,
+    Halt,
+    Lsn,
+    Moved,
+    RecordKey,
+    Shadow,
+    Table,
+    TableName,
+    Tombstone,
+)
 
 
 class CheckpointRecord(Protocol):
@@ -40,16 +52,16 @@ class CheckpointRecord(Protocol):
 
 
 class StructureRecord(Protocol):
-    """The structures of the source's tables, as of the last schema change of each task."""
+    """The structures of source tables and merged tables, as of the last schema change of each task."""
 
-    def save(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Insert or overwrite the source's structures as of `lsn`; None forgets the table."""
+    def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+        """Insert or overwrite the structures as of `lsn`; None forgets the table."""
 
-    def load(self, task: str, source: str) -> dict[TableName, Table]:
+    def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
 
-    def tables(self) -> list[tuple[str, str, TableName]]:
-        """Returns the tables with a saved structure: task, source and the source's name, of all tasks that ran here."""
+    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
+        """Returns the task, key and table of each saved structure, of all tasks that ran here."""
 
 
 class JournalRecord(Protocol):
@@ -63,12 +75,12 @@ class JournalRecord(Protocol):
 
 
 class NoteRecord(Protocol):
-    """One text for each table of a source, such as how the table was loaded as a whole."""
+    """One text for each table of a source, such as how the table was loaded as a whole, and for each merged table."""
 
-    def read(self, task: str, source: str, name: TableName) -> str:
+    def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Returns the last text; empty where none was written, or only by an earlier task."""
 
-    def write(self, task: str, source: str, name: TableName, text: str) -> None:
+    def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrite the text. The note without a table's name holds the task's rules."""
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import structlog
 
-from pidts.apply import SHARED, DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded, left_by
+from pidts.apply import DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
@@ -22,7 +22,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.shards.record import dropped_by_gone, owed_records, owed_under
-from pidts.model import DdlOrder, OrderKind, Table, TableName, Transient
+from pidts.model import DdlOrder, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
 from pidts.schema import apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
@@ -74,7 +74,7 @@ def run_ddl(
         return _made_for(due, step.party)
     staying = sharing.new_records(context.structures)
     leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
-    change = _with_records(step.change, {SHARED: staying, left_by(source): leaves})
+    change = _with_records(step.change, {OfGroups(): staying, LeftBy(source): leaves})
     owed, change = _named_behind(groups, step, change, source)
 
     def run() -> Ended:
@@ -116,7 +116,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     _log.info("schema change is on record as made", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
-        known = session.meta.structures.load(context.task, due.source)
+        known = session.meta.structures.load(context.task, OfSource(due.source))
     names = filter(due.concerns, due.planned.tables or context.structures)
     return _made(context, {name: known.get(name) for name in names if name in known or name in context.structures})
 
@@ -181,7 +181,7 @@ def _keyed(context: JobContext, table: Table) -> frozenset[TableName]:
         return keyed_landings(session, context.rules, [table])
 
 
-def _with_records(change: SchemaChange, records: Mapping[str, Mapping[TableName, Table | None]]) -> SchemaChange:
+def _with_records(change: SchemaChange, records: Mapping[RecordKey, Mapping[TableName, Table | None]]) -> SchemaChange:
     more = {record: {**change.records.get(record, {}), **tables} for record, tables in records.items() if tables}
     return replace(change, records={**change.records, **more}) if more else change
 

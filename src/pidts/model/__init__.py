@@ -25,6 +25,16 @@ from pidts.model.gtid import (
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn, Position
+from pidts.model.record_key import (
+    DroppedBy,
+    LeftBy,
+    MissedBy,
+    OfGroups,
+    OfSource,
+    RecordKey,
+    record_key,
+    record_text,
+)
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import Kept, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
@@ -46,6 +56,7 @@ __all__ = [
     "DdlOrder",
     "DdlState",
     "DecodeError",
+    "DroppedBy",
     "Extent",
     "Fenced",
     "Gtid",
@@ -55,20 +66,25 @@ __all__ = [
     "Kept",
     "Key",
     "Kind",
+    "LeftBy",
     "LogEntry",
     "Lsn",
     "MariaDbGtid",
     "MariaDbGtidSet",
     "Member",
+    "MissedBy",
     "Moved",
     "MySqlGtid",
     "MySqlGtidSet",
+    "OfGroups",
+    "OfSource",
     "Op",
     "OrderKind",
     "PidtsError",
     "Position",
     "PrecheckFailed",
     "PreparedExtent",
+    "RecordKey",
     "Rendered",
     "SchemaEvent",
     "Shadow",
@@ -87,5 +103,7 @@ __all__ = [
     "change_schema",
     "parse_gtid",
     "parse_gtid_set",
+    "record_key",
+    "record_text",
     "xa_not_received",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pidts.model import DdlJournal, DdlState, Lsn, Table, TableName
+from pidts.model import DdlJournal, DdlState, Lsn, RecordKey, Table, TableName, record_key, record_text
 from pidts.target.halts import HaltRecord, OrderRecord
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
 from pidts.target.shadows import ShadowRecord
@@ -33,10 +33,10 @@ class StructureRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def save(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+    def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Saves one row a table, always the latest."""
         for name, table in sorted(structures.items()):
-            place = (task, source, name.schema, name.name)
+            place = (task, record_text(key), name.schema, name.name)
             self._run(
                 "DELETE FROM pidts_meta.structure "
                 "WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
@@ -49,20 +49,20 @@ class StructureRecord:
                     (*place, str(lsn), json.dumps(table.to_json(), ensure_ascii=True)),
                 )
 
-    def load(self, task: str, source: str) -> dict[TableName, Table]:
+    def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
         rows, _ = self._run(
             "SELECT table_schema, table_name, structure FROM pidts_meta.structure WHERE task = %s AND source = %s",
-            (task, source),
+            (task, record_text(key)),
         )
         return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
 
-    def tables(self) -> list[tuple[str, str, TableName]]:
-        """Returns the task, source and table of each saved structure, for all tasks that have run."""
+    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
+        """Returns the task, key and table of each saved structure, for all tasks that have run."""
         if not self._run(META_EXISTS, ())[0]:
             return []
         rows, _ = self._run("SELECT task, source, table_schema, table_name FROM pidts_meta.structure", ())
-        return [(task, source, TableName(schema, name)) for task, source, schema, name in rows]
+        return [(task, record_key(text), TableName(schema, name)) for task, text, schema, name in rows]
 
 
 class JournalRecord:
@@ -120,18 +120,18 @@ class NoteRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def read(self, task: str, source: str, name: TableName) -> str:
+    def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Returns the note that was written last."""
         rows, _ = self._run(
             "SELECT told FROM pidts_meta.note "
             "WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
-            (task, source, name.schema, name.name),
+            (task, record_text(key), name.schema, name.name),
         )
         return str(rows[0][0]) if rows else ""
 
-    def write(self, task: str, source: str, name: TableName, text: str) -> None:
+    def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """One row a table."""
-        place = (task, source, name.schema, name.name)
+        place = (task, record_text(key), name.schema, name.name)
         self._run(
             "DELETE FROM pidts_meta.note WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
             place,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pidts.apply import Target
-from pidts.model import Checkpoint, Fenced, Halted, TableName, Transient
+from pidts.model import Checkpoint, Fenced, Halted, OfSource, TableName, Transient
 from pidts.target import ValuesTarget
 
 from .samples import INT, checkpoint, lsn, table
@@ -130,14 +130,14 @@ def test_structures_are_remembered_and_forgotten(target: Target, task: str) -> N
     structure = table(one, {"id": INT})
     session = target.connect()
     session.begin()
-    session.meta.structures.save(task, "s", lsn(1), {one: structure, two: structure.renamed(two)})
+    session.meta.structures.save(task, OfSource("s"), lsn(1), {one: structure, two: structure.renamed(two)})
     session.commit()
-    assert session.meta.structures.load(task, "s") == {one: structure, two: structure.renamed(two)}
+    assert session.meta.structures.load(task, OfSource("s")) == {one: structure, two: structure.renamed(two)}
     session.begin()
-    session.meta.structures.save(task, "s", lsn(2), {two: None})
+    session.meta.structures.save(task, OfSource("s"), lsn(2), {two: None})
     session.commit()
-    assert session.meta.structures.load(task, "s") == {one: structure}
-    assert session.meta.structures.load(task, "t") == {}
+    assert session.meta.structures.load(task, OfSource("s")) == {one: structure}
+    assert session.meta.structures.load(task, OfSource("t")) == {}
     session.close()
 
 

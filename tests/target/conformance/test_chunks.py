@@ -10,7 +10,7 @@ import pytest
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.model import Fenced, Halted, Table, TableName, Transient
+from pidts.model import Fenced, Halted, OfSource, Table, TableName, Transient
 from pidts.target import PostgresTarget, ValuesTarget
 
 from .breaking import Breaking
@@ -154,7 +154,7 @@ def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
 
     with pytest.raises(Halted, match="the source is gone"):
         load_whole(session, asked(task), structure, batches(), lambda: "first")
-    assert session.meta.notes.read(task, "s", structure.name) == ""
+    assert session.meta.notes.read(task, OfSource("s"), structure.name) == ""
     assert whole(session, task, structure, chunk(structure, 0, 9), told="second") == "second"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pidts.apply import Outcome, Superseded, Target
-from pidts.model import DdlOrder, Halt, Halted, OrderKind, TableName
+from pidts.model import DdlOrder, Halt, Halted, OfSource, OrderKind, TableName
 from pidts.schema import apply, classify
 from pidts.target import ValuesTarget
 
@@ -60,7 +60,7 @@ class Desk(World):
 
     def recorded(self) -> list[str]:
         session = self.target.connect()
-        found = session.meta.structures.load(self.task, "s")
+        found = session.meta.structures.load(self.task, OfSource("s"))
         session.close()
         return [column.name for column in found[self.name].columns]
 

@@ -7,26 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pidts.apply.checkpoint import Outcome
-from pidts.model import DdlJournal, DdlOrder, DdlState, Lsn, OrderKind, Shadow, Table, TableName
+from pidts.model import DdlJournal, DdlOrder, DdlState, Lsn, OrderKind, RecordKey, Shadow, Table, TableName
 from pidts.schema import Statement
-
-SHARED = "*"
-"""The name that takes a source's place in the target's record of structures: what groups have agreed on."""
-
-
-def dropped_by(source: str) -> str:
-    """Returns the same kind of name for columns that members of a source have dropped, while the target has them."""
-    return f"{SHARED} {source}"
-
-
-def left_by(source: str) -> str:
-    """Returns the same kind of name for tables of a source that were dropped or emptied, and whose rows stay."""
-    return f"{SHARED}- {source}"
-
-
-def owed_by(source: str, place: int) -> str:
-    """Returns the same kind of name for changes that members of a source miss: the first of each, the second, ..."""
-    return f"{SHARED}{place} {source}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +61,8 @@ class SchemaChange:
     """The merged table of the target, where others change it, too."""
     others: tuple[Party, ...] = ()
     """The other members for which it is made, of other sources or of the same."""
-    records: Mapping[str, Mapping[TableName, Table | None]] = field(default_factory=dict)
-    """Further entries of the target's record of structures, by the name that takes a source's place."""
+    records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
+    """Further entries of the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
         """Returns the statements that are run, without those that an order puts before them."""

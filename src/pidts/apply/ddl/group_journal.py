@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pidts.apply.ddl.change import SHARED, OpenJournal, SchemaChange
+from pidts.apply.ddl.change import OpenJournal, SchemaChange
 from pidts.apply.port import TargetSession
-from pidts.model import DdlJournal, DdlState, Lsn, OrderKind, TableName
+from pidts.model import DdlJournal, DdlState, Lsn, OfGroups, OrderKind, TableName
 
 _REFUSED = "refused "
 
@@ -42,12 +42,12 @@ def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> N
         before, _ = _noted(session, journal.task, change.shared)
         if before is not None and (before.source, before.lsn) != (journal.source, journal.lsn):
             session.meta.journal.write(replace(before, rendered=(), step=0, before={}))
-        session.meta.notes.write(journal.task, SHARED, change.shared, f"{journal.lsn} {journal.source}")
+        session.meta.notes.write(journal.task, OfGroups(), change.shared, f"{journal.lsn} {journal.source}")
 
 
 def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) -> None:
     """Notes that nothing of the journal's statement has happened; in the open transaction."""
-    session.meta.notes.write(journal.task, SHARED, table, f"{_REFUSED}{journal.lsn} {journal.source}")
+    session.meta.notes.write(journal.task, OfGroups(), table, f"{_REFUSED}{journal.lsn} {journal.source}")
 
 
 def is_emptied(journal: DdlJournal) -> bool:
@@ -57,7 +57,7 @@ def is_emptied(journal: DdlJournal) -> bool:
 
 def _noted(session: TargetSession, task: str, table: TableName) -> tuple[DdlJournal | None, bool]:
     """Returns the journal, if it is open, and whether it was refused."""
-    noted = session.meta.notes.read(task, SHARED, table)
+    noted = session.meta.notes.read(task, OfGroups(), table)
     if not noted:
         return None, False
     at, _, source = noted.removeprefix(_REFUSED).partition(" ")

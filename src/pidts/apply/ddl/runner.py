@@ -61,12 +61,12 @@ from typing import TypeVar
 import structlog
 
 from pidts.apply.checkpoint import Outcome, fenced
-from pidts.apply.ddl.change import SHARED, Ended, OpenJournal, SchemaChange, Superseded
+from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import demand_new_columns, drops_that_are_left, fingerprints, misfit, must_fit
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
-from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, TableName, Transient
+from pidts.model import DdlJournal, DdlState, Halted, Lsn, OfSource, OrderKind, Shadow, TableName, Transient
 from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
@@ -141,7 +141,7 @@ class DdlRunner:
         if session.schema.transactional_ddl:
             ended = self._in_one_transaction(session, change, lsn)
         else:
-            place = f"{SHARED} {change.shared}" if change.shared else f"{self._source} {lsn}"
+            place = f"* {change.shared}" if change.shared else f"{self._source} {lsn}"
             with session.meta.ddl_lock(self._task, place):
                 ended = self._journaled(session, change, lsn)
         if ended is Outcome.ALREADY and change.others:
@@ -314,7 +314,7 @@ class DdlRunner:
         if left := self._lock_epochs(session, change):
             return left
         self._record_others(session, change)
-        session.meta.structures.save(self._task, self._source, lsn, change.structures)
+        session.meta.structures.save(self._task, OfSource(self._source), lsn, change.structures)
         session.meta.shadows.save(self._task, self._source, change.shadows)
         session.meta.moves.rename(self._task, self._source, change.renamed)
         for record, structures in change.records.items():
@@ -327,7 +327,7 @@ class DdlRunner:
     def _record_others(self, session: TargetSession, change: SchemaChange) -> None:
         """Records, in the open transaction, that the change is done for the other members, too."""
         for party in change.others:
-            session.meta.structures.save(self._task, party.source, party.lsn, party.structures)
+            session.meta.structures.save(self._task, OfSource(party.source), party.lsn, party.structures)
             session.meta.shadows.save(self._task, party.source, party.shadows)
             if not self._journal_says_done(session, party.lsn, party.source):
                 session.meta.moves.rename(self._task, party.source, party.renamed)

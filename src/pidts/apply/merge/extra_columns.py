@@ -34,10 +34,9 @@ from collections.abc import Collection, Sequence
 
 import pyarrow.compute as pc
 
-from pidts.apply.ddl.change import SHARED
 from pidts.apply.merge.align import OwnColumns
 from pidts.apply.port import TargetSession
-from pidts.model import ChangeBatch, Table, TableName
+from pidts.model import ChangeBatch, OfGroups, Table, TableName
 from pidts.reduce.identity import brought, identities
 from pidts.shards.structures import names_of
 
@@ -56,7 +55,7 @@ def wider_tables(
             coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
     shared = coming.keys() & merged
     if len(shared) < len(coming):  # The record answers ten times faster than the catalog, whatever it has of them.
-        shared |= coming.keys() & session.meta.structures.load(task, SHARED).keys()
+        shared |= coming.keys() & session.meta.structures.load(task, OfGroups()).keys()
     return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
 
 

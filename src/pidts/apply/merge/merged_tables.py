@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pidts.apply.ddl.change import SHARED
 from pidts.apply.port import TargetSession
-from pidts.model import Lsn, Table, TableName
+from pidts.model import Lsn, OfGroups, OfSource, Table, TableName
 
 
 def put_on_record(
@@ -23,10 +22,10 @@ def put_on_record(
     """
     if not (shared or anew):
         return
-    known = session.meta.structures.load(task, SHARED)
+    known = session.meta.structures.load(task, OfGroups())
     old: Mapping[TableName, Table | None] = dict.fromkeys(known) if anew else {}
-    for its, record, name in session.meta.structures.tables() if anew else ():
-        if its == task and record.startswith(SHARED) and record != SHARED:
-            session.meta.structures.save(task, record, lsn, {name: None})
+    for its, key, name in session.meta.structures.tables() if anew else ():
+        if its == task and not isinstance(key, OfSource | OfGroups):
+            session.meta.structures.save(task, key, lsn, {name: None})
     new = {name: table for name, table in shared.items() if anew or name not in known}
-    session.meta.structures.save(task, SHARED, lsn, {**old, **new})
+    session.meta.structures.save(task, OfGroups(), lsn, {**old, **new})

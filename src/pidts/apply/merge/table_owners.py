@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from unicodedata import combining, normalize
 
-from pidts.apply.ddl.change import SHARED, left_by
 from pidts.apply.port import TargetSession
-from pidts.model import ConfigError, TableName
+from pidts.model import ConfigError, LeftBy, OfGroups, OfSource, TableName
 from pidts.rules import Landing, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
 """The note of a source that concerns no single table: the rules under which its rows were written."""
-
-_LEFT = left_by("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +30,9 @@ class Resident:
     """A source table with rows in a target table."""
 
     task: str
-    source: str
+    source: str = ""
     table: TableName | None = None
-    """The source table; None: several shared the target table, and some may be gone while their rows are not."""
+    """The source table. Without it: several shared the target table, and some may be gone while their rows are not."""
     extracted: tuple[tuple[str, str], ...] = ()
     """The extracted values that tell its rows from those of others."""
     has_left: bool = False
@@ -80,16 +77,14 @@ def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, ta
 def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
     """Yields all tables of the record, including those that are gone, each with its target table."""
     rules: dict[tuple[str, str], Rules] = {}
-    for task, record, name in session.meta.structures.tables():
-        if record == SHARED:
-            yield name, Resident(task, record)
-            continue
-        has_left = record.startswith(_LEFT)
-        if has_left or not record.startswith(SHARED):
-            source = record.removeprefix(_LEFT) if has_left else record
-            landing = _landing(session, rules, task, source, name)
-            if landing is not None:
-                yield landing.name, Resident(task, source, name, landing.extracted, has_left)
+    for task, key, name in session.meta.structures.tables():
+        match key:
+            case OfGroups():
+                yield name, Resident(task)
+            case OfSource(source) | LeftBy(source):
+                landing = _landing(session, rules, task, source, name)
+                if landing is not None:
+                    yield landing.name, Resident(task, source, name, landing.extracted, isinstance(key, LeftBy))
 
 
 def _landing(
@@ -100,7 +95,7 @@ def _landing(
     The rules of a source are read once.
     """
     if (task, source) not in rules:
-        text = session.meta.notes.read(task, source, RULES)
+        text = session.meta.notes.read(task, OfSource(source), RULES)
         rules[task, source] = from_text(text) if text else Rules()
     try:
         return rules[task, source].routes.landing(name)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pidts.apply import SHARED, Ended, OpenJournal, Party, SchemaChange, Superseded
+from pidts.apply import Ended, OpenJournal, Party, SchemaChange, Superseded
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Found
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, owed_records
-from pidts.model import Arrival, Halted, Member, OrderKind, Table, TableName
+from pidts.model import Arrival, Halted, Member, OfGroups, OrderKind, Table, TableName
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -188,7 +188,7 @@ def _decided(
     records = dropped_records(dropped, decision.agreed) | owed_records(behind, groups.roster.behind)
     joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
-        records[SHARED] = {target: decision.agreed}
+        records[OfGroups()] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Step(passing, decision, passes=True, dropped=dropped, behind=behind)
@@ -216,7 +216,7 @@ def _decided(
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
-    records[SHARED] = {target: decision.agreed}
+    records[OfGroups()] = {target: decision.agreed}
     change = replace(change, shared=target, others=parties, records=records)
     return Step(change, decision, dropped=dropped, behind=behind)
 

@@ -10,16 +10,15 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from pidts.apply import SHARED, SchemaChange, TargetSession, dropped_by, owed_by
+from pidts.apply import SchemaChange, TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.batch.context import JobContext
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import Lsn, Member, Table, TableName
+from pidts.model import DroppedBy, Lsn, Member, MissedBy, OfGroups, OfSource, RecordKey, Table, TableName
 from pidts.shards.decide import MissedChanges
 from pidts.shards.structures import names_of, same_version
 
-Records = dict[str, Mapping[TableName, Table | None]]
-"""Structures by the text that takes the place of a source."""
+Records = dict[RecordKey, Mapping[TableName, Table | None]]
 
 
 def join(groups: ShardGroups, context: JobContext) -> None:
@@ -28,8 +27,8 @@ def join(groups: ShardGroups, context: JobContext) -> None:
     if rules.routes.rules or len(groups.roster.sources) > 1:
         look = groups.looks()
         with closing(context.target.connect()) as session:
-            agreed = session.meta.structures.load(context.task, SHARED)
-            dropped = session.meta.structures.load(context.task, dropped_by(source))
+            agreed = session.meta.structures.load(context.task, OfGroups())
+            dropped = session.meta.structures.load(context.task, DroppedBy(source))
             behind = load_owed(session, context.task, groups.roster.sources)
         named = {name: names_of(table) for name, table in dropped.items()}
         groups.recall(look, source, agreed, named, behind)
@@ -46,18 +45,18 @@ def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) 
             rules = groups.rules.get(source)
             if rules is None or not session.meta.checkpoints.read(context.task, source):
                 continue
-            tables = session.meta.structures.load(context.task, source)
+            tables = session.meta.structures.load(context.task, OfSource(source))
             rules = replace(rules, keyed=keyed_landings(session, rules, tables.values()))
             groups.presume(source, {name: rules.landed(table) for name, table in tables.items()})
 
 
 def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
     """Returns the records of columns that members have dropped while the target has them."""
-    records: dict[str, dict[TableName, Table | None]] = {}
+    records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, names in dropped.items():
         columns = tuple(column for column in agreed.columns if column.name.lower() in names)
         table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
-        records.setdefault(dropped_by(member.source), {})[member.table] = table
+        records.setdefault(DroppedBy(member.source), {})[member.table] = table
     return dict(records)
 
 
@@ -80,16 +79,16 @@ def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Co
     A new table by the same name has rows of its own.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
-    return {dropped_by(source): {name: None for name in gone if known.get(Member(source, name))}}
+    return {DroppedBy(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def owed_records(behind: MissedChanges, before: MissedChanges) -> Records:
     """Returns the records of what members miss now, one for each step."""
-    records: dict[str, dict[TableName, Table | None]] = {}
+    records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, owed in behind.items():
         for place in range(max(len(owed), len(before.get(member, ())))):
             step = owed[place] if place < len(owed) else None
-            records.setdefault(owed_by(member.source, place), {})[member.table] = step
+            records.setdefault(MissedBy(member.source, place), {})[member.table] = step
     return dict(records)
 
 
@@ -105,7 +104,7 @@ def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Mi
     found: dict[Member, tuple[Table, ...]] = {}
     for source in sorted(sources):
         place = 0
-        while steps := session.meta.structures.load(task, owed_by(source, place)):
+        while steps := session.meta.structures.load(task, MissedBy(source, place)):
             for name, step in steps.items():
                 found[Member(source, name)] = (*found.get(Member(source, name), ()), step)
             place += 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, Table, TableName, Tombstone
+from pidts.model import Checkpoint, DdlJournal, Lsn, RecordKey, Table, TableName, Tombstone
 from pidts.target.checkpoints import claimed_rows, no_checkpoint
 from pidts.target.values.connection import ValuesConnection
 from pidts.target.values.halts import ValuesHalts, ValuesOrders
@@ -107,21 +107,18 @@ class ValuesStructures:
     def __init__(self, connection: ValuesConnection) -> None:
         self._connection = connection
 
-    def save(self, task: str, source: str, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
+    def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Visible at COMMIT."""
         del lsn
         self._connection.demand_open()
-        self._connection.later.append(lambda: self._connection.store.keep_structures(task, source, structures))
+        self._connection.later.append(lambda: self._connection.store.keep_structures(task, key, structures))
 
-    def load(self, task: str, source: str) -> dict[TableName, Table]:
+    def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Committed ones."""
-        return {
-            name: table
-            for (its, of, name), table in self._connection.store.structures.items()
-            if (its, of) == (task, source)
-        }
+        saved = self._connection.store.structures
+        return {name: table for (its, of, name), table in saved.items() if (its, of) == (task, key)}
 
-    def tables(self) -> list[tuple[str, str, TableName]]:
+    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
         """Committed ones."""
         return list(self._connection.store.structures)
 
@@ -150,14 +147,14 @@ class ValuesNotes:
     def __init__(self, connection: ValuesConnection) -> None:
         self._connection = connection
 
-    def read(self, task: str, source: str, name: TableName) -> str:
+    def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Committed."""
-        return self._connection.store.notes.get((task, source, name), "")
+        return self._connection.store.notes.get((task, key, name), "")
 
-    def write(self, task: str, source: str, name: TableName, text: str) -> None:
+    def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Visible at COMMIT."""
         self._connection.demand_open()
-        self._connection.later.append(lambda: self._connection.store.notes.update({(task, source, name): text}))
+        self._connection.later.append(lambda: self._connection.store.notes.update({(task, key, name): text}))
 
 
 class ValuesTombstones:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, Table, TableName, Tombstone
+from pidts.model import Checkpoint, DdlJournal, Lsn, RecordKey, Table, TableName, Tombstone
 from pidts.target.values.halts import HaltStore
 from pidts.target.values.locks import Locks
 from pidts.target.values.moves import MoveStore
@@ -24,11 +24,11 @@ class Store:
 
     tables: dict[TableName, StoredTable] = field(default_factory=dict)
     checkpoints: dict[Worker, Checkpoint] = field(default_factory=dict)
-    structures: dict[tuple[str, str, TableName], Table] = field(default_factory=dict)
+    structures: dict[tuple[str, RecordKey, TableName], Table] = field(default_factory=dict)
     journals: dict[tuple[str, str, Lsn], DdlJournal] = field(default_factory=dict)
     tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
     safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
-    notes: dict[tuple[str, str, TableName], str] = field(default_factory=dict)
+    notes: dict[tuple[str, RecordKey, TableName], str] = field(default_factory=dict)
     halts: HaltStore = field(default_factory=HaltStore)
     shadows: ShadowStore = field(default_factory=dict)
     moves: MoveStore = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Store:
         names = [column.name for column in stored.table.columns]
         return {key: dict(zip(names, row, strict=True)) for key, row in stored.rows.items()}
 
-    def keep_structures(self, task: str, source: str, structures: Mapping[TableName, Table | None]) -> None:
+    def keep_structures(self, task: str, key: RecordKey, structures: Mapping[TableName, Table | None]) -> None:
         """Saves structures; None forgets the table."""
         for name, table in structures.items():
             if table is None:
-                self.structures.pop((task, source, name), None)
+                self.structures.pop((task, key, name), None)
             else:
-                self.structures[task, source, name] = table
+                self.structures[task, key, name] = table

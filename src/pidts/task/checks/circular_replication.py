@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import PidtsError, TableName
+from pidts.model import OfSource, PidtsError, TableName
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -60,7 +60,7 @@ class Writer:
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Records on the target which server this source is."""
     target.begin()
-    target.meta.notes.write(config.name, config.source.source_id, SOURCE_SERVER, server_info(source).identity)
+    target.meta.notes.write(config.name, OfSource(config.source.source_id), SOURCE_SERVER, server_info(source).identity)
     target.commit()
 
 

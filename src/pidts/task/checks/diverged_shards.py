@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from pidts.apply import SHARED, TargetSession
+from pidts.apply import TargetSession
 from pidts.apply.merge.differences import unlike_words
 from pidts.ddl.shards.record import load_owed
-from pidts.model import Member
+from pidts.model import Member, OfGroups, OfSource
 from pidts.shards.structures import same_version
 from pidts.task.tables.merged import Shard
 
@@ -28,8 +28,8 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
 
     The structures compared are those at the checkpoints on the target, not those that the servers have by now.
     """
-    recorded = target.meta.structures.load(task, SHARED)
-    known = {source: target.meta.structures.load(task, source) for source in sources}
+    recorded = target.meta.structures.load(task, OfGroups())
+    known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
     owed = load_owed(target, task, sources)
     found = []
     for one in begun:

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import unlike_words
-from pidts.model import PidtsError, Table, TableName
+from pidts.model import OfSource, PidtsError, Table, TableName
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
 from pidts.source.finding import Finding
@@ -167,7 +167,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             with closing(connect(part.source.server)) as source:
                 tables = read_structures(source, part.allow)
             has_begun = part.source.source_id in resumed
-            known = target.meta.structures.load(part.name, part.source.source_id) if has_begun else {}
+            known = target.meta.structures.load(part.name, OfSource(part.source.source_id)) if has_begun else {}
             own = partial(Shard, rules=part.rules, source=part.source.source_id)
             shards += [own(table, begun=name in known) for name, table in tables.items()]
         by_landing: dict[TableName, list[Shard]] = {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
-from pidts.model import PidtsError, Position, Table, TableName, Transient
+from pidts.model import OfSource, PidtsError, Position, Table, TableName, Transient
 from pidts.relay.permissions import is_open_to_others
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding, demand
@@ -184,7 +184,7 @@ def _fit(
             require_unmoved_rows(config, target)
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
-        known = target.meta.structures.load(config.name, config.source.source_id)
+        known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
         # A table with a known target table may be a renamed one: the log shows it, and what it needs, later.
         landed = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in landed]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_landings
-from pidts.model import Column, ColumnType, ConfigError, Halted, Key, Table, TableName
+from pidts.model import Column, ColumnType, ConfigError, Halted, Key, OfSource, Table, TableName
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
 from pidts.task.compare.source import OpenPart, SourceTable
@@ -90,9 +90,9 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
     """Tables whose changes go to the target, whether the account may read them or not."""
     config = part.config
-    mine = (config.name, config.source.source_id)
+    mine = (config.name, OfSource(config.source.source_id))
     return sorted(
-        name for task, source, name in target.meta.structures.tables() if (task, source) == mine and config.allow(name)
+        name for task, key, name in target.meta.structures.tables() if (task, key) == mine and config.allow(name)
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.model import Member, TableName
+from pidts.model import Member, OfSource, TableName
 from pidts.shards.structures import names_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard
@@ -46,7 +46,7 @@ def partial_columns(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple
     groups: dict[TableName, list[tuple[Member, Shard]]] = {}
     for part in parts:
         source = part.source.source_id
-        for name, table in sorted(target.meta.structures.load(part.name, source).items()):
+        for name, table in sorted(target.meta.structures.load(part.name, OfSource(source)).items()):
             shard = Shard(table, part.rules, source)
             if part.allow(name) and shard.target_name is not None:
                 groups.setdefault(shard.target_name, []).append((Member(source, name), shard))

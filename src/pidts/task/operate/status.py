@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
-from pidts.model import Lsn, Position, TableName
+from pidts.model import Lsn, OfSource, Position, RecordKey, TableName
 from pidts.replicate import NotReceiving, not_receiving, silent_since
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTables
@@ -96,7 +96,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
         )
     orders = TaskOrders(parts, target)
     blocked = [one for one in orders.with_backlogs(orders.blocked_changes()) if one.is_blocked]
-    known = [(source, table) for task, source, table in target.meta.structures.tables() if task == name]
+    known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
     found = [
         _source(target, part, held, known, blocked) for part, held in zip(parts, orders.held_tables(), strict=True)
     ]
@@ -107,7 +107,7 @@ def _source(
     target: TargetSession,
     config: TaskConfig,
     held: HeldTables,
-    known: Sequence[tuple[str, TableName]],
+    known: Sequence[tuple[RecordKey, TableName]],
     blocked: Sequence[BlockedChange],
 ) -> SourceStatus:
     source = config.source.source_id
@@ -116,7 +116,7 @@ def _source(
         return SourceStatus(source=source, held=held)
     _, state, gtid = Workers.claimed(rows)
     position = min(rows, key=lambda row: row.lsn).position
-    tables = {table for its, table in known if its == source and config.allow(table)} | state.copy.keys()
+    tables = {table for key, table in known if key == OfSource(source) and config.allow(table)} | state.copy.keys()
     return SourceStatus(
         source=source,
         applied_lsn=state.lsn,

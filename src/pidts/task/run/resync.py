@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache
 
-from pidts.model import ConfigError, TableName
+from pidts.model import ConfigError, OfSource, TableName
 from pidts.rules import AllowList
 from pidts.source import connect, read_structures
 from pidts.task.config.task_file import TaskConfig
@@ -47,7 +47,7 @@ def _tables(part: TaskConfig) -> set[TableName]:
     """Returns the tables that the source has, and those that the target records of it."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
-            target.meta.structures.load(part.name, part.source.source_id)
+            target.meta.structures.load(part.name, OfSource(part.source.source_id))
             if target.meta.checkpoints.read(part.name, part.source.source_id)
             else {}
         )

@@ -19,7 +19,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.batch.workers import resume_point
-from pidts.model import Checkpoint, Halted, Lsn, Position, PrecheckFailed, Table, TableName, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, OfSource, Position, PrecheckFailed, Table, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.rules import Rules
@@ -100,7 +100,7 @@ def begin_task(
     rule_changes.record_rules(config, target)
     record_source(config, source, target)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
-    structures = target.meta.structures.load(config.name, config.source.source_id)
+    structures = target.meta.structures.load(config.name, OfSource(config.source.source_id))
     # Of two tasks that start for the first time together, at least one sees the other's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
@@ -159,7 +159,7 @@ def _put_on_record(
     if target.meta.checkpoints.read(task, source_id):
         target.rollback()
         raise Transient("task-taken", "another run of this task has started it for the first time meanwhile")
-    target.meta.structures.save(task, source_id, read.lsn, read.structures)
+    target.meta.structures.save(task, OfSource(source_id), read.lsn, read.structures)
     shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
     is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
     put_on_record(target, task, read.lsn, shared, anew=is_first)

@@ -35,13 +35,25 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from pidts.apply import TargetSession, left_by
+from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.batch.online_ddl import online_of
 from pidts.batch.workers import Workers, resume_point
 from pidts.ddl.shards.record import settle_owed
-from pidts.model import Checkpoint, ConfigError, DdlState, Halted, Lsn, Shadow, Table, TableName, Where
+from pidts.model import (
+    Checkpoint,
+    ConfigError,
+    DdlState,
+    Halted,
+    LeftBy,
+    Lsn,
+    OfSource,
+    Shadow,
+    Table,
+    TableName,
+    Where,
+)
 from pidts.plan import CopyMode, CopyState, Phase, PlanState, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
@@ -121,7 +133,7 @@ class TableSet:
         if wanted.resync is None:
             return
         tables = read_structures(self._source, self._config.allow)
-        known = self._target.meta.structures.load(self._config.name, self._config.source.source_id)
+        known = self._target.meta.structures.load(self._config.name, OfSource(self._config.source.source_id))
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*tables, *known})):
                 what = f"--resync: no table of this task matches {pattern!r}"
@@ -144,7 +156,7 @@ class TableSet:
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
         task, source_id = self._config.name, self._config.source.source_id
-        known = self._target.meta.structures.load(task, source_id)
+        known = self._target.meta.structures.load(task, OfSource(source_id))
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
@@ -295,7 +307,7 @@ class TableSet:
         demand_fit(fits)
         create_missing(self._target, config.name, fits, before_copy=True)
         shared = self._shared(fits, read.structures, {})
-        known = self._target.meta.structures.load(config.name, config.source.source_id)
+        known = self._target.meta.structures.load(config.name, OfSource(config.source.source_id))
         left = sorted(name for name in known if name not in read.structures)
         self._behind = {
             **dict.fromkeys(left),
@@ -360,7 +372,7 @@ class TableSet:
             rows = [changed(self._locked(one)) for one in claimed]
             self._keep_left(lsn, structures)
             settle_owed(target, task, source_id, self._behind, lsn)
-            target.meta.structures.save(task, source_id, lsn, structures)
+            target.meta.structures.save(task, OfSource(source_id), lsn, structures)
             put_on_record(target, task, lsn, shared)
             if shadows is not None:
                 target.meta.shadows.replace(task, source_id, shadows)
@@ -375,10 +387,10 @@ class TableSet:
     def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Tables whose rows stay without them; in the open transaction."""
         task, source_id = self._config.name, self._config.source.source_id
-        known = self._target.meta.structures.load(task, source_id) if None in structures.values() else {}
+        known = self._target.meta.structures.load(task, OfSource(source_id)) if None in structures.values() else {}
         gone = [name for name, table in structures.items() if table is None and name in known]
         left = {name: known[name] for name in gone if self._config.rules.routes.may_leave_rows(name)}
-        self._target.meta.structures.save(task, left_by(source_id), lsn, left)
+        self._target.meta.structures.save(task, LeftBy(source_id), lsn, left)
 
     def _locked(self, claimed: Checkpoint) -> Checkpoint:
         stored = self._target.meta.checkpoints.lock(claimed.task, claimed.source, claimed.worker)

@@ -1,0 +1,78 @@
+"""The keys of a task's records on the target that are kept for each table: structures and notes.
+
+A record belongs to a source, or to the shard groups of the task. The meta tables have one text column for both. A
+source's name has no star in it, so a text with a star is never a source.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_SHARD_KEY = re.compile(r"\*(?:(?P<left>-)|(?P<place>\d*)) (?P<source>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class OfSource:
+    """The records of a source's tables, as of its last schema change."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroups:
+    """The records of merged tables, by their names on the target: what the shards of each have agreed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedBy:
+    """The columns that shards of a source have dropped while the target has them."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBy:
+    """The tables of a source that were dropped or emptied, and whose rows stay."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissedBy:
+    """The missed changes of a source's shards: at place 0 the first of each shard, at place 1 the second, ..."""
+
+    source: str
+    place: int
+
+
+RecordKey = OfSource | OfGroups | DroppedBy | LeftBy | MissedBy
+
+
+def record_text(key: RecordKey) -> str:
+    """Returns the text that stands for the key in the meta tables' column `source`."""
+    match key:
+        case OfSource(source):
+            return source
+        case OfGroups():
+            return "*"
+        case DroppedBy(source):
+            return f"* {source}"
+        case LeftBy(source):
+            return f"*- {source}"
+        case MissedBy(source, place):
+            return f"*{place} {source}"
+
+
+def record_key(text: str) -> RecordKey:
+    """Returns the key that the text stands for."""
+    if "*" not in text:
+        return OfSource(text)
+    if text == "*":
+        return OfGroups()
+    found = _SHARD_KEY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"no key of a record: {text!r}")
+    if found["left"]:
+        return LeftBy(found["source"])
+    return MissedBy(found["source"], int(found["place"])) if found["place"] else DroppedBy(found["source"])

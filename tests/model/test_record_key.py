@@ -1,0 +1,44 @@
+"""The text of a record's key in the meta tables is the one that earlier versions wrote, and leads back to the key."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pidts.model import DroppedBy, LeftBy, MissedBy, OfGroups, OfSource, RecordKey, record_key, record_text
+
+SOURCES = st.text("ab09.-_@ ", min_size=1)
+KEYS = st.one_of(
+    *(st.builds(kind, SOURCES) for kind in (OfSource, DroppedBy, LeftBy)),
+    st.builds(OfGroups),
+    st.builds(MissedBy, SOURCES, st.integers(0, 12)),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (OfSource("north"), "north"),
+        (OfGroups(), "*"),
+        (DroppedBy("north"), "* north"),
+        (LeftBy("north"), "*- north"),
+        (MissedBy("north", 0), "*0 north"),
+        (MissedBy("- 1", 12), "*12 - 1"),
+        (DroppedBy("-"), "* -"),
+    ],
+)
+def test_the_text_stays_what_earlier_versions_wrote(key: RecordKey, text: str) -> None:
+    assert record_text(key) == text
+    assert record_key(text) == key
+
+
+@given(key=KEYS)
+def test_every_key_comes_back_from_its_text(key: RecordKey) -> None:
+    assert record_key(record_text(key)) == key
+
+
+@pytest.mark.parametrize("text", ["**", "*x north", "*1", "north*"])
+def test_a_text_with_a_star_is_never_taken_for_a_source(text: str) -> None:
+    with pytest.raises(ValueError, match="no key of a record"):
+        record_key(text)
