@@ -36,7 +36,7 @@ def session() -> Iterator[ValuesSession]:
 
 
 @pytest.mark.parametrize(
-    ("rules", "way"),
+    ("rules", "mode"),
     [
         (Rules(), CopyMode.REPAIR),
         (Rules(routes=Routes((RouteRule("shop_*", "", "shop"),))), CopyMode.REPAIR),
