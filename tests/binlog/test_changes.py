@@ -10,7 +10,7 @@ import pytest
 
 from pidts.binlog import LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.row_values import python_values
-from pidts.cli.events.reader import read_events
+from pidts.cli.events.changes import read_events
 from pidts.excerpt.blocks import LogBlock
 from pidts.excerpt.range import LogRange
 from pidts.model import DataChange, Kind, Lsn, Op, Position, SchemaEvent, calendar

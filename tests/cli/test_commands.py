@@ -17,7 +17,7 @@ import pytest
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
 from pidts.model import Halted, PidtsError, Where
-from pidts.task.operate.progress import Summary
+from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
 
@@ -127,7 +127,10 @@ def test_a_run_that_is_asked_to_come_to_an_end_and_does_not_is_no_success(
 ) -> None:
     part = SimpleNamespace(mode=mode, notes=())
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: (part,))
-    monkeypatch.setattr("pidts.task.run.task_run.run_task", lambda *_, **__: Summary(stage=stage, task="t"))
+    monkeypatch.setattr(
+        "pidts.task.run.task_run.run_task",
+        lambda *_, **__: Progress(task="t", sources=(SourceProgress(source="s", stage=stage),)),
+    )
     assert run_command(["run", "t.yaml", *option]) == code
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.cli.app import run_command
-from pidts.cli.events.json_lines import event_line
+from pidts.cli.events.command import event_line
 from pidts.excerpt.json_value import json_value
 from pidts.excerpt.point import parse_point
 from pidts.excerpt.range import Cut, LogRange, missed

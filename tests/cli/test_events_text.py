@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.cli.events.decode import Change
+from pidts.cli.events.changes import Change
 from pidts.cli.events.text import lines, shown
 from pidts.excerpt.json_value import json_value
 from pidts.model import Column, ColumnType, DataChange, Key, Kind, Lsn, SchemaEvent, Table, TableName

@@ -46,7 +46,7 @@ def test_the_page_has_the_latest_picture_and_goes_with_the_run(capsys: Output) -
         assert url.startswith("http://127.0.0.1:")
         assert read(url) == "", "nothing is known yet"
         for stage in ("starting", "sync"):
-            latest(Progress(stage="sync", task="t", sources=(SourceProgress(source="s", stage=stage),)))  # type: ignore[arg-type]
+            latest(Progress(task="t", sources=(SourceProgress(source="s", stage=stage),)))  # type: ignore[arg-type]
         text = read(url)
         assert 'pidts_stage{source="s",stage="sync",task="t"} 1.0' in text
         assert "starting" not in text

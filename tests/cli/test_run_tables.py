@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.cli.run_tables import resynced, with_tables
+from pidts.cli.app import resynced, with_tables
 from pidts.model import ConfigError
 
 

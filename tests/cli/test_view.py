@@ -12,15 +12,20 @@ from pidts.model import Halt, Lsn, Position, TableName
 from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
 COPYING = Progress(
-    stage="copy",
     task="shop",
-    applied_lsn=Lsn(0, 3, 42),
-    gtid="0-1-7",
-    position=Position("bin.000003", 42),
+    sources=(
+        SourceProgress(
+            source="shop-1",
+            stage="copy",
+            applied_lsn=Lsn(0, 3, 42),
+            gtid="0-1-7",
+            position=Position("bin.000003", 42),
+            lag_seconds=0.25,
+        ),
+    ),
     rows={"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000},
     batches=9,
     seconds=12.0,
-    lag_seconds=0.25,
     rate=1234.5,
     tables=(
         TableProgress(name="a.waiting"),
@@ -40,7 +45,7 @@ def test_a_line_tells_everything() -> None:
 
 def test_halted_tables_are_named_in_both() -> None:
     halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="[too] long")
-    progress = replace(COPYING, halted=(halt,))
+    progress = replace(COPYING, sources=(replace(COPYING.sources[0], halted=(halt,)),))
     assert "; halted shop.a: [target-refused] [too] long (at " in view.line(progress)
     console = Console(width=200)
     with console.capture() as shown:
@@ -53,10 +58,7 @@ def test_several_sources_are_named() -> None:
     halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
     progress = replace(
         COPYING,
-        position=None,
-        gtid="",
         tables=(TableProgress(name="a.open", source="north", estimate=1000),),
-        halted=(halt,),
         sources=(
             SourceProgress(source="north", stage="copy", position=Position("bin.000003", 42), gtid="0-1-7"),
             SourceProgress(source="south", stage="sync", lag_seconds=12.0, halted=(halt,)),
@@ -95,7 +97,7 @@ def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_f
         what="too long",
     )
     for progress in (
-        replace(COPYING, halted=(*halts, odd)),
+        replace(COPYING, sources=(replace(COPYING.sources[0], halted=(*halts, odd)),)),
         replace(
             COPYING,
             sources=tuple(
@@ -118,14 +120,14 @@ def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_f
 
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
-    assert view.line(Progress(stage="starting", task="t")).endswith("0 rows/s; lag -")
+    assert view.line(Progress(task="t")).endswith("0 rows/s; lag -")
 
 
 def test_lines_come_seldom_unless_there_is_news(capsys: pytest.CaptureFixture[str]) -> None:
     show = view.LineView()
     for _ in range(3):
         show(COPYING)
-    show(Progress(stage="sync", task="shop"))
+    show(Progress(task="shop", sources=(SourceProgress(source="shop-1", stage="sync"),)))
     assert [text.split(";")[0] for text in capsys.readouterr().err.splitlines()] == ["shop: copy", "shop: sync"]
 
 
@@ -165,5 +167,18 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
         "refetched": 0,
         "halted": [],
         "cause": None,
-        "sources": [],
+        "sources": [
+            {
+                "source": "shop-1",
+                "stage": "copy",
+                "applied": {
+                    "lsn": str(Lsn(0, 3, 42)),
+                    "gtid": "0-1-7",
+                    "file": "bin.000003",
+                    "position": 42,
+                },
+                "lag_seconds": 0.25,
+                "not_receiving": None,
+            }
+        ],
     }

@@ -15,8 +15,8 @@ import pytest
 from tests.binlog.log_maker import LogMaker
 
 from pidts.binlog import EventType
-from pidts.cli.events.json_lines import event_line
-from pidts.cli.events.reader import read_events
+from pidts.cli.events.changes import read_events
+from pidts.cli.events.command import event_line
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput
 from pidts.excerpt.cut import Cutter, Wanted, resolved

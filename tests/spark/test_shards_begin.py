@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.task.run.previous_halts import AS_BEFORE
+from pidts.task.run.halted_tables import AS_BEFORE
 
 from .shards import Shards
 

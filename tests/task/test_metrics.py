@@ -49,7 +49,7 @@ def halt(table: str, code: str = "target-refused", *awaits: str, since: float = 
 
 def progress(*halted: Halt, **more: Any) -> Progress:
     north = SourceProgress(source="north", stage="sync", lag_seconds=0.25, halted=halted)
-    return Progress(stage="sync", task="shop", sources=(north,), **more)
+    return Progress(task="shop", sources=(north,), **more)
 
 
 def test_stage_and_lag_are_those_of_each_source() -> None:
@@ -113,7 +113,6 @@ def test_each_awaited_shard_has_the_time_since_which_others_wait_for_it() -> Non
 def test_no_name_breaks_the_page() -> None:
     hostile = 'a"} 1\nfake{x="\\é🐚'
     shown = Progress(
-        stage="copy",
         task=hostile,
         sources=(SourceProgress(source=hostile, stage="copy", halted=(halt(hostile, hostile, since=7.0),)),),
         tables=(TableProgress(name=hostile, copied=3),),
@@ -124,7 +123,7 @@ def test_no_name_breaks_the_page() -> None:
 
 
 def test_a_task_that_has_not_begun_has_nothing_to_tell_of_its_sources() -> None:
-    shown = Progress(stage="starting", task="shop")
+    shown = Progress(task="shop")
     assert series(shown, "pidts_stage") == {}
     assert series(shown, "pidts_batches_total") == {(): 0}
 

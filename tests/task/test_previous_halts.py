@@ -12,7 +12,7 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.plan import Held, PlanState
 from pidts.target import ValuesTarget
-from pidts.task.run.previous_halts import AS_BEFORE, PreviousHalts
+from pidts.task.run.halted_tables import AS_BEFORE, PreviousHalts
 
 A, B, C = (TableName("shop", name) for name in "abc")
 SERVER = ValuesTarget("recall")

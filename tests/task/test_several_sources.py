@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 from pidts.cli.app import run_command
 from pidts.model import ConfigError, Halt, Halted, Lsn, Member, Position, ShardLock, TableName, Transient
 from pidts.task.config.task_file import TaskConfig, load_part, load_parts, load_task
-from pidts.task.operate.progress import Progress, SourceProgress, Stage, Summary, TableProgress
-from pidts.task.run.combined_progress import CombinedProgress, combined_summary
-from pidts.task.run.completion import Completion
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 from pidts.task.run.config_reload import ConfigReload
-from pidts.task.run.resync import resync_of
+from pidts.task.run.goal import Completion
+from pidts.task.run.tracker import CombinedProgress, combined
 from pidts.task.side_by_side import side_by_side
+from pidts.task.tables.copy_start import resync_of
 
 TASK = """\
 name: shops
@@ -166,7 +166,7 @@ def resynced(path: Path, monkeypatch: pytest.MonkeyPatch, *patterns: str) -> lis
     def tables_of(part: TaskConfig) -> set[TableName]:
         return tables[part.source.source_id]
 
-    monkeypatch.setattr("pidts.task.run.resync._tables", tables_of)
+    monkeypatch.setattr("pidts.task.tables.copy_start._tables_of", tables_of)
     return list(resync_of(parts, patterns).values())
 
 
@@ -292,7 +292,7 @@ def test_the_users_stop_ends_all() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("pidts.task.run.completion.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pidts.task.run.goal.time.monotonic", lambda: now[0])
     return now
 
 
@@ -335,22 +335,18 @@ def test_what_one_part_does_for_another_makes_both_be_looked_at_anew(clock: list
     assert completion.found("one", arrived=True)
 
 
-def part(source: str, stage: Stage, *, message: str = "", halted: bool = False, lag: float | None = None) -> Summary:
+def part(source: str, stage: Stage, *, message: str = "", halted: bool = False, lag: float | None = None) -> Progress:
     halts = (Halt(tables=(TableName("a", "t"),), lsn=Lsn(0, 3, 42), code="x", what="y"),) if halted else ()
     position = Position("bin.000003", 42)
     own = SourceProgress(source=source, stage=stage, position=position, lag_seconds=lag, halted=halts)
-    return Summary(
-        stage=stage,
+    return Progress(
         task="t",
-        position=position,
         rows={"inserted": 1, "copied": 2},
         batches=3,
         seconds=4.0,
-        lag_seconds=lag,
         rate=5.0,
         tables=(TableProgress(name="a.t", done=True),),
         message=message,
-        halted=halts,
         sources=(own,),
     )
 
@@ -366,18 +362,18 @@ def part(source: str, stage: Stage, *, message: str = "", halted: bool = False, 
     ],
 )
 def test_a_task_is_in_the_stage_that_says_most(stages: tuple[Stage, Stage], stage: Stage) -> None:
-    assert combined_summary([part(source, one) for source, one in zip("ab", stages, strict=True)]).stage == stage
+    assert combined([part(source, one) for source, one in zip("ab", stages, strict=True)]).stage == stage
 
 
 def test_the_picture_of_several_sources_is_their_sum_and_names_each() -> None:
     told: list[Progress] = []
     board = CombinedProgress(told.append)
     board.of("a")(part("a", "sync", lag=1.0))
-    assert told[-1].position == Position("bin.000003", 42), "one alone is shown as ever"
+    assert told[-1].to_json()["applied"]["position"] == 42, "one alone is shown as ever"
     board.of("b")(part("b", "sync", lag=3.0, message="waits", halted=True))
     both = told[-1]
     assert (both.rows, both.batches, both.rate, both.seconds) == ({"inserted": 2, "copied": 4}, 6, 10.0, 4.0)
-    assert (both.position, both.lag_seconds, both.message) == (None, 3.0, "b: waits")
+    assert (both.to_json()["applied"]["file"], both.lag_seconds, both.message) == (None, 3.0, "b: waits")
     assert [str(table) for table in both.tables] == ["a: a.t", "b: a.t"]
     said = both.to_json()
     assert [(one["source"], one["stage"], one["lag_seconds"]) for one in said["sources"]] == [

@@ -9,28 +9,21 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version as version_of
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened, set_up_logs
 from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
-from pidts.cli.logs import set_up_logs
 from pidts.cli.relay import relay_commands
 from pidts.cli.repair import repair
-from pidts.cli.run_tables import RESYNC, resynced, with_tables
-from pidts.cli.schema import schema
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.status import status
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
-
-if TYPE_CHECKING:
-    from pidts.task.config.task_file import TaskConfig
 
 app = typer.Typer(
     name="pidts",
@@ -46,11 +39,8 @@ app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
 app.command("show-ddl-locks", hidden=True)(list_ddl)
 app.command("unlock-ddl-lock", hidden=True)(unlock_ddl_lock)
-app.command("status")(status)
-app.command("query-status", hidden=True)(status)
 app.command("init")(init)
 app.command("grants")(grants)
-app.command("schema")(schema)
 app.command("verify")(verify)
 app.command("repair")(repair)
 
@@ -58,10 +48,6 @@ _INTERRUPTED = 130
 _WITHOUT_PANDAS = frozenset(
     {"events", "status", "query-status", "ddl", "binlog", "shard-ddl-lock", "show-ddl-locks", "unlock-ddl-lock"}
 )
-
-TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 
 def main() -> None:
@@ -152,15 +138,15 @@ def run(
             show_default=False,
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
     """Run a task in the foreground and show its progress."""
-    parts = _opened(task, debug=debug, live=True)
+    parts = opened(task, debug=debug, quiet=True, notes=True)
     tables = resynced(resync)
     from pidts.cli.ddl_view import show_halts
     from pidts.cli.view import every_view, progress_view, row_counts
-    from pidts.task.operate.progress import Progress, Summary
+    from pidts.task.operate.progress import Progress
     from pidts.task.run.task_run import run_task
 
     with ExitStack() as resources:
@@ -170,7 +156,7 @@ def run(
 
             views.append(resources.enter_context(metrics_page(metrics)))
 
-        def work(stop: threading.Event) -> Summary:
+        def work(stop: threading.Event) -> Progress:
             with progress_view() as view:
                 show = every_view([*views, view])
                 return run_task(parts, until_synced=until_synced, stop=stop, on_progress=show, resync=tables)
@@ -195,9 +181,9 @@ def run(
 
 
 @app.command("check")
-def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
+def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Check whether the servers are ready for a task; change nothing."""
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug, notes=True)
     from pidts.cli.findings import show_findings
     from pidts.task.checks.all_sources import check_all_sources
 
@@ -205,13 +191,13 @@ def check(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
 
 
 @app.command("plan")
-def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
+def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Show what the task would do with each table: target types, statements, size; change nothing."""
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug, notes=True)
     from pidts.cli.plan_view import show_plan
+    from pidts.task.checks.left_out import sequence_notes
     from pidts.task.checks.preview import preview_task
-    from pidts.task.checks.sequences import sequence_notes
-    from pidts.task.checks.unused_rules import unused_rules
+    from pidts.task.checks.rule_hints import unused_rules
 
     found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
@@ -222,7 +208,7 @@ def plan(task: TaskFile, as_json: AsJson = False, debug: Debug = False) -> int:
 @app.command("replicate")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
     """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug, notes=True)
     from pidts.task.run.replicator_process import replicate as replicate_task
 
     run_until_stopped(lambda stop: replicate_task(parts, stop))
@@ -293,7 +279,7 @@ def demo(
             min=1, help="End after this many seconds of live sync. Without it: Ctrl-C ends.", show_default=False
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
     """Show a full copy and a live sync under writes, between two servers that the demo starts and removes."""
@@ -317,12 +303,53 @@ def demo(
     return show_comparison(result.report, result.summary, as_json=as_json)
 
 
-def _opened(task: Path, *, debug: bool, live: bool = False) -> tuple[TaskConfig, ...]:
-    """Reads the task file before anything that takes long to load, so that a mistake in it is reported at once."""
-    from pidts.task.config.task_file import load_parts
+@app.command("query-status", hidden=True)
+@app.command("status")
+def status(task: TaskFile, as_json: JsonInstead = False, debug: Debug = False) -> int:
+    """Show how far a task is and which tables are halted or waiting; the task need not run.
 
-    parts = load_parts(task)
-    set_up_logs(debug=debug, quiet=live and sys.stderr.isatty())
-    for note in parts[0].notes:
-        print(f"note: {note}", file=sys.stderr)
-    return parts
+    Exit code 5: something needs an operator.
+    """
+    parts = opened(task, debug=debug)
+    from pidts.cli.status_view import show_status
+    from pidts.task.operate.status import task_status
+
+    return show_status(task_status(parts), task, as_json=as_json)
+
+
+@app.command("schema")
+def schema(
+    source: Annotated[bool, typer.Option("--source", help="Print the schema of a DM source file instead.")] = False,
+) -> None:
+    """Print the JSON Schema of a task file, with which editors complete and check it."""
+    from pidts.task.config.json_schema import source_schema, task_schema
+
+    print(json.dumps(source_schema() if source else task_schema(), indent=1))
+
+
+RESYNC = "--resync"
+_ALL = "*"
+
+
+def with_tables(arguments: Sequence[str]) -> list[str]:
+    """Returns the command line with `*` inserted where the value of `--resync` is missing.
+
+    The value is missing if no word follows, or the next word is an option or a task file.
+    """
+    words: list[str] = []
+    for at, word in enumerate(arguments):
+        words.append(word)
+        following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+        if word == RESYNC and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
+            words.append(_ALL)
+    return words
+
+
+def resynced(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Returns the patterns of tables; empty for all tables, None if the option is not given."""
+    if not values:
+        return None
+    names = [name.strip() for value in values for name in value.split(",")]
+    if not all(names):
+        raise ConfigError("usage", f"{RESYNC}: a table's name is empty", todo="See: pidts run --help")
+    return () if _ALL in names else tuple(names)

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pidts.cli.logs import set_up_logs
+from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError, OrderKind
 
 if TYPE_CHECKING:
-    from pidts.task.config.task_file import TaskConfig
     from pidts.task.operate.orders import TaskOrders
 
 
 ddl_commands = typer.Typer(name="ddl", help="List and decide schema changes that failed or wait for other shards.")
 binlog_commands = typer.Typer(name="binlog", help="The same as `pidts ddl`, with dmctl's name.", hidden=True)
 
-TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 At = Annotated[
     str,
     typer.Option(
@@ -70,16 +68,14 @@ Statements = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 
 _LIST = "pidts shard-ddl-lock TASK"
 
 
-def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: AsJson = False, debug: Debug = False) -> None:
+def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show halted tables, schema changes that wait for other shards, and the ddl commands given so far."""
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug)
     from pidts.cli.ddl_view import show_ddl_list
     from pidts.task.operate.orders import task_orders
     from pidts.task.operate.shard_locks import named_locks, open_locks
@@ -100,7 +96,7 @@ def unlock(
     at: At = "",
     source: Source = "",
     yes: Yes = False,
-    as_json: AsJson = False,
+    as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
     """Run a schema change now, without waiting for the shards that have not reached it.
@@ -109,7 +105,7 @@ def unlock(
     """
     if "`" in task.name and not task.exists():  # a lock's name in dmctl
         raise _no_task(f"{task} is the name of a lock; the task file must come before it", str(task))
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug)
     from pidts.cli.ddl_view import show_order
     from pidts.task.operate.orders import task_orders
     from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
@@ -132,11 +128,11 @@ def retry(
     at: At = "",
     source: Source = "",
     yes: Yes = False,
-    as_json: AsJson = False,
+    as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
     """Try a halted schema change, or refused rows, again."""
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug)
     from pidts.cli.ddl_view import show_retry
     from pidts.task.operate.orders import is_refused_rows, task_orders
 
@@ -160,7 +156,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
         source: Source = "",
         table: OfTable = "",
         yes: Yes = False,
-        as_json: AsJson = False,
+        as_json: JsonInstead = False,
         debug: Debug = False,
     ) -> None:
         _order(task, (at, source, table), kind, (), yes=yes, as_json=as_json, debug=debug)
@@ -179,7 +175,7 @@ def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
         source: Source = "",
         table: OfTable = "",
         yes: Yes = False,
-        as_json: AsJson = False,
+        as_json: JsonInstead = False,
         debug: Debug = False,
     ) -> None:
         _order(task, (at, source, table), kind, tuple(statements), yes=yes, as_json=as_json, debug=debug)
@@ -225,7 +221,7 @@ def shard_ddl_lock(
     at: At = "",
     source: Source = "",
     yes: Yes = False,
-    as_json: AsJson = False,
+    as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
     """List or unlock shards that wait for each other, with dmctl's name."""
@@ -252,7 +248,7 @@ def _order(
 ) -> None:
     if texts and not any(text.strip(" ;\n") for text in texts):
         raise _nothing_to_run(kind)
-    parts = _opened(task, debug=debug)
+    parts = opened(task, debug=debug)
     from pidts.task.operate.order_parser import statements
     from pidts.task.operate.orders import task_orders
 
@@ -283,13 +279,6 @@ def _give(
         orders.give(found, kind, statements)
     (found,) = orders.with_backlogs([found])
     show_order(found, kind, statements, given=yes, as_json=as_json, lock=lock)
-
-
-def _opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
-    set_up_logs(debug=debug)
-    from pidts.task.config.task_file import load_parts
-
-    return load_parts(task)
 
 
 def _no_task(what: str, lock: str) -> ConfigError:

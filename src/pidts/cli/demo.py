@@ -23,7 +23,7 @@ from pidts.source.connection import connect
 from pidts.source.position import position
 from pidts.task.compare.wiring import compare_task
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.progress import Progress, Summary
+from pidts.task.operate.progress import Progress
 from pidts.task.run.task_run import run_task
 from pidts.verify import Report
 
@@ -53,7 +53,7 @@ block-allow-list: {{shop: {{do-dbs: [shop]}}}}
 class DemoResult:
     """The summary of the demo's run and the comparison at its end."""
 
-    summary: Summary
+    summary: Progress
     report: Report
 
 
@@ -149,7 +149,7 @@ class _DemoControl:
                 with closing(connect(self._config.source.server)) as session:
                     self._goal = position(session)[0]
                 self._deadline = now + _DRAIN_SECONDS
-        elif progress.stage == "sync" and _has_reached(progress.applied_lsn, self._goal):
+        elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
         elif now > self._deadline:
             self._given_up = True

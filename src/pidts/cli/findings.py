@@ -11,7 +11,7 @@ from rich.text import Text
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
 from pidts.source.finding import Finding
-from pidts.task.operate.progress import Summary
+from pidts.task.operate.progress import Progress
 from pidts.verify import Report, TableReport
 
 DIFFERENT = 4
@@ -98,7 +98,7 @@ def _colour(one: TableReport) -> str:
     return "green" if one.equal else "bold yellow" if waits else "bold red"
 
 
-def show_comparison(report: Report, summary: Summary, *, as_json: bool) -> int:
+def show_comparison(report: Report, summary: Progress, *, as_json: bool) -> int:
     """Prints the counters of a run, the number of differences, and the first of them."""
     if as_json:
         result = {

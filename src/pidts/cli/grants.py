@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.logs import set_up_logs
+from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ _SIDES: tuple[Side, ...] = ("source", "target")
 
 
 def grants(
-    task: Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")],
+    task: TaskFile,
     only: Annotated[
         str,
         typer.Option(
@@ -46,18 +44,16 @@ def grants(
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The host in the names of MySQL accounts, e.g. 10.0.0.% or localhost.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")] = False,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
 ) -> int:
     """Print the SQL that grants the task's accounts the least privileges they need; change nothing."""
     if only not in {"", *_SIDES}:
         raise ConfigError("usage", f"--only is source or target, not {only!r}")
     from pidts.cli.server_urls import target_address
     from pidts.task.checks.grants import OtherAccounts, grants_of
-    from pidts.task.config.task_file import load_parts
 
-    parts = load_parts(task)
-    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+    parts = opened(task, debug=debug, quiet=True)
     looks = OtherAccounts(
         sources=_sources(parts, source or ()),
         target=_looked_at(parts[0], target_address(target, os.environ)) if target else None,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pidts.cli.logs import set_up_logs
+from pidts.cli.command import Debug, set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
 
 
@@ -29,7 +29,7 @@ def init(
         str, typer.Option(metavar="NAME", help="The task's name. Default: the name of the schema.", show_default=False)
     ] = "",
     tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)] = "",
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")] = False,
+    debug: Debug = False,
 ) -> int:
     """Look at both servers and write a commented task file without passwords."""
     from pidts.cli.server_urls import source_address, target_address

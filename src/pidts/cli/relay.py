@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pidts.cli.logs import set_up_logs
+from pidts.cli.command import Debug, JsonInstead, set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
 relay_commands = typer.Typer(
@@ -15,15 +15,13 @@ relay_commands = typer.Typer(
 )
 
 Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 
 @relay_commands.command("list")
 def list_relays(
     named: Named,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte back and report damage.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> int:
     """Show the segments of a relay and how far each task is; change nothing."""
@@ -55,7 +53,7 @@ def purge_relays(
             "--force", help="If a target does not answer, use what its task has recorded in the relay as needed."
         ),
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
     """Remove the segments that no task needs any more."""

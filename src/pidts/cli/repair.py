@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.verify import AsJson, Debug, Tables, TaskFile, demand_tables, opened, progress_line, with_retries
+from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
+from pidts.cli.verify import Tables, demand_tables, progress_line, with_retries
 from pidts.model import PidtsError, TableName
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def repair(
         bool,
         typer.Option("--remove-extra", help="Also delete rows of merged tables that no shard has, or has any more."),
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
     """Compare, then print or write the SQL that makes the target equal to the source."""
-    parts = opened(task, debug=debug)
+    parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
 

@@ -19,9 +19,8 @@ from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import applied_json
 
 if TYPE_CHECKING:
-    from pidts.task.operate.partial_columns import PartialColumn
     from pidts.task.operate.progress import TableProgress
-    from pidts.task.operate.status import SourceStatus, TaskStatus
+    from pidts.task.operate.status import PartialColumn, SourceStatus, TaskStatus
 
 _SHOWN = 12
 

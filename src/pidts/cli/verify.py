@@ -7,22 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pidts.cli.logs import set_up_logs
+from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.model import ConfigError, PidtsError, Transient
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.verify import Outside, Progress, Report
 
-TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
 
 _LINE_SECONDS = 5.0
 _TRIES = 6
@@ -36,11 +32,11 @@ def verify(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin anew instead of continuing an interrupted comparison.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
     """Compare source and target while both are written to; change nothing."""
-    parts = opened(task, debug=debug)
+    parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
@@ -56,15 +52,6 @@ def verify(
         print("stopped; the same command continues from here, and with --restart it begins anew", file=sys.stderr)
         return PidtsError.exit_code
     return show_report(parts[0].name, report, as_json=as_json)
-
-
-def opened(task: Path, *, debug: bool) -> tuple[TaskConfig, ...]:
-    """Reads the task file before anything that takes long to load."""
-    from pidts.task.config.task_file import load_parts
-
-    parts = load_parts(task)
-    set_up_logs(debug=debug, quiet=sys.stderr.isatty())
-    return parts
 
 
 def verified(

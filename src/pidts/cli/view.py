@@ -26,10 +26,11 @@ _HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
 PHASES = {Phase.EXTRAS: "looking for rows that the source does not have", Phase.FINISH: "creating keys"}
-_COUNTER_NAMES = {"stale": "skipped as older"}
+_COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
 """The names on the screen of counters whose names in JSON need an explanation.
 
-A change is skipped as older if the target already has a later version of the row, which the copy has brought.
+A change is skipped as older if the target already has a later version of the row, which the copy has brought. A row is
+extra if the source does not have it.
 """
 
 
@@ -109,10 +110,10 @@ def line(progress: Progress) -> str:
         f"{progress.rate:.0f} rows/s",
         f"lag {_lag(progress)}",
     ]
-    if progress.position:
-        parts.append(f"applied up to {progress.position}")
     if len(progress.sources) > 1:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
+    else:
+        parts += [f"applied up to {source.position}" for source in progress.sources if source.position]
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
@@ -153,14 +154,13 @@ def live_picture(progress: Progress) -> RenderableType:
 
 def _places(progress: Progress) -> RenderableType:
     """Returns the place up to which each source's log is applied, one line for each source."""
-    if len(progress.sources) <= 1:
-        text = f"applied up to {progress.position or '-'}  {progress.gtid}"
-        return Text(text, "dim", overflow="ellipsis", no_wrap=True)
+    places = [f"applied up to {source.position or '-'}  {source.gtid}" for source in progress.sources]
+    if len(places) <= 1:
+        return Text("".join(places), "dim", overflow="ellipsis", no_wrap=True)
     grid = Grid.grid(padding=(0, 2))
     for _ in range(4):
         grid.add_column(no_wrap=True, overflow="ellipsis")
-    for source in progress.sources:
-        place = f"applied up to {source.position or '-'}  {source.gtid}"
+    for source, place in zip(progress.sources, places, strict=True):
         grid.add_row(Text(source.source, "bold"), Text(source.stage, "cyan"), _lag_text(source), Text(place, "dim"))
     return grid
 
@@ -168,8 +168,7 @@ def _places(progress: Progress) -> RenderableType:
 def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
     """Returns the first halts and how many more there are. Those that need an operator come before waiting shards."""
     several = len(progress.sources) > 1
-    halts = [(halt, f"{source.source}: ") for source in progress.sources for halt in source.halted]
-    halts = halts if several else [(halt, "") for halt in progress.halted]
+    halts = [(halt, f"{one.source}: " if several else "") for one in progress.sources for halt in one.halted]
     halts.sort(key=lambda one: bool(one[0].awaits) and not needs_operator(one[0]))
     return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
 

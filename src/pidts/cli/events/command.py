@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
-from pidts.cli.events.decode import Change
-from pidts.cli.events.json_lines import event_line
-from pidts.cli.events.reader import read_events
+from pidts.cli.events.changes import Change, read_events
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
 from pidts.excerpt.files import find_files
+from pidts.excerpt.json_value import json_value
 from pidts.excerpt.point import POINT_FORMS, Point, parse_point
 from pidts.excerpt.range import LogRange
 from pidts.excerpt.server import is_url, server_of
 from pidts.excerpt.tables import asked_tables
-from pidts.model import ConfigError
+from pidts.model import ColumnType, ConfigError, DataChange, SchemaEvent, Table
 from pidts.rules import AllowList
 
 _FORMATS = ("json", "text")
@@ -119,3 +121,29 @@ def _printer(form: str, source: str) -> Callable[[Change], None]:
 
 def _say(text: str) -> None:
     print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def event_line(event: DataChange | SchemaEvent, source: str, table: Table | None = None) -> str:
+    """Returns one event without a line end. `table` is the structure of a row event."""
+    head: dict[str, Any] = {
+        "lsn": str(event.lsn),
+        "prev_lsn": str(event.prev_lsn),
+        "zone": event.source_zone_id,
+        "source": source,
+    }
+    tail: dict[str, Any] = {
+        "ts": datetime.fromtimestamp(event.timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "gtid": event.gtid,
+    }
+    if isinstance(event, SchemaEvent):
+        what = {"database": event.schema, "table": None, "op": "ddl"}
+        images: dict[str, Any] = {"old": None, "new": None, "statement": event.statement}
+    else:
+        what = {"database": event.table.schema, "table": event.table.name, "op": event.op.name.lower()}
+        types = {column.name: column.type for column in table.columns} if table else {}
+        images = {"old": _image(event.old_data, types), "new": _image(event.new_data, types)}
+    return json.dumps({**head, **what, **tail, **images, "is_retry": event.is_retry}, ensure_ascii=False)
+
+
+def _image(image: Mapping[str, Any] | None, types: Mapping[str, ColumnType]) -> dict[str, Any] | None:
+    return None if image is None else {name: json_value(value, types.get(name)) for name, value in image.items()}

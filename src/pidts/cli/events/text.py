@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.events.decode import Change
+from pidts.cli.events.changes import Change
 from pidts.excerpt.json_value import json_value
 from pidts.model import ColumnType, DataChange, Op
 

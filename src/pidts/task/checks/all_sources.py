@@ -10,9 +10,9 @@ import structlog
 
 from pidts.model import TableName
 from pidts.source.finding import Finding, demand
+from pidts.task.checks.rule_hints import unused_rule_findings
 from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
-from pidts.task.checks.unused_rules import unused_rule_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.copy_start import Patterns
 

@@ -1,4 +1,4 @@
-"""Hints about rules whose effect their author may not expect. None of them is an error.
+"""Hints about rules that match no table, or whose effect their author may not expect. None of them is an error.
 
 - A misspelled column makes an expression false, as in DM, where a rule may be older or newer than its column.
 - A `Do` rule that lists only kinds of row changes keeps the table's structure on the target unchanged.
@@ -7,14 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pidts.model import ConfigError, Table, TableName
 from pidts.rules import Rules, Verdict
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import columns_of
+from pidts.rules.patterns import matches
 from pidts.source.finding import Finding
 from pidts.task.config.section import suggestion
+from pidts.task.config.task_file import TaskConfig
 
 
 def rule_hints(rules: Rules, table: Table) -> list[str]:
@@ -70,3 +72,37 @@ def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
     for column, value in extracted:
         if not value:
             yield f"its route extracts nothing for column {column}: write a group, (...), around the part to extract"
+
+
+def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[str]:
+    """Returns a text for each rule that matches none of these tables; none if a source's tables are not known."""
+    fits: dict[str, bool] = {}
+    for part in parts:
+        names = tables.get(part.source.source_id)
+        if not names:
+            return []
+        for rule, fit in _rules_with_tables(part, names):
+            fits[rule] = fits.get(rule, False) or fit
+    return [f"{rule} matches no table of any source" for rule, fit in fits.items() if not fit]
+
+
+def unused_rule_findings(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[Finding]:
+    """Returns the unused rules as findings."""
+    return [Finding("rules", ok=True, message=note) for note in unused_rules(parts, tables)]
+
+
+def _rules_with_tables(part: TaskConfig, names: Collection[TableName]) -> Iterator[tuple[str, bool]]:
+    allow = part.allow
+    for rule in part.rule_names:
+        if rule.map == "routes":
+            fit = any(rule.fits(name, case_sensitive=allow.case_sensitive) for name in names)
+            yield f"route {rule.name} ({rule.says})", fit
+
+    def fits(pattern: str, name: str) -> bool:
+        return matches(pattern, name, case_sensitive=allow.case_sensitive)
+
+    for schema in allow.do_dbs:
+        yield f"block-allow-list: {schema} of do-dbs", any(fits(schema, name.schema) for name in names)
+    for schema, table in allow.do_tables:
+        fit = any(fits(schema, name.schema) and fits(table, name.name) for name in names)
+        yield f"block-allow-list: {schema}.{table} of do-tables", fit

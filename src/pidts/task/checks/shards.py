@@ -11,12 +11,12 @@ from itertools import combinations
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import unlike_words
-from pidts.model import OfSource, PidtsError, Table, TableName
+from pidts.ddl.shards.record import load_owed
+from pidts.model import Member, OfGroups, OfSource, PidtsError, Table, TableName
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
 from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table, read_structures
-from pidts.task.checks.diverged_shards import ALIKE, diverged_text
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, shards_of_other_sources, with_extracted_keys
 
@@ -236,3 +236,36 @@ def _range(source: Session, table: Table, column: str) -> tuple[int, int]:
     )
     following = int(rows[0][0]) if rows and rows[0][0] is not None else 1
     return (following if low is None else min(int(low), following)), max(int(high or 0), following)
+
+
+ALIKE = "Give these shards the same structure on their sources, or stay with shard-mode: optimistic until they have it"
+
+
+def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
+    """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
+
+    A pessimistic task that was optimistic before may have such shards. Nothing is refused, since their rows fit; but
+    the next change of the other shards does not wait for them (`pidts.shards.decide`), as the mode alone suggests. A
+    shard that an unlocked change has skipped is not reported: the others do wait for it.
+
+    The structures compared are those at the checkpoints on the target, not those that the servers have by now.
+    """
+    recorded = target.meta.structures.load(task, OfGroups())
+    known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
+    owed = load_owed(target, task, sources)
+    found = []
+    for one in begun:
+        stood, agreed = known.get(one.source, {}).get(one.table.name), recorded.get(one.target_table.name)
+        if stood is None or agreed is None or Member(one.source, one.table.name) in owed:
+            continue
+        landed = replace(one, table=stood).target_table
+        if not same_version(landed, agreed):
+            found.append(f"{one} in {unlike_words(landed, agreed)}")
+    if not found:
+        return ""
+    named = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    return (
+        f"these shards differ from {begun[0].target_name} on the target, which has the columns of all: {named}. "
+        "In pessimistic mode the other shards' schema changes do not wait for these while their rows still fit, and a "
+        "schema change of one of these waits for all others if the target has no column for it"
+    )

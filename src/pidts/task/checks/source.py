@@ -18,10 +18,9 @@ from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.circular_replication import circle_findings, target_name
-from pidts.task.checks.online_ddl import online_findings
+from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.rule_hints import rule_findings
-from pidts.task.checks.sequences import sequence_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.tables.copy_start import Patterns, is_selected

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
 from pidts.replicate import NotReceiving
 
-Stage = Literal["starting", "copy", "sync", "paused", "synced", "halted", "stopped"]
-"""What a run does now. `copy` applies changes of the log, too; `sync` means that every existing row has been copied;
-`paused` waits for the end of what the message names, and continues by itself.
+Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
+"""What a run does now; a task is in the first of these stages that one of its sources is in.
+
+`copy` applies changes of the log, too; `sync` means that every existing row has been copied; `paused` waits for the end
+of what the message names, and continues by itself.
 
 A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
 waits ends as `paused`, and otherwise as `stopped`."""
-
-
-def no_rows() -> dict[str, int]:
-    """Returns the counters of source changes at the start of a run."""
-    return {"inserted": 0, "updated": 0, "deleted": 0, "copied": 0, "stale": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,27 +98,35 @@ def applied_json(lsn: Lsn | None, gtid: str, position: Position | None) -> dict[
 class Progress:
     """A snapshot of a run."""
 
-    stage: Stage
     task: str
-    applied_lsn: Lsn | None = None
-    gtid: str = ""
-    position: Position | None = None
-    rows: Mapping[str, int] = field(default_factory=no_rows)
-    """The number of source changes since this run began, by kind: inserted, updated, deleted, copied."""
+    sources: tuple[SourceProgress, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """The number of source changes since this run began, by kind, as in `Counts`."""
     batches: int = 0
     seconds: float = 0.0
-    lag_seconds: float | None = None
     rate: float = 0.0
     """Rows a second over the last seconds."""
     tables: tuple[TableProgress, ...] = ()
     message: str = ""
     cause: PidtsError | None = None
     """The error that a paused run waits out."""
-    halted: tuple[Halt, ...] = ()
-    """Tables that need an operator, while all other tables continue."""
     refetched: int = 0
     """The number of broken parts of the relay that this run has fetched again from the source."""
-    sources: tuple[SourceProgress, ...] = ()
+
+    @property
+    def stage(self) -> Stage:
+        """What the run does now."""
+        return min((source.stage for source in self.sources), key=get_args(Stage).index, default="starting")
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The largest lag of a source; None if none is known."""
+        return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
+
+    @property
+    def halted(self) -> tuple[Halt, ...]:
+        """Tables that need an operator, while all other tables continue."""
+        return tuple(halt for source in self.sources for halt in source.halted)
 
     @property
     def copy_rate(self) -> float:
@@ -139,11 +144,12 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `pidts run --json` prints at its end."""
-        eta = self.eta_seconds
+        eta, several = self.eta_seconds, len(self.sources) > 1
+        sources = [source.to_json() for source in self.sources]
         return {
             "task": self.task,
             "stage": self.stage,
-            "applied": applied_json(self.applied_lsn, self.gtid, self.position),
+            "applied": applied_json(None, "", None) if several or not sources else sources[0]["applied"],
             "rows": dict(self.rows),
             "tables": [table.to_json() for table in self.tables],
             "eta_seconds": None if eta is None else round(eta, 1),
@@ -151,17 +157,11 @@ class Progress:
             "seconds": round(self.seconds, 3),
             "locked_rows": 0,  # this version sets no row aside: a row that is refused halts its table
             "refetched": self.refetched,
-            "halted": self._halted_json(),
+            "halted": [
+                ({"source": source.source} if several else {}) | halt.to_json()
+                for source in self.sources
+                for halt in source.halted
+            ],
             "cause": self.cause.to_json() if self.cause else None,
-            "sources": [source.to_json() for source in self.sources],
+            "sources": sources,
         }
-
-    def _halted_json(self) -> list[dict[str, Any]]:
-        if len(self.sources) <= 1:
-            return [halt.to_json() for halt in self.halted]
-        return [{"source": source.source, **halt.to_json()} for source in self.sources for halt in source.halted]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Progress):
-    """The last snapshot of a run that ended without an error."""

@@ -39,11 +39,10 @@ from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
-from pidts.task.run.completion import Completion
 from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.goal import Completion, ProvenGoal
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
-from pidts.task.run.proven_goal import ProvenGoal
 from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess

@@ -22,18 +22,16 @@ from pidts.relay.permissions import private_files
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.progress import Progress, Summary
+from pidts.task.operate.progress import Progress
 from pidts.task.run.attempts import Attempts, SharedByParts
-from pidts.task.run.combined_progress import CombinedProgress, combined_summary
-from pidts.task.run.completion import Completion
 from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.goal import Completion
 from pidts.task.run.read_structures import Stopped
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.resync import resync_of
 from pidts.task.run.shared_spark import SharedSpark
-from pidts.task.run.tracker import Tracker
+from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.side_by_side import side_by_side
-from pidts.task.tables.copy_start import Patterns
+from pidts.task.tables.copy_start import Patterns, resync_of
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +47,7 @@ def run_task(
     stop: threading.Event,
     on_progress: Callable[[Progress], None],
     resync: Patterns = None,
-) -> Summary:
+) -> Progress:
     """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
@@ -86,7 +84,7 @@ def run_task(
             ends = until_synced or part.mode == "full"
             works[source] = partial(_carry_on, part, tracker, shared, own, wanted[source], until_synced=ends)
         side_by_side(works, stop)
-    return combined_summary([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
+    return combined([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
 
 
 def _carry_on(

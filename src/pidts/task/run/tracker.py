@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.model.errors import sentence
@@ -15,7 +15,7 @@ from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
 from pidts.spark.stream import BatchDone
-from pidts.task.operate.progress import Progress, SourceProgress, Stage, Summary, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
@@ -100,7 +100,7 @@ class Tracker:
         idle = caught_up and stage != "copy"
         if not message and stage in ("copy", "sync") and self._batches == self._resumed_with and not idle:
             message = "waiting for Spark's first batch"
-        self._on_progress(Progress(**self._picture(stage, caught_up=caught_up, message=message)))
+        self._on_progress(self._picture(stage, caught_up=caught_up, message=message))
 
     def note(self, text: str) -> None:
         """Something that the user should know; shown for a while."""
@@ -125,42 +125,40 @@ class Tracker:
         self._refetched = count
         self.tell("paused", message=message)
 
-    def summary(self, *, synced: bool) -> Summary:
+    def summary(self, *, synced: bool) -> Progress:
         """The last picture."""
         stage: Stage = "paused" if self._cause is not None or self._lack is not None else "stopped"
         if synced:
             stage = "halted" if self._halts else "synced"
-        return Summary(**self._picture(stage, caught_up=False, message=""))
+        return self._picture(stage, caught_up=False, message="")
 
-    def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> dict[str, Any]:
+    def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> Progress:
         now = time.monotonic()
         while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
-        lag = self._lag(caught_up=caught_up)
-        place: dict[str, Any] = {
-            "stage": stage,
-            "applied_lsn": self._lsn,
-            "gtid": self._gtid,
-            "position": self._position,
-            "lag_seconds": lag,
-            "halted": self._halts,
-            "lack": self._lack,
-        }
-        cause = self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None)
-        return {
-            **{name: value for name, value in place.items() if name != "lack"},
-            "task": self._task,
-            "rows": {field.name: getattr(self._counts, field.name) for field in fields(Counts)},
-            "batches": self._batches,
-            "seconds": now - self._began,
-            "rate": sum(rows for _, rows in self._recent) / window,
-            "tables": self._tables(now),
-            "message": message,
-            "cause": cause,
-            "refetched": self._refetched,
-            "sources": (SourceProgress(source=self._source, **place),),
-        }
+        source = SourceProgress(
+            source=self._source,
+            stage=stage,
+            applied_lsn=self._lsn,
+            gtid=self._gtid,
+            position=self._position,
+            lag_seconds=self._lag(caught_up=caught_up),
+            halted=self._halts,
+            lack=self._lack,
+        )
+        return Progress(
+            task=self._task,
+            sources=(source,),
+            rows=asdict(self._counts),
+            batches=self._batches,
+            seconds=now - self._began,
+            rate=sum(rows for _, rows in self._recent) / window,
+            tables=self._tables(now),
+            message=message,
+            cause=self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None),
+            refetched=self._refetched,
+        )
 
     def _lag(self, *, caught_up: bool) -> float | None:
         """Seconds. What the relay does not receive may have been written at any time since it came in no more."""
@@ -185,3 +183,52 @@ class Tracker:
             )
             for name, state in sorted(self._copy.items())
         )
+
+
+class CombinedProgress:
+    """Receives the progress of all parts of a task, each from its own thread, and passes on that of the task."""
+
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self._on_progress = on_progress
+        self._latest: dict[str, Progress] = {}
+        self._lock = threading.Lock()
+
+    def of(self, source: str) -> Callable[[Progress], None]:
+        """Returns the function to which one part reports its progress."""
+
+        def take(progress: Progress) -> None:
+            with self._lock:
+                self._latest[source] = progress
+                self._on_progress(combined(list(self._latest.values())))
+
+        return take
+
+
+def combined(parts: Sequence[Progress]) -> Progress:
+    """Returns the progress of the task."""
+    if len(parts) == 1:
+        return parts[0]
+    return Progress(
+        task=parts[0].task,
+        sources=tuple(source for part in parts for source in part.sources),
+        rows={name: sum(part.rows[name] for part in parts) for name in parts[0].rows},
+        batches=sum(part.batches for part in parts),
+        seconds=max(part.seconds for part in parts),
+        rate=sum(part.rate for part in parts),
+        tables=tuple(replace(table, source=_source(part)) for part in parts for table in part.tables),
+        message=_message(parts),
+        cause=next((part.cause for part in parts if part.cause is not None), None),
+        refetched=sum(part.refetched for part in parts),
+    )
+
+
+def _source(part: Progress) -> str:
+    return part.sources[0].source
+
+
+def _message(parts: Sequence[Progress]) -> str:
+    """Returns a message that all parts share once, and other messages with their source."""
+    said = {part.message for part in parts}
+    if len(said) == 1:
+        return parts[0].message
+    return "; ".join(f"{_source(part)}: {part.message}" for part in parts if part.message)

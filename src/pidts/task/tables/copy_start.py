@@ -1,14 +1,17 @@
-"""The state with which the full copy of each table begins."""
+"""Which tables are copied, and the state with which the copy of each begins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import cache
 
-from pidts.model import Lsn, Table, TableName
+from pidts.model import ConfigError, Lsn, OfSource, Table, TableName
 from pidts.plan import CopyMode, CopyState
 from pidts.rules import AllowList
-from pidts.source import Session
+from pidts.source import Session, connect, read_structures
 from pidts.source.sizes import table_sizes
+from pidts.task.config.task_file import TaskConfig
 
 Patterns = tuple[str, ...] | None
 """Patterns of tables to copy again; an empty tuple means all tables, None means no table."""
@@ -34,3 +37,42 @@ def copy_states(
         )
         for name, mode in modes.items()
     }
+
+
+def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Patterns]:
+    """Returns each source's patterns of `--resync`, None if it is not selected.
+
+    A pattern selects matching tables of all sources; after `source-id:` it selects tables of this source only, and
+    `source-id:` alone selects all of them. With a single source, no server is asked: the start itself checks whether
+    the source has such tables.
+    """
+    by_source = {part.source.source_id: part for part in parts}
+    if not resync:
+        return dict.fromkeys(by_source, resync)
+    tables = cache(lambda source: _tables_of(by_source[source]))
+    taken: dict[str, Patterns] = dict.fromkeys(by_source)
+    for pattern in resync:
+        source, colon, rest = pattern.partition(":")
+        is_named = bool(colon) and source in by_source
+        named, meant = ([source], rest) if is_named else (list(by_source), pattern)
+        found = named
+        if len(parts) > 1 and meant:
+            fits = AllowList.parse(meant)
+            found = [one for one in named if any(map(fits, tables(one)))]
+        if not found:
+            raise ConfigError("unknown-name", f"--resync: no table of this task matches {pattern!r}")
+        for one in found:
+            before = taken[one]
+            taken[one] = () if before == () or not meant else (*(before or ()), meant)
+    return taken
+
+
+def _tables_of(part: TaskConfig) -> set[TableName]:
+    """Returns the tables that the source has, and those that the target records of it."""
+    with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
+        known = (
+            target.meta.structures.load(part.name, OfSource(part.source.source_id))
+            if target.meta.checkpoints.read(part.name, part.source.source_id)
+            else {}
+        )
+        return {*read_structures(source, part.allow), *known}

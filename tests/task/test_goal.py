@@ -21,9 +21,8 @@ from pidts.replicate import Replicator, ReplicatorConfig, end_of_same_log
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.run import proven_goal
 from pidts.task.run.attempts import Attempts
-from pidts.task.run.proven_goal import ProvenGoal
+from pidts.task.run.goal import ProvenGoal
 
 RunSql = Callable[..., object]
 
@@ -86,7 +85,7 @@ def demand_went_back(server: Server, relay: Path, begun: ProvenGoal) -> None:
 def test_no_goal_is_reached_on_a_source_that_went_back(
     run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proven_goal, "_BELIEVED_SECONDS", 0.0)
+    monkeypatch.setattr("pidts.task.run.goal._BELIEVED_SECONDS", 0.0)
     home, backup, relay = tmp_path / "server", tmp_path / "backup", tmp_path / "relay"
     with sandbox.start_mariadb(home) as server:
         run_sql(server, "CREATE DATABASE d")
@@ -123,7 +122,7 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
 def test_another_servers_log_has_no_goal_before_the_replicator_has_begun_with_it(
     run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proven_goal, "_BELIEVED_SECONDS", 0.0)
+    monkeypatch.setattr("pidts.task.run.goal._BELIEVED_SECONDS", 0.0)
     relay = tmp_path / "relay"
     with sandbox.start_mysql97(tmp_path / "a") as first:
         run_sql(first, "CREATE DATABASE d")

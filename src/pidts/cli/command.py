@@ -1,11 +1,36 @@
-"""Sets up log lines on stderr. Stdout carries only the result of a command."""
+"""What the commands share: options, the task file that they open, and log lines on stderr; stdout has the result."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
+import typer
+
+if TYPE_CHECKING:
+    from pidts.task.config.task_file import TaskConfig
+
+TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
+JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+JsonInstead = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
+
+
+def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False) -> tuple[TaskConfig, ...]:
+    """Reads the task file before anything that takes long to load, so that a mistake in it is reported at once.
+
+    `quiet`: on a terminal the command shows its progress itself. `notes`: print what the file's keys do not do.
+    """
+    from pidts.task.config.task_file import load_parts
+
+    set_up_logs(debug=debug, quiet=quiet and sys.stderr.isatty())
+    parts = load_parts(task)
+    for note in parts[0].notes if notes else ():
+        print(f"note: {note}", file=sys.stderr)
+    return parts
 
 
 class _Stderr:
