@@ -6,40 +6,29 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+import pidts.schema.statements as ddl
 from pidts.model.table import TableName
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.classify import classify
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, tokens
-from pidts.schema.statements import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    RenameTable,
-    Statement,
-    Unknown,
-)
 
 _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 
 
-def understood(text: str, default_schema: str, dialect: Dialect) -> list[Statement]:
+def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
     """The statements of one transaction. What the index joins into one text is taken apart where it can be.
 
     Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can only be read that way,
     that is how it was meant.
     """
     whole = _classified(text, default_schema, dialect)
-    if not isinstance(whole, Unknown):
+    if not isinstance(whole, ddl.Unknown):
         return [whole]
     try:
         parts = [_classified(part, default_schema, dialect) for part in split(text, dialect)]
     except NotUnderstoodError:
         return [whole]
-    return [whole] if any(isinstance(part, Unknown) for part in parts) else parts
+    return [whole] if any(isinstance(part, ddl.Unknown) for part in parts) else parts
 
 
 def split(text: str, dialect: Dialect) -> list[str]:
@@ -57,39 +46,39 @@ def split(text: str, dialect: Dialect) -> list[str]:
     return parts
 
 
-def concerned(statement: Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
+def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
     """The tables of which a statement may leave another, each with whether it certainly is new.
 
     `there` are those that are known: a database may go with all of its own.
     """
     match statement:
-        case CreateTable() | CreateTableLike():
+        case ddl.CreateTable() | ddl.CreateTableLike():
             yield statement.table, not (statement.if_not_exists or statement.or_replace)
-        case AlterTable(tables=names):
+        case ddl.AlterTable(tables=names):
             yield names[0], False
             yield from ((name, True) for name in names[1:])
-        case RenameTable(pairs=pairs):
+        case ddl.RenameTable(pairs=pairs):
             for old, new in pairs:
                 yield old, False
                 yield new, True
-        case DropTable(tables=names):
+        case ddl.DropTable(tables=names):
             yield from ((name, False) for name in names)
-        case DropDatabase(name=schema):
+        case ddl.DropDatabase(name=schema):
             yield from ((name, False) for name in there if name.schema == schema)
-        case CreateDatabase(name=schema, or_replace=True):
+        case ddl.CreateDatabase(name=schema, or_replace=True):
             yield from ((name, False) for name in there if name.schema == schema)
-        case Unknown(tables=names):
+        case ddl.Unknown(tables=names):
             of_database = _OF_A_DATABASE.match(text) is not None
             named = {name for name in there if mentions(text, name) or (of_database and _has_word(text, name.schema))}
             yield from ((name, False) for name in sorted({*names, *named}))
 
 
-def databases(statement: Statement, text: str, there: Collection[str]) -> tuple[str, ...]:
+def databases(statement: ddl.Statement, text: str, there: Collection[str]) -> tuple[str, ...]:
     """The databases whose default charset a statement may change."""
     match statement:
-        case CreateDatabase(name=name) | AlterDatabase(name=name) | DropDatabase(name=name):
+        case ddl.CreateDatabase(name=name) | ddl.AlterDatabase(name=name) | ddl.DropDatabase(name=name):
             return (name,)
-        case Unknown() if _OF_A_DATABASE.match(text):
+        case ddl.Unknown() if _OF_A_DATABASE.match(text):
             return tuple(name for name in there if _has_word(text, name))
     return ()
 
@@ -103,9 +92,9 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<![\w$]){re.escape(word)}(?![\w$])", text, re.IGNORECASE) is not None
 
 
-def _classified(text: str, default_schema: str, dialect: Dialect) -> Statement:
+def _classified(text: str, default_schema: str, dialect: Dialect) -> ddl.Statement:
     statement = classify(text, default_schema, dialect=dialect)
-    if isinstance(statement, Unknown) and not dialect.ansi_quotes:
+    if isinstance(statement, ddl.Unknown) and not dialect.ansi_quotes:
         meant = classify(text, default_schema, dialect=replace(dialect, ansi_quotes=True))
-        return statement if isinstance(meant, Unknown) else meant
+        return statement if isinstance(meant, ddl.Unknown) else meant
     return statement

@@ -18,45 +18,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model.table import Table, TableName
-from pidts.schema.actions import (
-    Action,
-    AddColumn,
-    AddKey,
-    AlterOption,
-    ChangeColumn,
-    ConvertCharset,
-    DropColumn,
-    DropKey,
-    ModifyColumn,
-    PartitionRows,
-    RenameColumn,
-    RenameKey,
-    RenameTo,
-    SetCharset,
-    SetComment,
-    SetDefault,
-)
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.events.column_events import column_event
 from pidts.schema.parse.key_clause import PRIMARY
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.parse.token_cursor import Cursor
-from pidts.schema.statements import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    Statement,
-    StatementDml,
-    TruncateTable,
-    Unknown,
-)
 
 ALTER = "alter table"
 NOBODY = TableName("", "")
@@ -79,14 +48,14 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "exchange partition": ("exchange table partition",),
 }
 _ACTIONS: dict[type, tuple[str, ...]] = {
-    AddColumn: (ALTER, "add column"),
-    DropColumn: ("drop column",),
-    RenameColumn: ("rename column",),
-    SetDefault: ("modify default value", "set default value"),
-    RenameKey: ("rename index",),
-    RenameTo: ("rename table",),
-    ConvertCharset: ("modify charset", "modify table charset and collate"),
-    SetComment: (ALTER, "modify table comment"),
+    alter.AddColumn: (ALTER, "add column"),
+    alter.DropColumn: ("drop column",),
+    alter.RenameColumn: ("rename column",),
+    alter.SetDefault: ("modify default value", "set default value"),
+    alter.RenameKey: ("rename index",),
+    alter.RenameTo: ("rename table",),
+    alter.ConvertCharset: ("modify charset", "modify table charset and collate"),
+    alter.SetComment: (ALTER, "modify table comment"),
 }
 _MANNER = "manner"
 
@@ -95,13 +64,13 @@ _MANNER = "manner"
 class Part:
     """One part of a statement that is filtered alone: its kind under all its names, and the tables that are asked."""
 
-    statement: Statement
+    statement: ddl.Statement
     events: frozenset[str]
     tables: tuple[TableName, ...]
 
 
 def event_types(
-    statement: Statement,
+    statement: ddl.Statement,
     text: str,
     before: Mapping[TableName, Table] = _NOTHING,
     *,
@@ -116,13 +85,13 @@ def event_types(
 
 
 def sifted(
-    statement: Statement,
+    statement: ddl.Statement,
     text: str,
     takes: Callable[[TableName, frozenset[str]], bool],
     before: Mapping[TableName, Table] = _NOTHING,
     *,
     dialect: Dialect = MYSQL,
-) -> Statement | None:
+) -> ddl.Statement | None:
     """Returns the part of a statement that a filter leaves to run: the same object if all of it, None if nothing.
 
     `takes` is asked for each part and each of its tables, until one says no.
@@ -134,35 +103,35 @@ def sifted(
     return _together(statement, left) if left else None
 
 
-def parts(statement: Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
+def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
     """The statements that do the same one after the other, each of one kind."""
     match statement:
-        case CreateTable() | CreateTableLike():
+        case ddl.CreateTable() | ddl.CreateTableLike():
             return (Part(statement, frozenset({"create table"}), statement.tables),)
-        case DropTable(tables=tables):
+        case ddl.DropTable(tables=tables):
             kind = frozenset({"drop table"})
             return tuple(Part(replace(statement, tables=(name,)), kind, (name,)) for name in tables)
-        case TruncateTable():
+        case ddl.TruncateTable():
             return (Part(statement, frozenset({"truncate table"}), statement.tables),)
-        case RenameTable(pairs=pairs):
+        case ddl.RenameTable(pairs=pairs):
             kind = frozenset({"rename table"})
             return tuple(Part(replace(statement, pairs=(pair,)), kind, pair) for pair in pairs)
-        case CreateDatabase(name=name):
+        case ddl.CreateDatabase(name=name):
             return (Part(statement, frozenset({"create database"}), (TableName(name, ""),)),)
-        case AlterDatabase(name=name):
+        case ddl.AlterDatabase(name=name):
             kind = frozenset({"alter database", "modify schema charset and collate"})
             return (Part(statement, kind, (TableName(name, ""),)),)
-        case DropDatabase(name=name):
+        case ddl.DropDatabase(name=name):
             return (Part(statement, frozenset({"drop database"}), (TableName(name, ""),)),)
-        case AlterTable():
+        case ddl.AlterTable():
             return _of_alter(statement, text, before.get(statement.table), dialect)
-        case StatementDml() | Unknown():
+        case ddl.StatementDml() | ddl.Unknown():
             return (Part(statement, frozenset(), (NOBODY,)),)
-        case Ignored():
+        case ddl.Ignored():
             return (Part(statement, frozenset(), ()),)
 
 
-def _of_alter(statement: AlterTable, text: str, before: Table | None, dialect: Dialect) -> tuple[Part, ...]:
+def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialect: Dialect) -> tuple[Part, ...]:
     verb = _first_word(text, dialect)
     if verb in ("CREATE", "DROP"):
         return (Part(statement, frozenset({f"{verb.lower()} index"}), statement.tables),)
@@ -175,7 +144,7 @@ def _of_alter(statement: AlterTable, text: str, before: Table | None, dialect: D
         events = _of_action(action, partial(column_event, before, behind=behind, dialect=dialect))
         part = replace(statement, table=name, actions=(action,))
         found.append(Part(part, frozenset(events), part.tables))
-        if isinstance(action, RenameTo):
+        if isinstance(action, alter.RenameTo):
             name = action.name
     return tuple(found) or (Part(statement, frozenset({ALTER}), statement.tables),)
 
@@ -188,49 +157,51 @@ def _first_word(text: str, dialect: Dialect) -> str:
         return ""
 
 
-def _is_manner(action: Action) -> bool:
+def _is_manner(action: alter.Action) -> bool:
     """Whether a clause only says how the server does the change (`ALGORITHM=INPLACE`).
 
     Such a clause is no part of its own: it goes with the parts that are left.
     """
-    return isinstance(action, AlterOption) and action.what == _MANNER
+    return isinstance(action, alter.AlterOption) and action.what == _MANNER
 
 
-def _of_action(action: Action, column: Callable[[ModifyColumn | ChangeColumn], str]) -> tuple[str, ...]:
+def _of_action(
+    action: alter.Action, column: Callable[[alter.ModifyColumn | alter.ChangeColumn], str]
+) -> tuple[str, ...]:
     """The kind that DM gives, and behind it the names that it knows besides."""
     match action:
-        case ModifyColumn() | ChangeColumn():
+        case alter.ModifyColumn() | alter.ChangeColumn():
             return (column(action),)
-        case AddKey(supports_foreign_key=True):
+        case alter.AddKey(supports_foreign_key=True):
             return "modify constraint", "add foreign key"
-        case AddKey(key=key):
+        case alter.AddKey(key=key):
             return ("modify constraint", "add primary key") if key.primary else ("modify constraint",)
-        case DropKey(name=name):
+        case alter.DropKey(name=name):
             return ("drop primary key",) if name.upper() == PRIMARY else ("drop index",)
-        case SetCharset(charset=charset, collation=collation):
+        case alter.SetCharset(charset=charset, collation=collation):
             kind = "modify collation" if charset is None and collation is not None else "modify charset"
             return kind, "modify table charset and collate"
-        case AlterOption(what="drop constraint", text=words) if "FOREIGN" in words.upper().split():
+        case alter.AlterOption(what="drop constraint", text=words) if "FOREIGN" in words.upper().split():
             return ALTER, "drop foreign key"
-        case AlterOption(what="partition", text=words):
+        case alter.AlterOption(what="partition", text=words):
             removes = words.upper().startswith("REMOVE")
             return ALTER, "remove table partitioning" if removes else "alter table partitioning"
-        case AlterOption(what=what) | PartitionRows(what=what):
+        case alter.AlterOption(what=what) | alter.PartitionRows(what=what):
             return _OPTIONS.get(what, (ALTER,))
         case _:
             return _ACTIONS.get(type(action), (ALTER,))
 
 
-def _together(statement: Statement, left: Sequence[Statement]) -> Statement:
+def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.Statement:
     """One statement again of the parts that are left."""
     match statement:
-        case DropTable():
+        case ddl.DropTable():
             return replace(statement, tables=tuple(name for part in left for name in part.tables))
-        case RenameTable():
-            pairs = tuple(pair for part in left if isinstance(part, RenameTable) for pair in part.pairs)
+        case ddl.RenameTable():
+            pairs = tuple(pair for part in left if isinstance(part, ddl.RenameTable) for pair in part.pairs)
             return replace(statement, pairs=pairs)
-        case AlterTable(actions=actions):
-            kept = [id(action) for part in left if isinstance(part, AlterTable) for action in part.actions]
+        case ddl.AlterTable(actions=actions):
+            kept = [id(action) for part in left if isinstance(part, ddl.AlterTable) for action in part.actions]
             return replace(
                 statement, actions=tuple(action for action in actions if _is_manner(action) or id(action) in kept)
             )

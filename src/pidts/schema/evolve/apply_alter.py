@@ -12,24 +12,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
 
+import pidts.schema.actions as alter
 from pidts.model.table import Column, Table
-from pidts.schema.actions import (
-    Action,
-    AddColumn,
-    AddKey,
-    ChangeColumn,
-    ConvertCharset,
-    DropColumn,
-    DropConstraint,
-    DropKey,
-    ModifyColumn,
-    RenameColumn,
-    RenameKey,
-    RenameTo,
-    SetCharset,
-    SetComment,
-    SetDefault,
-)
 from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
 from pidts.schema.charset_rules import Charset, closed, completed, converted
 from pidts.schema.charsets import charset_of
@@ -48,7 +32,7 @@ class _Slot:
     column: Column
 
 
-def altered(table: Table, actions: Sequence[Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
+def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
     """The new structure; `inherited` is the database's charset, without which an open table stays open."""
     slots = _columns(table, actions)
     changed = _charset(replace(table, columns=(), keys=()), slots, actions, dialect, inherited)
@@ -56,34 +40,40 @@ def altered(table: Table, actions: Sequence[Action], dialect: Dialect, inherited
     primary = {_fold(name) for key in keys if key.primary for name in key.columns}
     columns = with_implicit_defaults(
         [in_primary_key(column, dialect) if _fold(column.name) in primary else column for column in changed.columns],
-        {item.column.name for item in actions if isinstance(item, AddColumn | ModifyColumn | ChangeColumn)},
+        {
+            item.column.name
+            for item in actions
+            if isinstance(item, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn)
+        },
         dialect,
     )
     for action in actions:
-        if isinstance(action, SetComment):
+        if isinstance(action, alter.SetComment):
             changed = replace(changed, comment=action.text)
-        elif isinstance(action, RenameTo):
+        elif isinstance(action, alter.RenameTo):
             changed = changed.renamed(action.name)
     after = replace(changed, columns=columns, keys=keys)
-    is_about_keys = all(isinstance(action, AddKey | DropKey) for action in actions)
+    is_about_keys = all(isinstance(action, alter.AddKey | alter.DropKey) for action in actions)
     if is_about_keys and columns == table.columns and same_keys(keys, table.keys):
         return table  # `DROP KEY k, ADD KEY k (a)` does nothing, and does not put the keys in order either
     return after
 
 
-def keys_there(table: Table, actions: Sequence[Action]) -> list[str]:
+def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns the names of keys that the statement makes, or renames a key to, while the table has such a key already.
 
     A server refuses such a statement. `altered` does not, since on the source a key that was made for a foreign key
     gives way to a new one of its name.
     """
-    added = {_fold(item.column.name) for item in _of(AddColumn, actions)}
-    dropped = {_fold(item.name) for item in _of(DropColumn, actions)} - added
-    gone = {_fold(item.name) for item in actions if isinstance(item, DropKey | DropConstraint)}
+    added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
+    dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
+    gone = {_fold(item.name) for item in actions if isinstance(item, alter.DropKey | alter.DropConstraint)}
     gone |= {_fold(key.name) for key in table.keys if dropped.issuperset(map(_fold, key.columns))}
     had = {_fold(key.name) for key in table.keys}
-    renamed = [item for item in _of(RenameKey, actions) if _fold(item.old) in had]
-    made = [item.key.name for item in _of(AddKey, actions) if not (item.if_not_exists or item.supports_foreign_key)]
+    renamed = [item for item in _of(alter.RenameKey, actions) if _fold(item.old) in had]
+    made = [
+        item.key.name for item in _of(alter.AddKey, actions) if not (item.if_not_exists or item.supports_foreign_key)
+    ]
     taken = had - gone - {_fold(item.old) for item in renamed}
     return [name for name in (*made, *(item.new for item in renamed)) if _fold(name) in taken]
 
@@ -92,11 +82,11 @@ def _fold(name: str) -> str:
     return name.lower()
 
 
-def _of(kind: type[_A], actions: Sequence[Action]) -> list[_A]:
+def _of(kind: type[_A], actions: Sequence[alter.Action]) -> list[_A]:
     return [action for action in actions if isinstance(action, kind)]
 
 
-def _columns(table: Table, actions: Sequence[Action]) -> list[_Slot]:
+def _columns(table: Table, actions: Sequence[alter.Action]) -> list[_Slot]:
     known = {_fold(column.name) for column in table.columns}
 
     def fits(name: str, *, lenient: bool) -> bool:
@@ -104,20 +94,20 @@ def _columns(table: Table, actions: Sequence[Action]) -> list[_Slot]:
             raise does_not_fit(table, f"there is no column {name}")
         return _fold(name) in known
 
-    dropped = {_fold(item.name) for item in _of(DropColumn, actions) if fits(item.name, lenient=item.if_exists)}
+    dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions) if fits(item.name, lenient=item.if_exists)}
     changes: dict[str, list[Callable[[Column], Column]]] = {}
 
     def change(name: str, how: Callable[[Column], Column], *, lenient: bool) -> None:
         if fits(name, lenient=lenient):
             changes.setdefault(_fold(name), []).append(how)
 
-    for item in _of(ChangeColumn, actions):
+    for item in _of(alter.ChangeColumn, actions):
         change(item.old, _replacement(item.column), lenient=item.if_exists)
-    for redefined in _of(ModifyColumn, actions):
+    for redefined in _of(alter.ModifyColumn, actions):
         change(redefined.column.name, _replacement(redefined.column), lenient=redefined.if_exists)
-    for rename in _of(RenameColumn, actions):
+    for rename in _of(alter.RenameColumn, actions):
         change(rename.old, _renaming(rename.new), lenient=rename.if_exists)
-    for default in _of(SetDefault, actions):
+    for default in _of(alter.SetDefault, actions):
         change(default.column, _defaulting(default.default), lenient=default.if_exists)
     slots = [
         _Slot(column.name, reduce(_applied, changes.get(_fold(column.name), ()), column))
@@ -126,13 +116,13 @@ def _columns(table: Table, actions: Sequence[Action]) -> list[_Slot]:
     ]
     named = set(known)
     for action in actions:
-        if isinstance(action, AddColumn):
+        if isinstance(action, alter.AddColumn):
             # `DROP a, ADD a int, ALTER a SET DEFAULT 3`, which MariaDB takes, is about the new column.
             again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
             slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
-        elif isinstance(action, ModifyColumn | ChangeColumn):
+        elif isinstance(action, alter.ModifyColumn | alter.ChangeColumn):
             slots = _move(table, slots, action)
-        if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
+        if isinstance(action, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn):
             named.add(_fold(action.column.name))
     names = [_fold(slot.column.name) for slot in slots]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -160,7 +150,7 @@ def _at(slots: list[_Slot], name: str) -> int | None:
     return next((at for at, slot in enumerate(slots) if _fold(slot.column.name) == _fold(name)), None)
 
 
-def _add(table: Table, slots: list[_Slot], action: AddColumn, named: set[str]) -> list[_Slot]:
+def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str]) -> list[_Slot]:
     """Adds a column to the structure.
 
     IF NOT EXISTS looks at the columns of before, even dropped ones, and at those that the statement has named.
@@ -170,7 +160,9 @@ def _add(table: Table, slots: list[_Slot], action: AddColumn, named: set[str]) -
     return _move(table, [*slots, _Slot(None, action.column)], action)
 
 
-def _move(table: Table, slots: list[_Slot], action: AddColumn | ModifyColumn | ChangeColumn) -> list[_Slot]:
+def _move(
+    table: Table, slots: list[_Slot], action: alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn
+) -> list[_Slot]:
     name = _fold(action.column.name)
     at = max((at for at, slot in enumerate(slots) if _fold(slot.column.name) == name), default=None)
     if at is None or not (action.first or action.after):
@@ -199,10 +191,10 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
 
 
 def _charset(
-    table: Table, slots: list[_Slot], actions: Sequence[Action], dialect: Dialect, inherited: Charset | None
+    table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
     """The new default, and the columns under it."""
-    convert = next(iter(reversed(_of(ConvertCharset, actions))), None)
+    convert = next(iter(reversed(_of(alter.ConvertCharset, actions))), None)
     charset, collation = _asked(table, actions, dialect, inherited)
     own = _own(charset, collation, inherited, dialect)
     columns = [slot.column for slot in slots]
@@ -233,29 +225,31 @@ def _is_old(dialect: Dialect) -> bool:
     return not dialect.mariadb and dialect.version < (5, 7, 0)
 
 
-def _changes_nothing(actions: Sequence[Action], columns: Sequence[Column], own: Charset, dialect: Dialect) -> bool:
+def _changes_nothing(
+    actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
+) -> bool:
     """MySQL before 5.7 forgets a CONVERT that rewrites no column, and with it the table's new default."""
-    if not _is_old(dialect) or not all(isinstance(action, ConvertCharset | RenameTo) for action in actions):
+    if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
 
 
 def _asked(
-    table: Table, actions: Sequence[Action], dialect: Dialect, inherited: Charset | None
+    table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
     """The table's new default: of DEFAULT and CONVERT in one statement MariaDB takes DEFAULT, MySQL the last one."""
-    asked: Sequence[Action] = _of(SetCharset, actions) if dialect.mariadb else ()
+    asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation
     named: str | None = None
     for action in asked or actions:
-        if isinstance(action, SetCharset) and action.charset is None and action.collation is not None:
+        if isinstance(action, alter.SetCharset) and action.charset is None and action.collation is not None:
             charset, collation = charset_of(action.collation) or charset, action.collation
             named = collation
-        elif isinstance(action, SetCharset):
+        elif isinstance(action, alter.SetCharset):
             # `COLLATE latin1_bin CHARSET latin1` means both, and only the second to MySQL before 5.7.
             keeps = not _is_old(dialect) and named is not None and charset_of(named) in (action.charset, None)
             charset, collation = _meant(action.charset, inherited, dialect), named if keeps else None
-        elif isinstance(action, ConvertCharset):
+        elif isinstance(action, alter.ConvertCharset):
             charset, collation = _meant(action.charset, inherited, dialect), action.collation
     return charset, collation
 

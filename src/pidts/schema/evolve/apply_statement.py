@@ -5,34 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
 from pidts.schema.altered_keys import closed_keys
 from pidts.schema.charset_rules import Charset, close_table, completed
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
-from pidts.schema.statements import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    Statement,
-    StatementDml,
-    TruncateTable,
-    Unknown,
-)
 
 Changes = dict[TableName, Table | None]
 """Tables that are new or altered, as they are afterwards; None: gone."""
 
 
 def apply(
-    statement: Statement,
+    statement: ddl.Statement,
     structures: Mapping[TableName, Table],
     schema_charsets: Mapping[str, Charset],
     *,
@@ -43,40 +29,40 @@ def apply(
     `schema_charsets` holds (charset, collation) of the databases; the server's default stands for those missing in it.
     """
     match statement:
-        case CreateTable():
+        case ddl.CreateTable():
             return _create(statement, statement.structure, structures, schema_charsets, dialect)
-        case CreateTableLike(like=like):
+        case ddl.CreateTableLike(like=like):
             return _create(statement, _known(like, structures), structures, schema_charsets, dialect)
-        case AlterTable():
+        case ddl.AlterTable():
             return _alter(statement, structures, schema_charsets, dialect)
-        case RenameTable():
+        case ddl.RenameTable():
             return _rename(statement, structures)
-        case DropTable(tables=tables):
+        case ddl.DropTable(tables=tables):
             return {name: None for name in tables if name in structures}
-        case DropDatabase(name=schema):
+        case ddl.DropDatabase(name=schema):
             return {name: None for name in structures if name.schema == schema}
-        case CreateDatabase(name=schema, or_replace=True):
+        case ddl.CreateDatabase(name=schema, or_replace=True):
             return {name: None for name in structures if name.schema == schema}
-        case CreateDatabase() | AlterDatabase() | TruncateTable() | Ignored():
+        case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.TruncateTable() | ddl.Ignored():
             return {}
-        case StatementDml() | Unknown():
+        case ddl.StatementDml() | ddl.Unknown():
             raise _refused(statement)
 
 
 def apply_charset(
-    statement: Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
+    statement: ddl.Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
 ) -> dict[str, Charset | None]:
     """The databases whose default charset the statement changes; None: gone."""
     server = server_charset(dialect)
     match statement:
-        case CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
+        case ddl.CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
             return {}
-        case CreateDatabase(name=name, charset=charset, collation=collation):
+        case ddl.CreateDatabase(name=name, charset=charset, collation=collation):
             return {name: completed(charset, collation, server, dialect)}
-        case AlterDatabase(name=name, charset=charset, collation=collation):
+        case ddl.AlterDatabase(name=name, charset=charset, collation=collation):
             present = schema_charsets.get(name, server)
             return {name: completed(charset, collation, present, dialect)}
-        case DropDatabase(name=name):
+        case ddl.DropDatabase(name=name):
             return {name: None}
         case _:
             return {}
@@ -88,7 +74,7 @@ def server_charset(dialect: Dialect) -> Charset:
 
 
 def _create(
-    statement: CreateTable | CreateTableLike,
+    statement: ddl.CreateTable | ddl.CreateTableLike,
     pattern: Table,
     structures: Mapping[TableName, Table],
     schema_charsets: Mapping[str, Charset],
@@ -110,7 +96,7 @@ def _create(
 
 
 def _alter(
-    statement: AlterTable,
+    statement: ddl.AlterTable,
     structures: Mapping[TableName, Table],
     schema_charsets: Mapping[str, Charset],
     dialect: Dialect,
@@ -125,7 +111,7 @@ def _alter(
     return {after.name: after} if after.name == name else {name: None, after.name: after}
 
 
-def _rename(statement: RenameTable, structures: Mapping[TableName, Table]) -> Changes:
+def _rename(statement: ddl.RenameTable, structures: Mapping[TableName, Table]) -> Changes:
     """One pair after the other: `a TO x, b TO a, x TO b` is a swap."""
     now: dict[TableName, Table | None] = {}
     for old, new in statement.pairs:
@@ -153,9 +139,9 @@ def _missing(name: TableName) -> Halted:
     )
 
 
-def _refused(statement: StatementDml | Unknown) -> Halted:
+def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
     table = ", ".join(map(str, statement.tables))
-    if isinstance(statement, StatementDml):
+    if isinstance(statement, ddl.StatementDml):
         return Halted(
             "statement-format",
             f"rows were changed by {statement.verb} logged as a statement, so the changed rows are not known",

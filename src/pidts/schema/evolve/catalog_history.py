@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
 from pidts.model.table import Column, Table, TableName
@@ -26,21 +27,6 @@ from pidts.schema.dialect import Dialect
 from pidts.schema.evolve.apply_statement import apply, apply_charset
 from pidts.schema.evolve.sequences import sequences_after, sequences_before
 from pidts.schema.evolve.unknown_charset import CANDIDATES, common, supposed
-from pidts.schema.statements import (
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    SequenceChange,
-    Statement,
-    StatementDml,
-    TruncateTable,
-    Unknown,
-)
 
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
@@ -142,7 +128,7 @@ class History:
         last: dict[TableName, Lsn] = {}
         schemas: dict[str, Lsn] = {}
         final: set[Lsn] = set()
-        statements: list[Statement] = []
+        statements: list[ddl.Statement] = []
         for transaction in changes:
             text = transaction.ddl or ""
             for statement in understood(text, transaction.ddl_schema, dialect) if text else ():
@@ -247,45 +233,45 @@ class History:
             ),
         )
 
-    def _follow(self, statement: Statement, text: str, dialect: Dialect) -> History:
+    def _follow(self, statement: ddl.Statement, text: str, dialect: Dialect) -> History:
         match statement:
-            case SequenceChange(made=made, there=there, unless_table=maybe):
+            case ddl.SequenceChange(made=made, there=there, unless_table=maybe):
                 # That it ran proves that there is no table of such a name.
                 new = self.sequences.union(filter(self.has_no, maybe))
                 history = self._put(dict.fromkeys([*made, *there]))
                 return history if new == self.sequences else replace(history, sequences=new)
-            case Ignored() | StatementDml() | TruncateTable():
+            case ddl.Ignored() | ddl.StatementDml() | ddl.TruncateTable():
                 return self
-            case Unknown():
+            case ddl.Unknown():
                 names = [name for name, _ in concerned(statement, text, {*self.tables, *self.unknown})]
                 gone = databases(statement, text, self.charsets)
                 charsets = {name: charset for name, charset in self.charsets.items() if name not in gone}
                 return replace(self._lost(text, names), charsets=charsets, unclear=(*self.unclear, text))
-            case RenameTable():
+            case ddl.RenameTable():
                 return self._renamed(statement, text)
-            case CreateTable() | CreateTableLike():
+            case ddl.CreateTable() | ddl.CreateTableLike():
                 return self._created(statement, text, dialect)
-            case AlterTable():
+            case ddl.AlterTable():
                 return self._altered(statement, text, dialect)
-            case DropTable(tables=names):
+            case ddl.DropTable(tables=names):
                 return self._put(dict.fromkeys(names))
         return self._database(statement, dialect)
 
-    def _created(self, statement: CreateTable | CreateTableLike, text: str, dialect: Dialect) -> History:
+    def _created(self, statement: ddl.CreateTable | ddl.CreateTableLike, text: str, dialect: Dialect) -> History:
         name = statement.table
         if statement.if_not_exists and not statement.or_replace:
             if name in self.tables or name in self.unknown or name in self.sequences:
                 return self
             if not self.complete:
                 return self._lost(text, [name])
-        if isinstance(statement, CreateTableLike) and statement.like in self.sequences:
+        if isinstance(statement, ddl.CreateTableLike) and statement.like in self.sequences:
             return self._put({name: None})  # a sequence like the other
         # That it ran proves that there was no such table, whatever is on record.
         statement = replace(statement, or_replace=True)
-        like = self.tables.get(statement.like) if isinstance(statement, CreateTableLike) else None
+        like = self.tables.get(statement.like) if isinstance(statement, ddl.CreateTableLike) else None
         return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
 
-    def _altered(self, statement: AlterTable, text: str, dialect: Dialect) -> History:
+    def _altered(self, statement: ddl.AlterTable, text: str, dialect: Dialect) -> History:
         names = statement.tables
         if names[0] in self.sequences and names[0] not in self.tables:
             return self
@@ -296,7 +282,12 @@ class History:
         return self if statement.if_exists or not self.complete else self._lost(text, names)
 
     def _applied(
-        self, statement: CreateTable | CreateTableLike | AlterTable, text: str, dialect: Dialect, *, inherits: bool
+        self,
+        statement: ddl.CreateTable | ddl.CreateTableLike | ddl.AlterTable,
+        text: str,
+        dialect: Dialect,
+        *,
+        inherits: bool,
     ) -> History:
         """Applies a statement; tries several charsets where it is not known which one the table inherits.
 
@@ -312,7 +303,7 @@ class History:
                 tables = {**self.tables, **supposing} if unread else self.tables
                 ways.append(apply(statement, tables, {schema: told or charset}, dialect=dialect))
         except Halted:
-            return self._lost(text, statement.tables if isinstance(statement, AlterTable) else statement.tables[:1])
+            return self._lost(text, statement.tables if isinstance(statement, ddl.AlterTable) else statement.tables[:1])
         changed: dict[TableName, Known] = {}
         for name in ways[0]:
             found = [table for way in ways if (table := way[name]) is not None]
@@ -322,7 +313,7 @@ class History:
     def _lacks_charset(self, name: TableName) -> bool:
         return name in self.tables and self.tables[name].has_unknown_charset
 
-    def _renamed(self, statement: RenameTable, text: str) -> History:
+    def _renamed(self, statement: ddl.RenameTable, text: str) -> History:
         """One pair after the other, so that two can swap their names over a third."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
@@ -330,7 +321,7 @@ class History:
             known = state[old] if old in state else self.tables.get(old) or self.unknown.get(old)
             if known is None and (statement.if_exists or old in sequences):
                 if old in sequences:
-                    sequences = sequences_after(sequences, RenameTable(((old, new),)), text)
+                    sequences = sequences_after(sequences, ddl.RenameTable(((old, new),)), text)
                     state[old] = state[new] = None
                 continue
             state[old] = None
@@ -338,12 +329,14 @@ class History:
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
-    def _database(self, statement: Statement, dialect: Dialect) -> History:
+    def _database(self, statement: ddl.Statement, dialect: Dialect) -> History:
         history = self
-        if isinstance(statement, DropDatabase) or (isinstance(statement, CreateDatabase) and statement.or_replace):
+        if isinstance(statement, ddl.DropDatabase) or (
+            isinstance(statement, ddl.CreateDatabase) and statement.or_replace
+        ):
             gone = [name for name in (*self.tables, *self.unknown) if name.schema == statement.name]
             history = history._put(dict.fromkeys(gone))
-        if isinstance(statement, CreateDatabase) and statement.if_not_exists and not self.complete:
+        if isinstance(statement, ddl.CreateDatabase) and statement.if_not_exists and not self.complete:
             return history
         changed = apply_charset(statement, history.charsets, dialect=dialect)
         return replace(history, charsets=_merged(history.charsets, changed)) if changed else history

@@ -18,20 +18,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model.errors import ConfigError
 from pidts.model.table import TableName
-from pidts.schema.actions import RenameTo
-from pidts.schema.statements import (
-    AlterTable,
-    CreateTable,
-    CreateTableLike,
-    DropTable,
-    RenameTable,
-    Statement,
-    StatementDml,
-    TruncateTable,
-    Unknown,
-)
 
 SHADOW = (r"^_(.+)_(?:new|gho)$",)
 """The names that both tools give their shadows."""
@@ -57,7 +47,7 @@ Pairs = tuple[tuple[TableName, TableName], ...]
 class Parts:
     """One statement, taken apart."""
 
-    rest: Statement | None
+    rest: ddl.Statement | None
     """The part that changes real tables by itself; None: nothing."""
     shadows: tuple[TableName, ...] = ()
     """The shadows that it names."""
@@ -97,36 +87,36 @@ class OnlineDdl:
         spellings = dict.fromkeys(name[at:] for at in range(len(name) - len(bare) + 1) if name[at:])
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
-    def parted(self, statement: Statement) -> Parts:
+    def parted(self, statement: ddl.Statement) -> Parts:
         """Splits a statement into its parts on real tables and on the other ones, judged by its text alone."""
         if not self.is_on:
             return Parts(statement)
         match statement:
-            case RenameTable(pairs=pairs):
+            case ddl.RenameTable(pairs=pairs):
                 return self._renamed(statement, net(pairs))
-            case AlterTable(table=table, actions=actions) if moved := _of(RenameTo, actions):
+            case ddl.AlterTable(table=table, actions=actions) if moved := _of(alter.RenameTo, actions):
                 return self._renamed(statement, ((table, moved[-1].name),))
-            case CreateTable(table=table) | CreateTableLike(table=table) | TruncateTable(table=table):
+            case ddl.CreateTable(table=table) | ddl.CreateTableLike(table=table) | ddl.TruncateTable(table=table):
                 shadows = self._shadows(statement.tables)
                 return Parts(statement if self.role(table) is Role.REAL else None, shadows)
-            case DropTable(tables=tables):
+            case ddl.DropTable(tables=tables):
                 real = tuple(name for name in tables if self.role(name) is Role.REAL)
                 rest = statement if real == tables else replace(statement, tables=real) if real else None
                 return Parts(rest, self._shadows(tables))
-            case AlterTable() | Unknown() | StatementDml() if statement.tables:
+            case ddl.AlterTable() | ddl.Unknown() | ddl.StatementDml() if statement.tables:
                 is_real = any(self.role(name) is Role.REAL for name in statement.tables)
                 return Parts(statement if is_real else None, self._shadows(statement.tables))
             case _:
                 return Parts(statement)
 
-    def _renamed(self, statement: RenameTable | AlterTable, pairs: Pairs) -> Parts:
+    def _renamed(self, statement: ddl.RenameTable | ddl.AlterTable, pairs: Pairs) -> Parts:
         named = [(old, new, self.role(old), self.role(new)) for old, new in pairs]
         real = tuple((old, new) for old, new, was, becomes in named if _is_known(was, becomes))
         swapped = tuple((old, new) for old, new, was, becomes in named if (was, becomes) == (Role.SHADOW, Role.REAL))
-        rest: Statement | None = None
+        rest: ddl.Statement | None = None
         if real:
             rest = statement
-            if isinstance(statement, RenameTable) and real != pairs:
+            if isinstance(statement, ddl.RenameTable) and real != pairs:
                 rest = replace(statement, pairs=real)
         return Parts(rest, self._shadows(name for pair in pairs for name in pair), swapped)
 
@@ -168,7 +158,7 @@ def _is_known(was: Role, becomes: Role) -> bool:
     return was is Role.TRASH and becomes is Role.REAL
 
 
-def _of(kind: type[RenameTo], actions: Sequence[object]) -> list[RenameTo]:
+def _of(kind: type[alter.RenameTo], actions: Sequence[object]) -> list[alter.RenameTo]:
     return [action for action in actions if isinstance(action, kind)]
 
 

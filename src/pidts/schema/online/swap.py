@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
 from pidts.model.target_records import Shadow, Spoken
-from pidts.schema.actions import Action, AddColumn, RenameTo
 from pidts.schema.charset_rules import Charset
 from pidts.schema.compare import differences
 from pidts.schema.dialect import Dialect
@@ -36,18 +37,6 @@ from pidts.schema.evolve.apply_statement import apply
 from pidts.schema.online.difference import actions_between
 from pidts.schema.online.names import OnlineDdl, Parts, Role, net
 from pidts.schema.parse.classify import classify
-from pidts.schema.statements import (
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    RenameTable,
-    Statement,
-    StatementDml,
-    TruncateTable,
-)
 
 _AGAIN = "Copy the table once more with `pidts run TASK --resync TABLE`, after skipping this statement"
 _OTHERWISE = "or write online-ddl: false, if such tables are tables like any other here"
@@ -57,7 +46,7 @@ _OTHERWISE = "or write online-ddl: false, if such tables are tables like any oth
 class Translation:
     """One statement, as the target is to hear of it."""
 
-    statement: Statement | None
+    statement: ddl.Statement | None
     """The statement to run; None: nothing."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """The shadows as they are remembered from now on; None: nothing any more."""
@@ -69,7 +58,7 @@ class Translation:
 
 def translate(
     online: OnlineDdl,
-    statement: Statement,
+    statement: ddl.Statement,
     spoken: Spoken,
     *,
     shadows: Mapping[TableName, Shadow],
@@ -83,7 +72,7 @@ def translate(
 
 
 def untranslated(
-    online: OnlineDdl, statement: Statement, shadows: Mapping[TableName, Shadow]
+    online: OnlineDdl, statement: ddl.Statement, shadows: Mapping[TableName, Shadow]
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
     """Returns what follows from a swap that an operator has taken into his own hands.
 
@@ -108,21 +97,21 @@ class _Step:
         self._charsets, self._dialect = charsets, dialect
         self._changed: dict[TableName, Shadow | None] = {}
 
-    def translated(self, statement: Statement, spoken: Spoken) -> Translation:
+    def translated(self, statement: ddl.Statement, spoken: Spoken) -> Translation:
         if not self._online.is_on:
             return Translation(statement)
         parts = self._online.parted(statement)
         match statement:
-            case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
+            case ddl.DropDatabase(name=schema) | ddl.CreateDatabase(name=schema, or_replace=True):
                 self._changed |= {name: None for name in self._shadows if name.schema == schema}
-            case DropTable(tables=tables):
+            case ddl.DropTable(tables=tables):
                 self._refuse_half_a_swap(parts, tables)
                 self._changed |= dict.fromkeys(parts.shadows)
-            case CreateTable() | CreateTableLike():
+            case ddl.CreateTable() | ddl.CreateTableLike():
                 return self._created(statement, spoken, parts)
-            case RenameTable() | AlterTable() if parts.swapped or self._renames(statement):
+            case ddl.RenameTable() | ddl.AlterTable() if parts.swapped or self._renames(statement):
                 return self._renamed(statement, spoken, parts)
-            case TruncateTable() | StatementDml():
+            case ddl.TruncateTable() | ddl.StatementDml():
                 pass
             case _:
                 for name in parts.shadows:
@@ -137,7 +126,7 @@ class _Step:
             return Shadow(self._structures[name], complete=False)
         return known
 
-    def _apply(self, statement: Statement, spoken: Spoken) -> dict[TableName, Table | None] | None:
+    def _apply(self, statement: ddl.Statement, spoken: Spoken) -> dict[TableName, Table | None] | None:
         known = {**self._structures}
         for name in statement.tables:
             shadow = self._shadow(name)
@@ -149,7 +138,7 @@ class _Step:
         except Halted:
             return None
 
-    def _created(self, statement: CreateTable | CreateTableLike, spoken: Spoken, parts: Parts) -> Translation:
+    def _created(self, statement: ddl.CreateTable | ddl.CreateTableLike, spoken: Spoken, parts: Parts) -> Translation:
         name = statement.table
         if parts.rest is None and self._online.role(name) is Role.SHADOW:
             known = self._shadow(name)
@@ -158,30 +147,30 @@ class _Step:
                 self._changed[name] = Shadow(made.get(name) if made is not None else None)
             elif known is None:
                 self._changed[name] = Shadow(None, complete=False)
-        elif parts.rest is not None and isinstance(statement, CreateTableLike):
+        elif parts.rest is not None and isinstance(statement, ddl.CreateTableLike):
             pattern = self._shadow(statement.like) if statement.like in parts.shadows else None
             if pattern is not None and pattern.structure is not None:
                 made_like = pattern.structure.renamed(name)
-                rest = CreateTable(name, made_like, statement.if_not_exists, statement.or_replace)
+                rest = ddl.CreateTable(name, made_like, statement.if_not_exists, statement.or_replace)
                 return Translation(rest, self._changed)
         return Translation(parts.rest, self._changed)
 
-    def _alter(self, name: TableName, statement: Statement, spoken: Spoken) -> None:
+    def _alter(self, name: TableName, statement: ddl.Statement, spoken: Spoken) -> None:
         known = self._shadow(name) or Shadow(None, complete=False)
         after = self._apply(statement, spoken) if known.structure is not None else None
         structure = after.get(name) if after is not None else None
         self._changed[name] = replace(known, structure=structure, statements=(*known.statements, spoken))
 
-    def _renames(self, statement: RenameTable | AlterTable) -> bool:
-        if isinstance(statement, RenameTable):
+    def _renames(self, statement: ddl.RenameTable | ddl.AlterTable) -> bool:
+        if isinstance(statement, ddl.RenameTable):
             return any(self._online.role(name) is not Role.REAL for name in statement.tables)
-        moves = any(isinstance(action, RenameTo) for action in statement.actions)
+        moves = any(isinstance(action, alter.RenameTo) for action in statement.actions)
         return moves and any(self._online.role(name) is not Role.REAL for name in statement.tables)
 
-    def _renamed(self, statement: RenameTable | AlterTable, spoken: Spoken, parts: Parts) -> Translation:
+    def _renamed(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> Translation:
         self._refuse(statement, spoken, parts)
-        if isinstance(statement, AlterTable):
-            rest = tuple(action for action in statement.actions if not isinstance(action, RenameTo))
+        if isinstance(statement, ddl.AlterTable):
+            rest = tuple(action for action in statement.actions if not isinstance(action, alter.RenameTo))
             if rest and statement.table in parts.shadows:
                 self._alter(statement.table, replace(statement, actions=rest), spoken)
         swapped = dict(parts.swapped)
@@ -196,7 +185,7 @@ class _Step:
             return self._swapped(shadow, found[shadow], real)
         return Translation(parts.rest, self._changed)
 
-    def _refuse(self, statement: RenameTable | AlterTable, spoken: Spoken, parts: Parts) -> None:
+    def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> None:
         """Refuses a rename that could not even be the end of the tool's own work."""
         pairs = net(_moves(statement))
         for old, new in pairs:
@@ -223,7 +212,7 @@ class _Step:
             if actions is not None and self._leads(before, actions, after):
                 if (column := _filled_by_the_tool(actions)) is not None:
                     raise _rows(real, f"the tool gave its rows values in the new column {column}, which are in no log")
-                statement = AlterTable(real, actions, mariadb=self._dialect.mariadb)
+                statement = ddl.AlterTable(real, actions, mariadb=self._dialect.mariadb)
                 text = "; ".join(spoken.sql for spoken in shadow.statements)
                 return Translation(statement, self._changed, {real: after}, text)
         raise Halted(
@@ -234,19 +223,19 @@ class _Step:
             todo=f"Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`. {_AGAIN}",
         )
 
-    def _remembered(self, shadow: Shadow) -> tuple[Action, ...] | None:
-        actions: list[Action] = []
+    def _remembered(self, shadow: Shadow) -> tuple[alter.Action, ...] | None:
+        actions: list[alter.Action] = []
         for spoken in shadow.statements if shadow.complete else ():
             statement = classify(spoken.sql, spoken.schema, dialect=self._dialect.under(spoken.sql_mode))
-            if not isinstance(statement, AlterTable):
+            if not isinstance(statement, ddl.AlterTable):
                 return None
-            actions += (action for action in statement.actions if not isinstance(action, RenameTo))
+            actions += (action for action in statement.actions if not isinstance(action, alter.RenameTo))
         return tuple(actions) if shadow.complete else None
 
-    def _leads(self, before: Table, actions: Sequence[Action], after: Table) -> bool:
+    def _leads(self, before: Table, actions: Sequence[alter.Action], after: Table) -> bool:
         try:
             made = apply(
-                AlterTable(before.name, tuple(actions), mariadb=self._dialect.mariadb),
+                ddl.AlterTable(before.name, tuple(actions), mariadb=self._dialect.mariadb),
                 {before.name: before},
                 self._charsets,
                 dialect=self._dialect,
@@ -291,20 +280,20 @@ class _Step:
         )
 
 
-def _moves(statement: RenameTable | AlterTable) -> list[tuple[TableName, TableName]]:
-    if isinstance(statement, RenameTable):
+def _moves(statement: ddl.RenameTable | ddl.AlterTable) -> list[tuple[TableName, TableName]]:
+    if isinstance(statement, ddl.RenameTable):
         return list(statement.pairs)
-    return [(statement.table, action.name) for action in statement.actions if isinstance(action, RenameTo)]
+    return [(statement.table, action.name) for action in statement.actions if isinstance(action, alter.RenameTo)]
 
 
 def _rows(real: TableName, what: str) -> Halted:
     return Halted("online-ddl-rows", what, where=Where(table=str(real)), todo=f"{_AGAIN}; {_OTHERWISE}")
 
 
-def _filled_by_the_tool(actions: Sequence[Action]) -> str | None:
+def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
     """A column whose default is another value each time; rows got theirs while the tool copied them."""
     for action in actions:
-        if isinstance(action, AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
+        if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name
     return None
 

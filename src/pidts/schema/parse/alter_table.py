@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model.table import TableName
-from pidts.schema.actions import (
-    Action,
-    AddColumn,
-    AddKey,
-    AlterOption,
-    ChangeColumn,
-    ConvertCharset,
-    DropColumn,
-    DropConstraint,
-    DropKey,
-    ModifyColumn,
-    PartitionRows,
-    RenameColumn,
-    RenameKey,
-    RenameTo,
-    SetDefault,
-)
 from pidts.schema.defaults import parse_default
 from pidts.schema.parse.column_clause import parse_column
 from pidts.schema.parse.column_type import parse_charset_name, parse_collation_name
@@ -32,20 +17,19 @@ from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.table_options import parse_option
 from pidts.schema.parse.token_cursor import Cursor
 from pidts.schema.periods import refuse_periods
-from pidts.schema.statements import AlterTable
 
 
-def parse_alter_table(cursor: Cursor) -> AlterTable:
+def parse_alter_table(cursor: Cursor) -> ddl.AlterTable:
     """Parses everything after ALTER TABLE."""
     if_exists = cursor.if_exists()
     table = cursor.table_name()
     take_wait(cursor)
-    actions: list[Action] = []
+    actions: list[alter.Action] = []
     while not cursor.at_end():
         actions.extend(_actions(cursor))
         if not cursor.take_sign(",") and not cursor.at_end() and not _may_follow_without_comma(actions, cursor):
             raise cursor.surprise("a comma")
-    return AlterTable(table, tuple(actions), if_exists, cursor.dialect.mariadb)
+    return ddl.AlterTable(table, tuple(actions), if_exists, cursor.dialect.mariadb)
 
 
 def take_wait(cursor: Cursor) -> None:
@@ -56,14 +40,14 @@ def take_wait(cursor: Cursor) -> None:
         cursor.take("NOWAIT")
 
 
-def _may_follow_without_comma(actions: list[Action], cursor: Cursor) -> bool:
+def _may_follow_without_comma(actions: list[alter.Action], cursor: Cursor) -> bool:
     """Table options stand in a row without commas; partitioning comes last without one."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
-    return not isinstance(actions[-1], AddColumn | ModifyColumn | ChangeColumn | DropColumn)
+    return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
 
 
-def _actions(cursor: Cursor) -> tuple[Action, ...]:
+def _actions(cursor: Cursor) -> tuple[alter.Action, ...]:
     partition = _partition(cursor)
     if partition is not None:
         return (partition,)
@@ -84,7 +68,7 @@ def _actions(cursor: Cursor) -> tuple[Action, ...]:
     raise cursor.surprise("an action")
 
 
-def _add(cursor: Cursor) -> tuple[Action, ...]:
+def _add(cursor: Cursor) -> tuple[alter.Action, ...]:
     refuse_periods(cursor)
     if at_key(cursor):
         return (parse_key(cursor),)
@@ -93,52 +77,53 @@ def _add(cursor: Cursor) -> tuple[Action, ...]:
     if cursor.at_sign("("):
         elements = parse_elements(cursor)
         return tuple(
-            replace(item, if_not_exists=if_not_exists) if isinstance(item, AddColumn) else item for item in elements
+            replace(item, if_not_exists=if_not_exists) if isinstance(item, alter.AddColumn) else item
+            for item in elements
         )
     clause = parse_column(cursor, may_move=True)
     keys = _conditional(clause.keys, condition=if_not_exists)
-    return (AddColumn(clause.column, clause.after, clause.first, if_not_exists, clause.computed), *keys)
+    return (alter.AddColumn(clause.column, clause.after, clause.first, if_not_exists, clause.computed), *keys)
 
 
-def _conditional(keys: tuple[AddKey, ...], *, condition: bool) -> Iterator[AddKey]:
+def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
     """The keys that stand in a column's clause: its IF EXISTS or IF NOT EXISTS is theirs, too."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 
-def _change(cursor: Cursor, *, named_twice: bool) -> tuple[Action, ...]:
+def _change(cursor: Cursor, *, named_twice: bool) -> tuple[alter.Action, ...]:
     cursor.take("COLUMN")
     if_exists = cursor.if_exists()
     old = cursor.column_name() if named_twice else ""
     clause = parse_column(cursor, may_move=True)
     keys = _conditional(clause.keys, condition=if_exists)
     if named_twice:
-        return (ChangeColumn(old, clause.column, clause.after, clause.first, if_exists), *keys)
-    return (ModifyColumn(clause.column, clause.after, clause.first, if_exists), *keys)
+        return (alter.ChangeColumn(old, clause.column, clause.after, clause.first, if_exists), *keys)
+    return (alter.ModifyColumn(clause.column, clause.after, clause.first, if_exists), *keys)
 
 
-def _drop(cursor: Cursor) -> Action:
+def _drop(cursor: Cursor) -> alter.Action:
     start = cursor.peek()
     if cursor.take("PRIMARY", "KEY"):
-        return DropKey(PRIMARY)
+        return alter.DropKey(PRIMARY)
     if cursor.take_any("KEY", "INDEX"):
         if_exists = cursor.if_exists()
-        return DropKey(cursor.name(), if_exists)
+        return alter.DropKey(cursor.name(), if_exists)
     if cursor.take("FOREIGN", "KEY") or cursor.take("CHECK"):
         cursor.if_exists()
         cursor.name()
-        return AlterOption("DROP " + cursor.since(start), "drop constraint")
+        return alter.AlterOption("DROP " + cursor.since(start), "drop constraint")
     if cursor.take("CONSTRAINT"):
         cursor.if_exists()
-        return DropConstraint(cursor.name())
+        return alter.DropConstraint(cursor.name())
     refuse_periods(cursor)
     cursor.take("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     cursor.take_any("RESTRICT", "CASCADE")
-    return DropColumn(name, if_exists)
+    return alter.DropColumn(name, if_exists)
 
 
-def _alter(cursor: Cursor) -> Action:
+def _alter(cursor: Cursor) -> alter.Action:
     start = cursor.peek()
     if cursor.take_any("INDEX", "KEY", "CHECK", "CONSTRAINT"):
         cursor.if_exists()
@@ -146,30 +131,30 @@ def _alter(cursor: Cursor) -> Action:
         if not cursor.take_any("VISIBLE", "INVISIBLE", "IGNORED", "ENFORCED"):
             cursor.expect("NOT")
             cursor.name()
-        return AlterOption("ALTER " + cursor.since(start), "alter index")
+        return alter.AlterOption("ALTER " + cursor.since(start), "alter index")
     cursor.take("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     if cursor.take("SET", "DEFAULT"):
-        return SetDefault(name, parse_default(cursor), if_exists)
+        return alter.SetDefault(name, parse_default(cursor), if_exists)
     if cursor.take("SET"):
         if not cursor.take_any("VISIBLE", "INVISIBLE"):
             raise cursor.surprise("VISIBLE or INVISIBLE")
-        return AlterOption("ALTER " + cursor.since(start), "alter visibility")
+        return alter.AlterOption("ALTER " + cursor.since(start), "alter visibility")
     cursor.expect("DROP", "DEFAULT")
-    return SetDefault(name, None, if_exists)
+    return alter.SetDefault(name, None, if_exists)
 
 
-def _rename(cursor: Cursor) -> Action:
+def _rename(cursor: Cursor) -> alter.Action:
     if cursor.take("COLUMN"):
         if_exists = cursor.if_exists()
-        return RenameColumn(*_from_to(cursor), if_exists)
+        return alter.RenameColumn(*_from_to(cursor), if_exists)
     if cursor.take_any("KEY", "INDEX"):
         if_exists = cursor.if_exists()
-        return RenameKey(*_from_to(cursor), if_exists)
+        return alter.RenameKey(*_from_to(cursor), if_exists)
     if not cursor.take_any("TO", "AS"):
         cursor.take_sign("=")
-    return RenameTo(cursor.table_name())
+    return alter.RenameTo(cursor.table_name())
 
 
 def _from_to(cursor: Cursor) -> tuple[str, str]:
@@ -178,7 +163,7 @@ def _from_to(cursor: Cursor) -> tuple[str, str]:
     return old, cursor.name()
 
 
-def _convert(cursor: Cursor) -> Action:
+def _convert(cursor: Cursor) -> alter.Action:
     if not cursor.take("CHARSET") and not cursor.take("CHARACTER", "SET"):
         cursor.expect("CHAR", "SET")
     charset = None if cursor.take("DEFAULT") else parse_charset_name(cursor)
@@ -186,10 +171,10 @@ def _convert(cursor: Cursor) -> Action:
     if cursor.take("COLLATE"):
         cursor.take_sign("=")
         collation = parse_collation_name(cursor)
-    return ConvertCharset(charset, collation)
+    return alter.ConvertCharset(charset, collation)
 
 
-def _manner(cursor: Cursor) -> AlterOption | None:
+def _manner(cursor: Cursor) -> alter.AlterOption | None:
     """Parses a clause that says how the server does the change."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
@@ -205,33 +190,33 @@ def _manner(cursor: Cursor) -> AlterOption | None:
         cursor.expect("VALIDATION")
     elif not cursor.take("FORCE") and not cursor.take_any("SECONDARY_LOAD", "SECONDARY_UNLOAD"):
         return None
-    return AlterOption(cursor.since(start), "manner")
+    return alter.AlterOption(cursor.since(start), "manner")
 
 
 _ROWS_GO = ("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT")
 _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")
 
 
-def _partition(cursor: Cursor) -> Action | None:
+def _partition(cursor: Cursor) -> alter.Action | None:
     """Everything about partitions; each such clause ends the statement."""
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
-        return AlterOption(cursor.skip_to_end(), "partition")
+        return alter.AlterOption(cursor.skip_to_end(), "partition")
     if cursor.at_words("UPGRADE", "PARTITIONING"):
-        return AlterOption(cursor.skip_to_end(), "partition")
+        return alter.AlterOption(cursor.skip_to_end(), "partition")
     if word in ("DISCARD", "IMPORT") and cursor.peek(1).word == "TABLESPACE":
-        return PartitionRows(cursor.skip_to_end(), f"{word.lower()} tablespace")
+        return alter.PartitionRows(cursor.skip_to_end(), f"{word.lower()} tablespace")
     if cursor.peek(1).word != "PARTITION" and not cursor.at_words("CONVERT", "TABLE"):
         return None
     if cursor.peek(2).lexeme is Lexeme.END:
         return None
     if word in _ROWS_STAY:
-        return AlterOption(cursor.skip_to_end(), f"{word.lower()} partition")
+        return alter.AlterOption(cursor.skip_to_end(), f"{word.lower()} partition")
     if word in _ROWS_GO:
         start = cursor.peek()
         other = _other_table(cursor)
         cursor.skip_to_end()
-        return PartitionRows(cursor.since(start), f"{word.lower()} partition", other)
+        return alter.PartitionRows(cursor.since(start), f"{word.lower()} partition", other)
     return None
 
 
@@ -243,7 +228,7 @@ def _other_table(cursor: Cursor) -> TableName | None:
     return None
 
 
-def parse_create_index(cursor: Cursor, *, or_replace: bool) -> AlterTable:
+def parse_create_index(cursor: Cursor, *, or_replace: bool) -> ddl.AlterTable:
     """Parses everything after CREATE INDEX's own words, from UNIQUE on."""
     kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
     cursor.expect("INDEX")
@@ -261,11 +246,11 @@ def parse_create_index(cursor: Cursor, *, or_replace: bool) -> AlterTable:
         cursor.take_sign(",")
     take_wait(cursor)
     cursor.expect_end()
-    dropped = (DropKey(name, if_exists=True),) if or_replace else ()
-    return AlterTable(table, (*dropped, added))
+    dropped = (alter.DropKey(name, if_exists=True),) if or_replace else ()
+    return ddl.AlterTable(table, (*dropped, added))
 
 
-def parse_drop_index(cursor: Cursor) -> AlterTable:
+def parse_drop_index(cursor: Cursor) -> ddl.AlterTable:
     """Parses everything after DROP INDEX."""
     if_exists = cursor.if_exists()
     name = cursor.name()
@@ -275,4 +260,4 @@ def parse_drop_index(cursor: Cursor) -> AlterTable:
     while _manner(cursor) is not None:
         cursor.take_sign(",")
     cursor.expect_end()
-    return AlterTable(table, (DropKey(name, if_exists),))
+    return ddl.AlterTable(table, (alter.DropKey(name, if_exists),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pidts.schema.statements as ddl
 from pidts.model.errors import Halted
 from pidts.model.table import TableName
 from pidts.schema.dialect import MYSQL, Dialect
@@ -14,19 +15,6 @@ from pidts.schema.parse.create_table import parse_create_table
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 from pidts.schema.parse.table_options import parse_default_charset
 from pidts.schema.parse.token_cursor import Cursor
-from pidts.schema.statements import (
-    AlterDatabase,
-    CreateDatabase,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    SequenceChange,
-    Statement,
-    StatementDml,
-    TruncateTable,
-    Unknown,
-)
 
 
 def classify(
@@ -35,27 +23,27 @@ def classify(
     ansi_quotes: bool = False,  # noqa: FBT001, FBT002 - the same as `dialect.ansi_quotes`, for callers that know only that
     *,
     dialect: Dialect = MYSQL,
-) -> Statement:
+) -> ddl.Statement:
     """The statement that this text is, run while `default_schema` was the current database."""
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
         cursor = Cursor(sql, dialect, default_schema)
     except NotUnderstoodError as error:
-        return Unknown(sql, str(error))
+        return ddl.Unknown(sql, str(error))
     try:
         return _statement(cursor)
     except NotUnderstoodError as error:
-        return Unknown(sql, str(error), _tables_named(sql, default_schema, dialect))
+        return ddl.Unknown(sql, str(error), _tables_named(sql, default_schema, dialect))
     except Halted as error:
-        return Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
+        return ddl.Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
 
 
-def _statement(cursor: Cursor) -> Statement:
+def _statement(cursor: Cursor) -> ddl.Statement:
     if cursor.at_end():
-        return Ignored("empty")
+        return ddl.Ignored("empty")
     if (reason := ignored_reason(cursor)) is not None:
-        return _sequences(cursor, reason) if reason == SEQUENCE else Ignored(reason)
+        return _sequences(cursor, reason) if reason == SEQUENCE else ddl.Ignored(reason)
     if word := cursor.take_any(*_PARSERS):
         return _PARSERS[word](cursor)
     if cursor.peek().word in DML_VERBS:
@@ -63,26 +51,30 @@ def _statement(cursor: Cursor) -> Statement:
     raise cursor.surprise("a statement that is known")
 
 
-def _sequences(cursor: Cursor, reason: str) -> Statement:
+def _sequences(cursor: Cursor, reason: str) -> ddl.Statement:
     """Parses CREATE, ALTER or DROP SEQUENCE as far as the names go; the sequences' numbers do not matter."""
     verb = cursor.take_any("CREATE", "ALTER", "DROP")
     cursor.take("OR", "REPLACE")
     cursor.take("TEMPORARY")
     if not cursor.take("SEQUENCE"):
-        return Ignored(reason)
+        return ddl.Ignored(reason)
     if verb == "DROP":
         cursor.if_exists()
-        return SequenceChange(reason, gone=cursor.table_names())
+        return ddl.SequenceChange(reason, gone=cursor.table_names())
     if verb == "CREATE":
         may_be_there = cursor.if_not_exists()
         name = cursor.table_name()
-        return SequenceChange(reason, unless_table=(name,)) if may_be_there else SequenceChange(reason, made=(name,))
+        return (
+            ddl.SequenceChange(reason, unless_table=(name,))
+            if may_be_there
+            else ddl.SequenceChange(reason, made=(name,))
+        )
     may_be_absent = cursor.if_exists()
     name = cursor.table_name()
-    return SequenceChange(reason) if may_be_absent else SequenceChange(reason, there=(name,))
+    return ddl.SequenceChange(reason) if may_be_absent else ddl.SequenceChange(reason, there=(name,))
 
 
-def _create(cursor: Cursor) -> Statement:
+def _create(cursor: Cursor) -> ddl.Statement:
     or_replace = cursor.take("OR", "REPLACE")
     cursor.take_any("ONLINE", "OFFLINE")
     if cursor.take("TABLE"):
@@ -91,13 +83,13 @@ def _create(cursor: Cursor) -> Statement:
         if_not_exists = cursor.if_not_exists()
         name = cursor.schema_name()
         charset, collation = _database_options(cursor)
-        return CreateDatabase(name, charset, collation, if_not_exists, or_replace)
+        return ddl.CreateDatabase(name, charset, collation, if_not_exists, or_replace)
     if or_replace and not cursor.dialect.mariadb:
         raise cursor.surprise("VIEW")
     return parse_create_index(cursor, or_replace=or_replace)
 
 
-def _alter(cursor: Cursor) -> Statement:
+def _alter(cursor: Cursor) -> ddl.Statement:
     words: set[str] = set()
     while word := cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
         words.add(word)
@@ -109,10 +101,10 @@ def _alter(cursor: Cursor) -> Statement:
     if not name:
         raise cursor.surprise("a database")
     charset, collation = _database_options(cursor)
-    return AlterDatabase(name, charset, collation)
+    return ddl.AlterDatabase(name, charset, collation)
 
 
-def _drop(cursor: Cursor) -> Statement:
+def _drop(cursor: Cursor) -> ddl.Statement:
     cursor.take_any("ONLINE", "OFFLINE")
     if cursor.take_any("TABLE", "TABLES"):
         if_exists = cursor.if_exists()
@@ -120,7 +112,7 @@ def _drop(cursor: Cursor) -> Statement:
         take_wait(cursor)
         cursor.take_any("RESTRICT", "CASCADE")
         cursor.expect_end()
-        return DropTable(tables, if_exists)
+        return ddl.DropTable(tables, if_exists)
     if cursor.take("INDEX"):
         return parse_drop_index(cursor)
     if not cursor.take_any("DATABASE", "SCHEMA"):
@@ -128,18 +120,18 @@ def _drop(cursor: Cursor) -> Statement:
     if_exists = cursor.if_exists()
     name = cursor.schema_name()
     cursor.expect_end()
-    return DropDatabase(name, if_exists)
+    return ddl.DropDatabase(name, if_exists)
 
 
-def _truncate(cursor: Cursor) -> Statement:
+def _truncate(cursor: Cursor) -> ddl.Statement:
     cursor.take("TABLE")
     name = cursor.table_name()
     take_wait(cursor)
     cursor.expect_end()
-    return TruncateTable(name)
+    return ddl.TruncateTable(name)
 
 
-def _rename(cursor: Cursor) -> Statement:
+def _rename(cursor: Cursor) -> ddl.Statement:
     if not cursor.take_any("TABLE", "TABLES"):
         raise cursor.surprise("TABLE")
     if_exists = cursor.if_exists()
@@ -152,10 +144,10 @@ def _rename(cursor: Cursor) -> Statement:
         if not cursor.take_sign(","):
             break
     cursor.expect_end()
-    return RenameTable(tuple(pairs), if_exists)
+    return ddl.RenameTable(tuple(pairs), if_exists)
 
 
-_PARSERS: dict[str, Callable[[Cursor], Statement]] = {
+_PARSERS: dict[str, Callable[[Cursor], ddl.Statement]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,
@@ -194,20 +186,20 @@ def _database_options(cursor: Cursor) -> tuple[str | None, str | None]:
 _DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
 
 
-def _dml(cursor: Cursor) -> StatementDml:
+def _dml(cursor: Cursor) -> ddl.StatementDml:
     """The verb, and the table where it stands at once behind it."""
     verb = cursor.next().word
     if verb == "LOAD":
         while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
             cursor.next()
     elif verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
-        return StatementDml(verb)
+        return ddl.StatementDml(verb)
     while cursor.take_any(*_DML_WORDS):
         pass
     try:
-        return StatementDml(verb, cursor.table_names())
+        return ddl.StatementDml(verb, cursor.table_names())
     except NotUnderstoodError:
-        return StatementDml(verb)
+        return ddl.StatementDml(verb)
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:

@@ -9,27 +9,9 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
+import pidts.schema.actions as alter
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.schema.actions import (
-    Action,
-    AddColumn,
-    AddKey,
-    AlterOption,
-    ChangeColumn,
-    ConvertCharset,
-    DropColumn,
-    DropConstraint,
-    DropKey,
-    ModifyColumn,
-    PartitionRows,
-    RenameColumn,
-    RenameKey,
-    RenameTo,
-    SetCharset,
-    SetComment,
-    SetDefault,
-)
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import literal
 from pidts.schema.parse.key_clause import PRIMARY
@@ -55,42 +37,42 @@ class AlterWriter:
     """Columns, in lower case, that the server computes itself."""
     mariadb: bool = False
 
-    def clause(self, action: Action) -> str:
+    def clause(self, action: alter.Action) -> str:
         """One clause; empty where nothing is to do."""
         match action:
-            case AddColumn() | ModifyColumn() | ChangeColumn():
+            case alter.AddColumn() | alter.ModifyColumn() | alter.ChangeColumn():
                 return self._definition(action)
-            case DropColumn(name=name, if_exists=if_exists):
+            case alter.DropColumn(name=name, if_exists=if_exists):
                 condition = self._if_exists(name, asked=if_exists)
                 return "" if condition is None else f"DROP COLUMN {condition}{quote(name)}"
-            case RenameColumn(if_exists=if_exists):
+            case alter.RenameColumn(if_exists=if_exists):
                 return self._renamed_column(action)
-            case SetDefault(column=name, default=default, if_exists=if_exists):
+            case alter.SetDefault(column=name, default=default, if_exists=if_exists):
                 condition = self._if_exists(name, asked=if_exists)
                 change = "DROP DEFAULT" if default is None else f"SET DEFAULT {default}"
                 return "" if condition is None else f"ALTER COLUMN {condition}{quote(name)} {change}"
-            case AddKey() | DropKey() | RenameKey() | DropConstraint():
+            case alter.AddKey() | alter.DropKey() | alter.RenameKey() | alter.DropConstraint():
                 return self._key(action)
-            case SetComment(text=text):
+            case alter.SetComment(text=text):
                 return f"COMMENT = {literal(text)}"
-            case RenameTo(name=name):
+            case alter.RenameTo(name=name):
                 return f"RENAME TO {quote_table(name)}"
-            case SetCharset() | ConvertCharset():
+            case alter.SetCharset() | alter.ConvertCharset():
                 return self._charset(action)
-            case PartitionRows():
+            case alter.PartitionRows():
                 raise Halted(
                     "ddl-moves-rows",
                     f"{action.what} takes rows out of the table or brings some in without writing them to the log",
                     where=Where(table=str(self.table)),
                     todo="Do the same on the target, or copy the table again.",
                 )
-            case AlterOption():
+            case alter.AlterOption():
                 return ""
 
-    def _definition(self, action: AddColumn | ModifyColumn | ChangeColumn) -> str:
+    def _definition(self, action: alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn) -> str:
         column = self._resolved(action.column)
         text = column_clause(column, self.collations)
-        if isinstance(action, AddColumn):
+        if isinstance(action, alter.AddColumn):
             if action.computed is not None and column.name.lower() in self.computed:
                 text = computed_clause(column, action.computed, self.collations, mariadb=self.mariadb)
             condition = "IF NOT EXISTS " if action.if_not_exists else ""
@@ -100,16 +82,16 @@ class AlterWriter:
                 condition = ""
             text = f"ADD COLUMN {condition}{text}"
         else:
-            old = action.old if isinstance(action, ChangeColumn) else action.column.name
+            old = action.old if isinstance(action, alter.ChangeColumn) else action.column.name
             if (found := self._if_exists(old, asked=action.if_exists)) is None:
                 return ""
-            old_name = f"{quote(old)} " if isinstance(action, ChangeColumn) else ""
+            old_name = f"{quote(old)} " if isinstance(action, alter.ChangeColumn) else ""
             text = f"{'CHANGE' if old_name else 'MODIFY'} COLUMN {found}{old_name}{text}"
         if action.first:
             return text + " FIRST"
         return f"{text} AFTER {quote(action.after)}" if action.after else text
 
-    def _renamed_column(self, action: RenameColumn) -> str:
+    def _renamed_column(self, action: alter.RenameColumn) -> str:
         condition = self._if_exists(action.old, asked=action.if_exists)
         if condition is None:
             return ""
@@ -127,34 +109,34 @@ class AlterWriter:
             return "IF EXISTS " if asked else ""
         return None if _column(self.before, name) is None else ""
 
-    def _charset(self, action: SetCharset | ConvertCharset) -> str:
+    def _charset(self, action: alter.SetCharset | alter.ConvertCharset) -> str:
         charset, collation = action.charset, action.collation
         if self.after is not None:
             charset, collation = self.after.charset, self.after.collation
         elif charset is None and collation is not None:
             charset = charset_of(collation)
         clause = charset_clause(charset, collation, self.collations)
-        verb = "CONVERT TO" if isinstance(action, ConvertCharset) else "DEFAULT"
+        verb = "CONVERT TO" if isinstance(action, alter.ConvertCharset) else "DEFAULT"
         return verb + clause if clause else ""
 
-    def _key(self, action: AddKey | DropKey | RenameKey | DropConstraint) -> str:
+    def _key(self, action: alter.AddKey | alter.DropKey | alter.RenameKey | alter.DropConstraint) -> str:
         match action:
-            case AddKey():
+            case alter.AddKey():
                 return self._added_key(action)
-            case RenameKey(old=old, new=new):
+            case alter.RenameKey(old=old, new=new):
                 known = self.before is None or _key(self.before, old) is not None
                 return f"RENAME KEY {quote(old)} TO {quote(new)}" if known else ""
-            case DropKey(name=name, if_exists=if_exists):
+            case alter.DropKey(name=name, if_exists=if_exists):
                 if name.upper() == PRIMARY:
                     return "DROP PRIMARY KEY"
                 if self.before is None:
                     return f"DROP KEY {'IF EXISTS ' if if_exists else ''}{quote(name)}"
                 return f"DROP KEY {quote(name)}" if _key(self.before, name) is not None else ""
-            case DropConstraint(name=name):
+            case alter.DropConstraint(name=name):
                 key = _key(self.before, name)
                 return f"DROP KEY {quote(name)}" if key is not None and key.declared_unique else ""
 
-    def _added_key(self, action: AddKey) -> str:
+    def _added_key(self, action: alter.AddKey) -> str:
         exists = _key(self.before, action.key.name) is not None
         if action.if_not_exists and exists:
             return ""

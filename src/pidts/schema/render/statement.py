@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+import pidts.schema.statements as ddl
 from pidts.model.table import Table, TableName
 from pidts.schema.defaults import literal
 from pidts.schema.render.alter import AlterWriter
 from pidts.schema.render.definitions import charset_clause, column_clause, key_clause, quote, quote_table, type_text
-from pidts.schema.statements import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    RenameTable,
-    Statement,
-    TruncateTable,
-)
 
 __all__ = ["column_clause", "create_table", "quote", "quote_table", "render_statement", "type_text"]
 
@@ -37,7 +26,7 @@ def create_table(table: Table, name: TableName | None = None, collations: Contai
 
 
 def render_statement(
-    statement: Statement,
+    statement: ddl.Statement,
     before: Table | None = None,
     after: Table | None = None,
     collations: Container[str] | None = None,
@@ -53,35 +42,35 @@ def render_statement(
     server computes itself; they are written as generated ones.
     """
     match statement:
-        case CreateTable(table=name, structure=structure):
+        case ddl.CreateTable(table=name, structure=structure):
             prefix = _create_prefix(statement)
             return prefix + create_table(after or structure, name, collations).removeprefix("CREATE TABLE")
-        case CreateTableLike(table=name, like=like):
+        case ddl.CreateTableLike(table=name, like=like):
             return f"{_create_prefix(statement)} {quote_table(name)} LIKE {quote_table(like)}"
-        case DropTable(tables=tables, if_exists=if_exists):
+        case ddl.DropTable(tables=tables, if_exists=if_exists):
             return f"DROP TABLE {'IF EXISTS ' if if_exists else ''}" + ", ".join(map(quote_table, tables))
-        case TruncateTable(table=name):
+        case ddl.TruncateTable(table=name):
             return f"TRUNCATE TABLE {quote_table(name)}"
-        case RenameTable(pairs=pairs, if_exists=if_exists):
+        case ddl.RenameTable(pairs=pairs, if_exists=if_exists):
             return f"RENAME TABLE {'IF EXISTS ' if if_exists else ''}" + ", ".join(
                 f"{quote_table(old)} TO {quote_table(new)}" for old, new in pairs
             )
-        case AlterTable(table=name, actions=actions):
+        case ddl.AlterTable(table=name, actions=actions):
             writer = AlterWriter(name, before, after, collations, computed, mariadb=mariadb)
             clauses = [clause for action in actions if (clause := writer.clause(action))]
             return f"ALTER TABLE {quote_table(name)} " + ", ".join(clauses) if clauses else ""
-        case CreateDatabase(name=schema):
+        case ddl.CreateDatabase(name=schema):
             charset = charset_clause(statement.charset, statement.collation, collations)
             return f"CREATE DATABASE {'IF NOT EXISTS ' if statement.if_not_exists else ''}{quote(schema)}{charset}"
-        case AlterDatabase(name=schema):
+        case ddl.AlterDatabase(name=schema):
             charset = charset_clause(statement.charset, statement.collation, collations)
             return f"ALTER DATABASE {quote(schema)}{charset}" if charset else ""
-        case DropDatabase(name=schema, if_exists=if_exists):
+        case ddl.DropDatabase(name=schema, if_exists=if_exists):
             return f"DROP DATABASE {'IF EXISTS ' if if_exists else ''}{quote(schema)}"
         case _:
             return ""
 
 
-def _create_prefix(statement: CreateTable | CreateTableLike) -> str:
+def _create_prefix(statement: ddl.CreateTable | ddl.CreateTableLike) -> str:
     replaces = "OR REPLACE " if statement.or_replace else ""
     return f"CREATE {replaces}TABLE{' IF NOT EXISTS' if statement.if_not_exists else ''}"

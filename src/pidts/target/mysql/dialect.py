@@ -6,26 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
-from pidts.schema import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    RenameTo,
-    Statement,
-    TruncateTable,
-    column_clause,
-    create_table,
-    quote,
-    render_statement,
-    type_text,
-)
+from pidts.schema import column_clause, create_table, quote, render_statement, type_text
 from pidts.target.difference import difference
 from pidts.target.leftovers import left_out
 from pidts.target.literals import Expression, Now, parse_default
@@ -130,7 +114,7 @@ def column_types(table: Table, server: Server) -> tuple[str, ...]:
 
 
 def render(
-    statement: Statement,
+    statement: ddl.Statement,
     before: _Structures,
     after: _Structures,
     server: Server,
@@ -143,34 +127,34 @@ def render(
     `computed` are the columns, in lower case, that this server computes itself.
     """
     match statement:
-        case CreateTable(table=name) | CreateTableLike(table=name):
+        case ddl.CreateTable(table=name) | ddl.CreateTableLike(table=name):
             table = after.get(name)
             if table is None:
                 return Rendered(())
             made = create(table, server)
             drop = (f"DROP TABLE IF EXISTS {qualified(name)}",) if statement.or_replace else ()
             return Rendered((*drop, *made.statements), (*made.notes, *left_out(statement)))
-        case DropTable(tables=names):
+        case ddl.DropTable(tables=names):
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
-        case TruncateTable(table=name):
+        case ddl.TruncateTable(table=name):
             return Rendered((f"TRUNCATE TABLE {qualified(name)}",))
-        case RenameTable(pairs=pairs):
+        case ddl.RenameTable(pairs=pairs):
             return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
-        case AlterTable(table=name, actions=actions):
-            goal = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+        case ddl.AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             return (
                 _alter(statement, old, new, server, executed_at, computed)
                 if old is not None and new is not None
                 else Rendered(())
             )
-        case CreateDatabase(name=schema):
+        case ddl.CreateDatabase(name=schema):
             return Rendered((f"CREATE DATABASE IF NOT EXISTS {identifier(schema)}",))
-        case DropDatabase(name=schema):
+        case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
             note = f"database {schema} itself was left: it may hold tables that are none of the task's"
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
-        case AlterDatabase() | Ignored():
+        case ddl.AlterDatabase() | ddl.Ignored():
             return Rendered(())
         case _:
             raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on the target")
@@ -182,7 +166,7 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 def _alter(
-    statement: AlterTable, before: Table, after: Table, server: Server, executed_at: int, computed: frozenset[str]
+    statement: ddl.AlterTable, before: Table, after: Table, server: Server, executed_at: int, computed: frozenset[str]
 ) -> Rendered:
     """A new column that defaults to the current time is added with the time that the source added it at."""
     old, _ = adapted(before, server)

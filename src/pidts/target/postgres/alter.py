@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
-from pidts.schema import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    Ignored,
-    RenameTable,
-    RenameTo,
-    Statement,
-    TruncateTable,
-)
 from pidts.target.difference import difference
 from pidts.target.leftovers import left_out
 from pidts.target.postgres.convert import conversion
@@ -40,37 +28,43 @@ _Structures = Mapping[TableName, Table | None]
 
 
 def render(
-    statement: Statement, before: _Structures, after: _Structures, found: Mapping[TableName, PgTable], executed_at: int
+    statement: ddl.Statement,
+    before: _Structures,
+    after: _Structures,
+    found: Mapping[TableName, PgTable],
+    executed_at: int,
 ) -> Rendered:
     """Returns the target's statements for one of the source.
 
     `found` is what the target has of the tables named; a change that is there already is not made again.
     """
     match statement:
-        case CreateTable(table=name, or_replace=or_replace) | CreateTableLike(table=name, or_replace=or_replace):
+        case (
+            ddl.CreateTable(table=name, or_replace=or_replace) | ddl.CreateTableLike(table=name, or_replace=or_replace)
+        ):
             made = _create(after.get(name), replaces=or_replace and name in found)
             return Rendered(made.statements, (*made.notes, *left_out(statement)) if made.statements else ())
-        case DropTable(tables=names):
+        case ddl.DropTable(tables=names):
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
-        case TruncateTable(table=name):
+        case ddl.TruncateTable(table=name):
             return Rendered((_emptied(name, found.get(name)),))
-        case RenameTable(pairs=pairs):
+        case ddl.RenameTable(pairs=pairs):
             return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
-        case AlterTable(table=name, actions=actions):
-            target_name = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+        case ddl.AlterTable(table=name, actions=actions):
+            target_name = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(target_name)
             if old is None or new is None:
                 return Rendered(())
             rendered = _Alter(statement, old, new.renamed(name), found.get(name), executed_at).render()
             moves = _rename(name, target_name) if target_name != name else []
             return Rendered((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
-        case CreateDatabase(name=schema):
+        case ddl.CreateDatabase(name=schema):
             return Rendered((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
-        case DropDatabase(name=schema):
+        case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
             note = f"schema {schema} itself was left: it may hold tables that are none of the task's"
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
-        case AlterDatabase() | Ignored():
+        case ddl.AlterDatabase() | ddl.Ignored():
             return Rendered(())
         case _:
             raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on PostgreSQL")
@@ -109,7 +103,7 @@ class _Alter:
     """One ALTER TABLE: keys that go, drops, renames, additions, definitions, keys that come, comments, in order."""
 
     def __init__(
-        self, statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
+        self, statement: ddl.AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
     ) -> None:
         self._before, self._after, self._found, self._at = before, after, found, executed_at
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()

@@ -7,19 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
 from pidts.model import Halted, Key, Table, TableName, Where
-from pidts.schema import (
-    AlterTable,
-    CreateTable,
-    CreateTableLike,
-    DropDatabase,
-    DropTable,
-    RenameTable,
-    RenameTo,
-    Statement,
-    TruncateTable,
-    keys_there,
-)
+from pidts.schema import keys_there
 from pidts.target.difference import difference, kept_names
 from pidts.target.values.fill import fill
 from pidts.target.values.rows import StoredTable
@@ -37,22 +28,22 @@ def _names_rows(table: Table, key: Key) -> bool:
     return key.primary or (key.unique and key.columns == table.identity)
 
 
-def steps(statement: Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
+def steps(statement: ddl.Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
     """Yields the steps of a statement; each is atomic and is about one table."""
     match statement:
-        case CreateTable(table=name, or_replace=replaces) | CreateTableLike(table=name, or_replace=replaces):
+        case ddl.CreateTable(table=name, or_replace=replaces) | ddl.CreateTableLike(table=name, or_replace=replaces):
             if (table := after.get(name)) is not None:
                 yield {"create": table.to_json(), "replaces": replaces}
-        case DropTable(tables=names):
+        case ddl.DropTable(tables=names):
             yield from ({"drop": _pair(name)} for name in names)
-        case DropDatabase(name=schema):
+        case ddl.DropDatabase(name=schema):
             yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
-        case TruncateTable(table=name):
+        case ddl.TruncateTable(table=name):
             yield {"truncate": _pair(name)}
-        case RenameTable(pairs=pairs):
+        case ddl.RenameTable(pairs=pairs):
             yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
-        case AlterTable(table=name, actions=actions):
-            goal = next((action.name for action in actions if isinstance(action, RenameTo)), name)
+        case ddl.AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             if old is not None and new is not None:
                 difference(statement, old, new)  # refuses what moves rows
