@@ -1,17 +1,61 @@
 """The records of `pidts_meta` that all servers keep with the same SQL.
 
 A record only executes statements of one session; its caller decides about transactions.
+
+Halts are there to be read, by people and by commands: a run says what it halts for, and nothing is decided by it.
+Orders are decided by: an order is *given*, and *taken* in the transaction that begins the journal of its change anew,
+so a restart knows whether what the journal holds is what was ordered.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from pidts.model import DdlJournal, DdlState, Lsn, RecordKey, Table, TableName, record_key, record_text
-from pidts.target.halts import HaltRecord, OrderRecord
+from pidts.model import (
+    DdlJournal,
+    DdlOrder,
+    DdlState,
+    Halt,
+    Lsn,
+    OrderKind,
+    RecordKey,
+    Shadow,
+    Table,
+    TableName,
+    record_key,
+    record_text,
+)
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
-from pidts.target.shadows import ShadowRecord
+
+_TABLE_KEY = ("task", "source", "table_schema", "table_name")
+
+
+class Rows:
+    """The rows of one meta table, found by its key or by the first columns of it."""
+
+    def __init__(self, run: Run, table: str, *key: str) -> None:
+        self._run, self._table, self._key = run, f"pidts_meta.{table}", key
+
+    def read(self, columns: str, *place: object, tail: str = "") -> list[tuple[Any, ...]]:
+        """Returns these columns of the rows."""
+        return self._run(f"SELECT {columns} FROM {self._table} WHERE {self._at(place)}{tail}", place)[0]
+
+    def put(self, *place: object, **values: object) -> None:
+        """Inserts or overwrites the row at a whole key."""
+        self.remove(*place)
+        columns = (*self._key, *values)
+        places = ", ".join(["%s"] * len(columns))
+        sql = f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({places})"
+        self._run(sql, (*place, *values.values()))
+
+    def remove(self, *place: object) -> None:
+        """Removes the rows."""
+        self._run(f"DELETE FROM {self._table} WHERE {self._at(place)}", place)
+
+    def _at(self, place: tuple[object, ...]) -> str:
+        return " AND ".join(f"{name} = %s" for name in self._key[: len(place)])
 
 
 class SharedRecords:
@@ -31,30 +75,20 @@ class StructureRecord:
     """The structures of the sources' tables."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run, self._rows = run, Rows(run, "structure", *_TABLE_KEY)
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Saves one row a table, always the latest."""
         for name, table in sorted(structures.items()):
             place = (task, record_text(key), name.schema, name.name)
-            self._run(
-                "DELETE FROM pidts_meta.structure "
-                "WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
-                place,
-            )
-            if table is not None:
-                self._run(
-                    "INSERT INTO pidts_meta.structure (task, source, table_schema, table_name, lsn, structure) "
-                    "VALUES (%s, %s, %s, %s, %s, %s)",
-                    (*place, str(lsn), json.dumps(table.to_json(), ensure_ascii=True)),
-                )
+            if table is None:
+                self._rows.remove(*place)
+            else:
+                self._rows.put(*place, lsn=str(lsn), structure=json.dumps(table.to_json(), ensure_ascii=True))
 
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
-        rows, _ = self._run(
-            "SELECT table_schema, table_name, structure FROM pidts_meta.structure WHERE task = %s AND source = %s",
-            (task, record_text(key)),
-        )
+        rows = self._rows.read("table_schema, table_name, structure", task, record_text(key))
         return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
 
     def tables(self) -> list[tuple[str, RecordKey, TableName]]:
@@ -69,48 +103,36 @@ class JournalRecord:
     """The schema changes that were begun."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._rows = Rows(run, "ddl_journal", "task", "source", "lsn")
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """The schema change at `lsn`."""
-        rows, _ = self._run(
-            "SELECT statement, rendered, step, before_change, state, epoch, updated_at FROM pidts_meta.ddl_journal "
-            "WHERE task = %s AND source = %s AND lsn = %s",
-            (task, source, str(lsn)),
-        )
-        if not rows:
-            return None
-        statement, rendered, step, before, state, epoch, saved = rows[0]
-        return DdlJournal(
-            task=task,
-            source=source,
-            lsn=lsn,
-            statement=statement,
-            rendered=tuple(json.loads(rendered)),
-            step=int(step),
-            before=json.loads(before),
-            state=DdlState(state),
-            epoch=int(epoch),
-            saved_at=seconds(saved),
-        )
+        """Returns the schema change at `lsn`."""
+        columns = "statement, rendered, step, before_change, state, epoch, updated_at"
+        for statement, rendered, step, before, state, epoch, saved in self._rows.read(columns, task, source, str(lsn)):
+            return DdlJournal(
+                task=task,
+                source=source,
+                lsn=lsn,
+                statement=statement,
+                rendered=tuple(json.loads(rendered)),
+                step=int(step),
+                before=json.loads(before),
+                state=DdlState(state),
+                epoch=int(epoch),
+                saved_at=seconds(saved),
+            )
+        return None
 
     def write(self, journal: DdlJournal) -> None:
         """Inserts or overwrites the journal."""
-        place = (journal.task, journal.source, str(journal.lsn))
-        self._run("DELETE FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s AND lsn = %s", place)
-        self._run(
-            "INSERT INTO pidts_meta.ddl_journal "
-            "(task, source, lsn, statement, rendered, step, before_change, state, epoch) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (
-                *place,
-                journal.statement,
-                json.dumps(journal.rendered),
-                journal.step,
-                json.dumps(dict(journal.before)),
-                journal.state.value,
-                journal.epoch,
-            ),
+        self._rows.put(
+            *(journal.task, journal.source, str(journal.lsn)),
+            statement=journal.statement,
+            rendered=json.dumps(journal.rendered),
+            step=journal.step,
+            before_change=json.dumps(dict(journal.before)),
+            state=journal.state.value,
+            epoch=journal.epoch,
         )
 
 
@@ -118,45 +140,125 @@ class NoteRecord:
     """One text for each table."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._rows = Rows(run, "note", *_TABLE_KEY)
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Returns the note that was written last."""
-        rows, _ = self._run(
-            "SELECT told FROM pidts_meta.note "
-            "WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
-            (task, record_text(key), name.schema, name.name),
-        )
+        rows = self._rows.read("told", task, record_text(key), name.schema, name.name)
         return str(rows[0][0]) if rows else ""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """One row a table."""
-        place = (task, record_text(key), name.schema, name.name)
-        self._run(
-            "DELETE FROM pidts_meta.note WHERE task = %s AND source = %s AND table_schema = %s AND table_name = %s",
-            place,
-        )
-        self._run(
-            "INSERT INTO pidts_meta.note (task, source, table_schema, table_name, told) VALUES (%s, %s, %s, %s, %s)",
-            (*place, text),
-        )
+        """Writes one row a table."""
+        self._rows.put(task, record_text(key), name.schema, name.name, told=text)
 
 
 class SafeRangeRecord:
     """The changes that are written in safe mode."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._rows = Rows(run, "safe_range", "task", "source")
 
     def read(self, task: str, source: str) -> Lsn | None:
         """Returns the end of the safe range; None where the task began with a copy, or at the source's own position."""
-        rows, _ = self._run("SELECT lsn FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
+        rows = self._rows.read("lsn", task, source)
         return Lsn.parse(rows[0][0]) if rows else None
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """One row a task."""
-        self._run("DELETE FROM pidts_meta.safe_range WHERE task = %s AND source = %s", (task, source))
-        if lsn is not None:
-            self._run(
-                "INSERT INTO pidts_meta.safe_range (task, source, lsn) VALUES (%s, %s, %s)", (task, source, str(lsn))
+        """Writes one row a task."""
+        if lsn is None:
+            self._rows.remove(task, source)
+        else:
+            self._rows.put(task, source, lsn=str(lsn))
+
+
+class HaltRecord:
+    """The tables that wait for an operator."""
+
+    def __init__(self, run: Run) -> None:
+        self._rows = Rows(run, "halt", "task", "source", "place")
+
+    def read(self, task: str, source: str) -> list[Halt]:
+        """Returns the halts in the order of their places."""
+        return [Halt.loads(about) for (about,) in self._rows.read("about", task, source, tail=" ORDER BY place")]
+
+    def save(self, task: str, source: str, halt: Halt) -> None:
+        """Inserts or overwrites the halt."""
+        self._rows.put(task, source, halt.place, about=halt.dumps())
+
+    def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
+        """Removes the halts at these places; without places, all of them."""
+        if places is None:
+            self._rows.remove(task, source)
+        for place in places or ():
+            self._rows.remove(task, source, place)
+
+
+class OrderRecord:
+    """The operator's orders."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._rows = run, Rows(run, "ddl_order", "task", "source", "lsn")
+
+    def read(self, task: str, source: str) -> list[DdlOrder]:
+        """Returns the orders in the order of the log."""
+        return sorted(self._orders(task, source), key=lambda order: order.lsn)
+
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+        """Returns the order for the change at this place of the log."""
+        return next(iter(self._orders(task, source, str(lsn))), None)
+
+    def give(self, task: str, source: str, order: DdlOrder) -> None:
+        """Replaces an earlier order about the same change."""
+        place = (task, source, str(order.lsn))
+        numbers = [int(number) for (number,) in self._rows.read("number", *place, tail=" FOR UPDATE")]
+        kind, statements = order.kind.value, json.dumps(order.statements)
+        self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
+
+    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+        """Marks an order as taken, in the transaction that begins the ordered change.
+
+        False where another order has replaced this one.
+        """
+        sql = (
+            "UPDATE pidts_meta.ddl_order SET taken = 1 "
+            "WHERE task = %s AND source = %s AND lsn = %s AND number = %s AND taken = 0"
+        )
+        return self._run(sql, (task, source, str(order.lsn), order.number))[1] == 1
+
+    def _orders(self, *place: str) -> list[DdlOrder]:
+        return [
+            DdlOrder(
+                lsn=Lsn.parse(lsn),
+                kind=OrderKind(kind),
+                statements=tuple(json.loads(statements)),
+                number=int(number),
+                taken=bool(int(taken)),
             )
+            for lsn, kind, statements, number, taken in self._rows.read("lsn, kind, statements, number, taken", *place)
+        ]
+
+
+class ShadowRecord:
+    """The online schema changes that are under way."""
+
+    def __init__(self, run: Run) -> None:
+        self._rows = Rows(run, "shadow", *_TABLE_KEY)
+
+    def load(self, task: str, source: str) -> dict[TableName, Shadow]:
+        """Returns all of a source, by the source's names."""
+        rows = self._rows.read("table_schema, table_name, about", task, source)
+        return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
+
+    def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
+        """Inserts or overwrites; None forgets."""
+        for name, shadow in sorted(shadows.items(), key=lambda item: item[0]):
+            place = (task, source, name.schema, name.name)
+            if shadow is None:
+                self._rows.remove(*place)
+            else:
+                self._rows.put(*place, about=json.dumps(shadow.to_json(), ensure_ascii=True))
+
+    def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
+        """Saves these and removes all others: those of an earlier task of this name are of another place of the log."""
+        self._rows.remove(task, source)
+        self.save(task, source, shadows)

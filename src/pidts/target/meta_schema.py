@@ -7,7 +7,8 @@ somebody else's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,75 @@ Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 USUAL = "pidts_meta"
 
 META_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
+
+_TASK = "task {name}, source {name}"
+_TABLE = "table_schema {object}, table_name {object}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaTable:
+    """A table that all servers have: what it holds, and its columns; their types are keys of the server's own words."""
+
+    about: str
+    key: str
+    values: str
+
+    def columns(self, types: Mapping[str, str]) -> str:
+        """Returns the definitions of the columns and of the primary key."""
+        names = ", ".join(column.split()[0] for column in self.key.split(", "))
+        return f"{self.key}, {self.values}, PRIMARY KEY ({names})".format_map(types)
+
+
+META_TABLES = {
+    "checkpoint": MetaTable(
+        "How far each worker of a task is; changes in the transaction of its rows",
+        f"{_TASK}, worker {{int}}",
+        "batch {long}, lsn {lsn}, gtid {text}, log_position {text}, epoch {epoch}, copy_progress {text}, "
+        "updated_at {clock}",
+    ),
+    "structure": MetaTable(
+        "Structures of tables as of the last schema change of the task",
+        f"{_TASK}, {_TABLE}",
+        "lsn {lsn}, structure {text}",
+    ),
+    "ddl_journal": MetaTable(
+        "Schema changes begun and done on this target",
+        f"{_TASK}, lsn {{lsn}}",
+        "statement {text}, rendered {text}, step {int}, before_change {text}, state {code}, epoch {long}, "
+        "updated_at {clock}",
+    ),
+    "note": MetaTable(
+        "How tables without a key were loaded; without a name, by which rules", f"{_TASK}, {_TABLE}", "told {text}"
+    ),
+    "halt": MetaTable(
+        "Tables that wait for an operator, and why", f"{_TASK}, place {{name}}", "about {text}, updated_at {clock}"
+    ),
+    "ddl_order": MetaTable(
+        "What an operator has ordered about schema changes of the log",
+        f"{_TASK}, lsn {{lsn}}",
+        "kind {code}, statements {text}, number {int}, taken {int}, updated_at {clock}",
+    ),
+    "shadow": MetaTable(
+        "Online schema changes under way: what has altered the table that is to be swapped in",
+        f"{_TASK}, {_TABLE}",
+        "about {text}",
+    ),
+    "tombstone": MetaTable(
+        "Rows deleted under a version column, so that an older event does not bring them back",
+        f"{_TABLE}, row_key {{name}}",
+        "version_value {version}, source {name}, lsn {lsn}, buried_at {seconds}",
+    ),
+    "moved": MetaTable(
+        "Which shard has got which key while another one of its table waits",
+        f"{_TASK}, {_TABLE}, row_key {{row_key}}, member_schema {{object}}, member_name {{object}}",
+        "lsn {lsn}",
+    ),
+    "safe_range": MetaTable(
+        "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
+    ),
+}
+EPOCH = "Counts take-overs; a run with an older number is refused"
+SECONDS = "Seconds since 1970"
 
 _NAMED = re.compile(r"(?<![\w`\"$])(?:'pidts_meta'|pidts_meta)(?![\w`\"$])")
 

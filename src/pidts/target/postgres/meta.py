@@ -10,6 +10,7 @@ from pidts.model import Checkpoint, Fenced, TableName, Where
 from pidts.target.checkpoint_row import written_progress
 from pidts.target.checkpoints import CheckpointRecord
 from pidts.target.meta import SharedRecords
+from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.errors import Refused
@@ -26,62 +27,30 @@ _SAVE_CHECKPOINT = (
 
 _DIVISION_BY_ZERO = "22012"
 
-_STATEMENTS = (
-    "CREATE SCHEMA IF NOT EXISTS pidts_meta",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.checkpoint (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, worker integer NOT NULL, batch bigint NOT NULL,
-  lsn varchar(44) NOT NULL, gtid text NOT NULL, log_position text NOT NULL, epoch bigint NOT NULL,
-  copy_progress text NOT NULL, updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP,
-  PRIMARY KEY (task, source, worker))
-  WITH (fillfactor = 50)""",
-    "COMMENT ON TABLE pidts_meta.checkpoint IS 'How far each worker is; changes in the transaction of its rows'",
-    "COMMENT ON COLUMN pidts_meta.checkpoint.epoch IS 'Counts take-overs; a run with an older number is refused'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.structure (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
-  table_name varchar(190) NOT NULL, lsn varchar(44) NOT NULL, structure text NOT NULL,
-  PRIMARY KEY (task, source, table_schema, table_name))""",
-    "COMMENT ON TABLE pidts_meta.structure IS 'Structures of the source''s tables as of the last schema change'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.ddl_journal (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, statement text NOT NULL,
-  rendered text NOT NULL, step integer NOT NULL, before_change text NOT NULL, state varchar(20) NOT NULL,
-  epoch bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
-    "COMMENT ON TABLE pidts_meta.ddl_journal IS 'Schema changes begun and done on this target'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.note (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
-  table_name varchar(190) NOT NULL, told text NOT NULL, PRIMARY KEY (task, source, table_schema, table_name))""",
-    "COMMENT ON TABLE pidts_meta.note IS 'How tables without a key were loaded; without a name, by which rules'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.halt (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, place varchar(190) NOT NULL, about text NOT NULL,
-  updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, place))""",
-    "COMMENT ON TABLE pidts_meta.halt IS 'Tables that wait for an operator, and why'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.ddl_order (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, kind varchar(20) NOT NULL,
-  statements text NOT NULL, number integer NOT NULL, taken integer NOT NULL,
-  updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (task, source, lsn))""",
-    "COMMENT ON TABLE pidts_meta.ddl_order IS 'What an operator has ordered about schema changes of the log'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.shadow (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
-  table_name varchar(190) NOT NULL, about text NOT NULL, PRIMARY KEY (task, source, table_schema, table_name))""",
-    "COMMENT ON TABLE pidts_meta.shadow IS 'Online schema changes under way: what has altered the table to swap in'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.tombstone (
-  table_schema varchar(190) NOT NULL, table_name varchar(190) NOT NULL, row_key varchar(190) NOT NULL,
-  version_value varchar(90), source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, buried_at bigint NOT NULL,
-  PRIMARY KEY (table_schema, table_name, row_key))""",
-    "COMMENT ON TABLE pidts_meta.tombstone IS 'Rows deleted under a version column: older events do not return them'",
-    "COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS 'Seconds since 1970'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.moved (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, table_schema varchar(190) NOT NULL,
-  table_name varchar(190) NOT NULL, row_key varchar(80) NOT NULL, member_schema varchar(190) NOT NULL,
-  member_name varchar(190) NOT NULL, lsn varchar(44) NOT NULL,
-  PRIMARY KEY (task, source, table_schema, table_name, row_key, member_schema, member_name))""",
-    "COMMENT ON TABLE pidts_meta.moved IS 'Which shard has got which key while another one of its table waits'",
-    """CREATE TABLE IF NOT EXISTS pidts_meta.safe_range (
-  task varchar(190) NOT NULL, source varchar(190) NOT NULL, lsn varchar(44) NOT NULL, PRIMARY KEY (task, source))""",
-    "CREATE TABLE IF NOT EXISTS pidts_meta.unfinished (relation oid PRIMARY KEY)",
-    "COMMENT ON TABLE pidts_meta.unfinished IS 'Tables made without all of their keys, until their rows are copied'",
-    "COMMENT ON TABLE pidts_meta.safe_range IS 'Changes up to here may have been applied before the first start'",
-)
-"""Safe to run again. `log_position`, not `position`, since that is a word of the language."""
+_TYPES = {
+    **dict.fromkeys(("name", "object"), "varchar(190) NOT NULL"),
+    "text": "text NOT NULL",
+    "lsn": "varchar(44) NOT NULL",
+    "code": "varchar(20) NOT NULL",
+    "row_key": "varchar(80) NOT NULL",
+    "version": "varchar(90)",
+    "int": "integer NOT NULL",
+    **dict.fromkeys(("long", "epoch", "seconds"), "bigint NOT NULL"),
+    "clock": "timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP",
+}
+
+
+def _creation() -> Iterator[str]:
+    """Yields the statements that create the meta tables that are missing."""
+    yield "CREATE SCHEMA IF NOT EXISTS pidts_meta"
+    for name, table in META_TABLES.items():
+        room = " WITH (fillfactor = 50)" if name == "checkpoint" else ""
+        yield f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)}){room}"
+        yield f"COMMENT ON TABLE pidts_meta.{name} IS '{table.about}'"
+    yield f"COMMENT ON COLUMN pidts_meta.checkpoint.epoch IS '{EPOCH}'"
+    yield f"COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS '{SECONDS}'"
+    yield "CREATE TABLE IF NOT EXISTS pidts_meta.unfinished (relation oid PRIMARY KEY)"
+    yield "COMMENT ON TABLE pidts_meta.unfinished IS 'Tables without all of their keys, until their rows are copied'"
 
 
 class PostgresMeta(SharedRecords):
@@ -98,7 +67,7 @@ class PostgresMeta(SharedRecords):
         """Creates the meta tables; two sessions that start at once would collide in the catalog."""
         with self._connection.transaction():
             self._connection.run("SELECT pg_catalog.pg_advisory_xact_lock(7426801523490)", ())
-            for sql in _STATEMENTS:
+            for sql in _creation():
                 self._connection.run(sql, ())
 
     @contextmanager
