@@ -13,7 +13,7 @@ import pytest
 
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import buckets
-from pidts.reduce.key_hash import _of_bytes
+from pidts.reduce.buckets import _of_bytes
 
 INT = ColumnType(Kind.INT)
 BIN = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_bin")

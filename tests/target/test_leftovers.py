@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import TableName
 from pidts.schema import Dialect, classify
-from pidts.target.leftovers import left_out
+from pidts.target.difference import left_out
 
 KEPT = "foreign key (p): not made here, the source sees to it"
 DRIFTS = "; rows that ON DELETE CASCADE ON UPDATE SET NULL changes there are in no log and stay as they are here"

@@ -47,11 +47,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
-from pidts.reduce.by_own_columns import by_width
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
-from pidts.reduce.net_change import Counts, NetChange
+from pidts.reduce.net_change import Counts, NetChange, by_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -14,6 +14,7 @@ every unique key, so that each table has its own values. They hold text that no 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -259,3 +260,18 @@ def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
         for data in encoded.dictionary.to_pylist()
     ]
     return pa.array(maps, partial.type).take(encoded.indices)
+
+
+def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[TableName, ...]]:
+    """Returns the source's tables by the target table that they are routed to."""
+    found: dict[TableName, list[TableName]] = {}
+    for name in names:
+        found.setdefault(rules.landed_name(name), []).append(name)
+    return {landed: tuple(sorted(members)) for landed, members in found.items()}
+
+
+def merged(rules: Rules, names: Iterable[TableName]) -> frozenset[TableName]:
+    """Tables of the target that are made of several of these."""
+    if not rules.routes.rules:
+        return frozenset()
+    return frozenset(landed for landed, members in together(rules, names).items() if len(members) > 1)

@@ -17,7 +17,6 @@ from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import Action, AddKey, DropConstraint, DropKey, RenameKey, RenameTo
 from pidts.schema.charsets import bytes_per_character
 from pidts.schema.dialect import Dialect
-from pidts.schema.key_bytes import bytes_in_key
 from pidts.schema.parse.key_clause import PRIMARY
 
 _A = TypeVar("_A")
@@ -25,6 +24,24 @@ _A = TypeVar("_A")
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
 """Kinds of columns of which a key may hold a part."""
 _LABELED = frozenset({Kind.ENUM, Kind.SET})
+_FIXED = {
+    Kind.TINYINT: 1,
+    Kind.SMALLINT: 2,
+    Kind.MEDIUMINT: 3,
+    Kind.INT: 4,
+    Kind.BIGINT: 8,
+    Kind.FLOAT: 4,
+    Kind.DOUBLE: 8,
+    Kind.YEAR: 1,
+    Kind.DATE: 3,
+    Kind.UUID: 16,
+    Kind.INET4: 4,
+    Kind.INET6: 16,
+}
+_TIMES = {Kind.TIME: 3, Kind.TIMESTAMP: 4, Kind.DATETIME: 5}
+_SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY})
+_DIGITS_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_MOST_LABELS_IN_BYTE = 255
 
 
 def does_not_fit(table: Table, what: str) -> Halted:
@@ -314,3 +331,22 @@ _MOST_BYTES = 3072
 
 def _width(kind: ColumnType) -> int:
     return bytes_per_character(kind.charset) if kind.charset else 1
+
+
+def bytes_in_key(kind: ColumnType) -> int | None:
+    """Returns the bytes of a whole column in a key; None for a type of which a key never holds all."""
+    if kind.kind in _SIZED:
+        return (kind.length or 0) * (bytes_per_character(kind.charset) if kind.charset else 1)
+    if kind.kind in _TIMES:
+        return _TIMES[kind.kind] + (kind.fsp + 1) // 2
+    if kind.kind is Kind.DECIMAL:
+        scale = kind.scale or 0
+        return sum(digits // 9 * 4 + _DIGITS_BYTES[digits % 9] for digits in ((kind.precision or 10) - scale, scale))
+    if kind.kind is Kind.BIT:
+        return ((kind.length or 1) + 7) // 8
+    if kind.kind is Kind.ENUM:
+        return 1 if len(kind.labels) <= _MOST_LABELS_IN_BYTE else 2
+    if kind.kind is Kind.SET:
+        size = (len(kind.labels) + 7) // 8
+        return size if size <= 4 else 8
+    return _FIXED.get(kind.kind)

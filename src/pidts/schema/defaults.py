@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+from pidts.model.table import Column
+from pidts.model.types import Kind
+from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.token_cursor import Cursor
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 _WITHOUT_PARENTHESES = ("CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER", "CURRENT_ROLE", "UTC_DATE", "UTC_TIMESTAMP")
 _TYPED = ("DATE", "TIME", "TIMESTAMP")
+_ZEROS = {
+    Kind.DATE: "'0000-00-00'",
+    Kind.TIME: "'00:00:00'",
+    Kind.DATETIME: "'0000-00-00 00:00:00'",
+    Kind.TIMESTAMP: "'0000-00-00 00:00:00'",
+    Kind.YEAR: "0000",
+}
+_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_WITHOUT_DEFAULT = frozenset(
+    {
+        Kind.TINYTEXT,
+        Kind.TEXT,
+        Kind.MEDIUMTEXT,
+        Kind.LONGTEXT,
+        Kind.TINYBLOB,
+        Kind.BLOB,
+        Kind.MEDIUMBLOB,
+        Kind.LONGBLOB,
+        Kind.GEOMETRY,
+    }
+)
+ZERO = "'0000-00-00 00:00:00'"
 
 
 def literal(text: str) -> str:
@@ -89,3 +117,53 @@ def _expression(cursor: Cursor) -> str:
     else:
         raise cursor.surprise("a default")
     return cursor.since(start)
+
+
+def in_primary_key(column: Column, dialect: Dialect) -> Column:
+    """The column without NULLs. Where it took them, MySQL before 5.7 gives it the zero of its type as default."""
+    if not column.nullable:
+        return column
+    column = replace(column, nullable=False)
+    gives_zero = not dialect.mariadb and dialect.version < (5, 7, 0)
+    if not gives_zero or column.default is not None or column.auto_increment:
+        return column
+    return replace(column, default=_zero(column))
+
+
+def _zero(column: Column) -> str | None:
+    kind = column.type
+    if kind.kind in _WITHOUT_DEFAULT:
+        return None
+    if kind.is_integer or kind.kind in _NUMBERS:
+        return "0"
+    if kind.kind is Kind.BIT:
+        return "b'0'"
+    if kind.kind is Kind.ENUM:
+        return literal(kind.labels[0])
+    return _ZEROS.get(kind.kind, "''")
+
+
+def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
+    """Returns the columns with the defaults that older servers give to TIMESTAMP columns by themselves.
+
+    Without `explicit_defaults_for_timestamp` a TIMESTAMP column that takes no NULL and has no default of its own gets
+    one: the current time if it is the table's first TIMESTAMP column, else the zero date. `defined` names the columns
+    that the statement defines; the others keep what they have.
+    """
+    if dialect.explicit_timestamp:
+        return tuple(columns)
+    first = next((column for column in columns if column.type.kind is Kind.TIMESTAMP), None)
+    return tuple(
+        replace(column, default=_now(column) if column is first else ZERO)
+        if column.name in defined and _needs_default(column)
+        else column
+        for column in columns
+    )
+
+
+def _needs_default(column: Column) -> bool:
+    return column.type.kind is Kind.TIMESTAMP and not (column.nullable or column.default or column.generated)
+
+
+def _now(column: Column) -> str:
+    return f"current_timestamp({column.type.fsp})" if column.type.fsp else "current_timestamp"

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, Where
-from pidts.schema import AddColumn, AlterTable, ChangeColumn, DropColumn, ModifyColumn, PartitionRows, RenameColumn
+from pidts.schema import (
+    Action,
+    AddColumn,
+    AddKey,
+    AlterOption,
+    AlterTable,
+    ChangeColumn,
+    CreateTable,
+    DropColumn,
+    ModifyColumn,
+    PartitionRows,
+    RenameColumn,
+    Statement,
+)
 from pidts.target.literals import fills_alike
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
@@ -178,3 +191,26 @@ def refuse_unfillable(columns: list[str], table: Table) -> Halted:
         todo="Have the target make the column and give the existing rows their values, pidts ddl replace. Where only "
         "the source knows the values, make the column there and read the rows again (--resync)",
     )
+
+
+def left_out(statement: Statement) -> tuple[str, ...]:
+    """Foreign keys and checks: rows arrive table by table, and what the source let in is right."""
+    match statement:
+        case CreateTable(constraints=actions) | AlterTable(actions=actions):
+            return tuple(_notes(actions))
+        case _:
+            return ()
+
+
+def _notes(actions: Iterable[Action]) -> Iterator[str]:
+    for action in actions:
+        match action:
+            case AddKey(key=key, supports_foreign_key=True, rule=rule):
+                note = f"foreign key ({', '.join(key.columns)}): not made here, the source sees to it"
+                yield (
+                    f"{note}; rows that {rule} changes there are in no log and stay as they are here" if rule else note
+                )
+            case AlterOption(what="check"):
+                yield f"{action.text}: not made here, the source sees to it"
+            case _:
+                pass

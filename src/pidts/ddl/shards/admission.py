@@ -32,7 +32,7 @@ from pidts.schema import (
     is_strict,
     keys_there,
 )
-from pidts.schema.evolve.value_origins import origins
+from pidts.schema.compare import origins
 from pidts.shards.decide import Decision, Effect, MissedChanges, Run, Wait
 from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole
 

@@ -17,9 +17,8 @@ from pidts.model.table import Column, Table
 from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
 from pidts.schema.charset_rules import Charset, closed, completed, converted
 from pidts.schema.charsets import charset_of
+from pidts.schema.defaults import in_primary_key, with_implicit_defaults
 from pidts.schema.dialect import Dialect
-from pidts.schema.evolve.implicit_timestamps import with_implicit_defaults
-from pidts.schema.primary_columns import in_primary_key
 
 _A = TypeVar("_A")
 

@@ -8,9 +8,8 @@ from pidts.model.table import Column, Key
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import AddKey
 from pidts.schema.computed import Computed, parse_computed
-from pidts.schema.defaults import parse_default, parse_now
+from pidts.schema.defaults import ZERO, parse_default, parse_now
 from pidts.schema.dialect import Dialect
-from pidts.schema.evolve.implicit_timestamps import ZERO
 from pidts.schema.parse.column_type import parse_charset, parse_type
 from pidts.schema.parse.key_clause import PRIMARY, parse_check, parse_references
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError

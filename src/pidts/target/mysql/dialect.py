@@ -10,8 +10,7 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
-from pidts.target.difference import difference
-from pidts.target.leftovers import left_out
+from pidts.target.difference import difference, left_out
 from pidts.target.literals import Expression, Now, parse_default
 from pidts.target.mysql.server import Server
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
-from pidts.model import Rendered, Table, TableName
-from pidts.schema import AlterTable, Statement
+from pidts.model import ColumnType, Kind, Rendered, Table, TableName
+from pidts.schema import AddColumn, AlterTable, Statement
+from pidts.target.arithmetic import exact
 from pidts.target.collision_columns import CollisionColumns
 from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.mysql import dialect
 from pidts.target.mysql.connection import MySqlConnection
-from pidts.target.mysql.dialect import qualified
+from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import Refused
-from pidts.target.mysql.generated import computed_here
-from pidts.target.mysql.shape import MyTable, read_shape
-from pidts.target.mysql.unique import unique_keys
+from pidts.target.mysql.server import Server
+from pidts.target.mysql.shape import MyTable, read_shape, unique_keys
 
 _NO_SUCH_TABLE = (1146, 1049)
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
@@ -112,3 +113,60 @@ class MySqlSchema:
 
     def _has_rows(self, name: TableName) -> bool:
         return bool(self._connection.rows(f"SELECT 1 FROM {qualified(name)} LIMIT 1"))
+
+
+def computed_here(
+    statement: AlterTable, before: Table, after: Table, found: Table | None, server: Server
+) -> frozenset[str]:
+    """Returns the names of generated columns, in lower case.
+
+    A server of the other flavor gets only what every server computes alike. Each column that an expression reads must
+    have the same type here and on the source, and no TIMESTAMP: its clock is that of the session's zone.
+    """
+    if found is None or not server.has_generated:
+        return frozenset()
+    names = set()
+    for action in statement.actions:
+        if (
+            not isinstance(action, AddColumn)
+            or action.computed is None
+            or not _reads_alike(action, before, after, found, server)
+        ):
+            continue
+        column = next((one for one in after.columns if one.name.lower() == action.column.name.lower()), None)
+        is_own = statement.mariadb is server.dialect.mariadb
+        if column is not None and (is_own or exact(action.computed, column, before, after) is not None):
+            names.add(column.name.lower())
+    return frozenset(names)
+
+
+def _reads_alike(action: AddColumn, before: Table, after: Table, found: Table, server: Server) -> bool:
+    assert action.computed is not None  # noqa: S101 - the caller has looked
+    here, _ = adapted(after, server)
+    had = {column.name.lower(): column.type for column in before.columns}
+    there = {column.name.lower(): column.type for column in found.columns}
+    own = action.column.name.lower()
+    for source, target in zip(after.columns, here.columns, strict=True):
+        name = source.name.lower()
+        if name != own and name not in action.computed.names:
+            continue
+        if source.type.kind is Kind.TIMESTAMP or _plain(source.type) != _plain(target.type):
+            return False
+        if name != own and name in had and (name not in there or _plain(had[name]) != _plain(there[name])):
+            return False
+    return True
+
+
+def _plain(kind: ColumnType) -> ColumnType:
+    if kind.is_integer:
+        return ColumnType(kind.kind, unsigned=kind.unsigned)
+    if kind.kind is Kind.JSON:
+        return ColumnType(Kind.JSON)
+    collation = (kind.collation or "").replace("utf8mb3_", "utf8_")
+    return replace(
+        kind,
+        charset=None,
+        collation=collation if kind.is_text else None,
+        precision=kind.precision or 10,
+        scale=kind.scale or 0,
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
+from pidts.reduce import ANYTHING, UniqueKey
 from pidts.schema import Dialect, column_type
 from pidts.target.fit import loss
 
@@ -161,3 +163,20 @@ def _column(row: tuple[Any, ...], dialect: Dialect) -> Column:
 
 def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
     return column.nullable or column.generated or column.auto_increment or row[3] is not None
+
+
+def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
+    """Returns the unique keys of a table, those over prefixes and expressions included; none without a table."""
+    rows = run(
+        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        (name.schema, name.name),
+    )
+    keys = [list(parts) for _, parts in groupby(rows, key=lambda row: row[0])]
+    return [
+        UniqueKey(
+            tuple(ANYTHING if column is None else str(column) for _, column, _ in parts),
+            whole=all(prefix is None for _, _, prefix in parts),
+        )
+        for parts in keys
+    ]

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
-from pidts.target.difference import difference
-from pidts.target.leftovers import left_out
+from pidts.target.difference import difference, left_out
 from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
 from pidts.target.postgres.dialect import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pidts.model import Column, ColumnType, Key, Kind, Rendered, Table
 from pidts.target.postgres.dialect import (
     default_clause,
@@ -13,6 +15,7 @@ from pidts.target.postgres.dialect import (
     refuse,
     type_name,
 )
+from pidts.target.postgres.shape import PgTable
 
 _UNINDEXED = frozenset(
     {
@@ -30,6 +33,8 @@ _UNINDEXED = frozenset(
 _LONGEST = 2_700
 """Bytes of an index entry. A key of MySQL may hold a part of each value; the whole ones would be refused as rows."""
 _CASELESS = ("_ci", "_general_ci")
+Sequences = Callable[[str, str], str | None]
+"""Gives the name of the sequence that a column of a table counts by."""
 
 
 def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
@@ -120,3 +125,35 @@ def _caseless(table: Table, key: Key) -> list[str]:
     if not loose:
         return []
     return [f"key {key.name}: upper and lower case are equal in {', '.join(loose)} on the source, and differ here"]
+
+
+def finish_table(
+    table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
+) -> Rendered:
+    """Returns the statements that make what is missing when the rows are there; they may be asked for at any time.
+
+    `keys` only where they were left. An index made of all rows at once is several times faster to make than one that
+    each row is put into, and it is smaller. The primary key is never left: it keeps a row from being loaded twice, and
+    rows of the log are written by it.
+    """
+    name = qualified(table.name)
+    statements: list[str] = []
+    for key in table.keys if keys else ():
+        if any(each.columns == key.columns and each.unique >= key.unique for each in found.keys):
+            continue
+        sql, _ = create_key(table, key)
+        statements += [each for each in sql if each not in statements]
+    for column in table.columns:
+        if column.auto_increment and (counter := sequence(name, column.name)) is not None:
+            statements.append(_counted(name, identifier(column.name), counter))
+    if keys:
+        statements.append(f"DELETE FROM {meta}.unfinished WHERE relation = {literal(name)}::regclass")
+    return Rendered(tuple(statements), later=(f"ANALYZE {name}",))
+
+
+def _counted(table: str, column: str, counter: str) -> str:
+    """Never back: somebody may have inserted rows of the target's own. Negative values are none of the counter's."""
+    return (
+        f"SELECT pg_catalog.setval({literal(counter)}, h.value) FROM (SELECT max({column}) AS value FROM {table}) h, "
+        f"{counter} s WHERE h.value >= s.last_value"
+    )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pidts.model import Checkpoint, Fenced, TableName, Where
+from pidts.model import Checkpoint, Fenced, TableName, Tombstone, Where
 from pidts.target.checkpoint_row import written_progress
 from pidts.target.checkpoints import CheckpointRecord
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
+from pidts.target.moves import MoveRecord
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.errors import Refused
-from pidts.target.postgres.moves import PostgresMoves
-from pidts.target.postgres.tombstones import PostgresTombstones
+from pidts.target.tombstones import TombstoneRecord
 
 _SAVE_CHECKPOINT = (
     "WITH saved AS (UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, "
@@ -137,3 +137,68 @@ def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
         return None
     what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"
     return Fenced("fenced", what, where=Where(source=new.source))
+
+
+class PostgresMoves(MoveRecord):
+    """The moved keys; lists travel as arrays, and OFFSET inside LATERAL has each key looked up by the index.
+
+    Nobody else touches entries of keys that one worker writes, so the place at which one was found is where it is.
+    """
+
+    def _find(self, place: tuple[str, ...], keys: Sequence[str]) -> list[tuple[Any, ...]]:
+        rows, _ = self._run(
+            "SELECT m.member_schema, m.member_name, m.row_key, m.lsn FROM unnest(%s::text[]) AS k(row_key), "
+            "LATERAL (SELECT * FROM pidts_meta.moved WHERE task = %s AND source = %s AND table_schema = %s "
+            "AND table_name = %s AND row_key = k.row_key OFFSET 0) m",
+            (list(keys), *place),
+        )
+        return rows
+
+    def _put(self, rows: Sequence[tuple[str, ...]]) -> None:
+        self._run(
+            "INSERT INTO pidts_meta.moved "
+            "(task, source, table_schema, table_name, row_key, member_schema, member_name, lsn) "
+            f"SELECT * FROM unnest({', '.join(['%s::text[]'] * 8)}) "
+            "ON CONFLICT (task, source, table_schema, table_name, row_key, member_schema, member_name) "
+            "DO UPDATE SET lsn = EXCLUDED.lsn",
+            tuple(map(list, zip(*rows, strict=True))),
+        )
+
+    def _remove(self, place: tuple[str, ...], member: TableName, keys: Sequence[str]) -> None:
+        self._run(
+            "DELETE FROM pidts_meta.moved WHERE ctid = ANY(ARRAY(SELECT m.place FROM unnest(%s::text[]) AS k(row_key), "
+            "LATERAL (SELECT ctid AS place FROM pidts_meta.moved WHERE task = %s AND source = %s AND table_schema = %s "
+            "AND table_name = %s AND row_key = k.row_key AND member_schema = %s AND member_name = %s LIMIT 1) m))",
+            (list(keys), *place, member.schema, member.name),
+        )
+
+
+class PostgresTombstones(TombstoneRecord):
+    """The tombstones; lists travel as arrays, and each key is looked up by the index.
+
+    A table without statistics counts as nearly empty: a list behind IN, or a plain join, would be compared with each of
+    its rows. LIMIT inside LATERAL leaves no other way than one look per key.
+    """
+
+    def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:
+        rows, _ = self._run(
+            "SELECT t.row_key, t.version_value, t.source, t.lsn FROM unnest(%s::text[]) AS k(row_key), "
+            "LATERAL (SELECT * FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s "
+            "AND row_key = k.row_key LIMIT 1) t",
+            (list(keys), *place),
+        )
+        return rows
+
+    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
+        keys, versions, sources, lsns = zip(
+            *((t.key, t.version, t.source, str(t.lsn)) for t in tombstones), strict=True
+        )
+        self._run(
+            "INSERT INTO pidts_meta.tombstone "
+            "(table_schema, table_name, row_key, version_value, source, lsn, buried_at) "
+            "SELECT %s, %s, k.row_key, k.version, k.source, k.lsn, %s "
+            "FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS k(row_key, version, source, lsn) "
+            "ON CONFLICT (table_schema, table_name, row_key) DO UPDATE SET version_value = EXCLUDED.version_value, "
+            "source = EXCLUDED.source, lsn = EXCLUDED.lsn, buried_at = EXCLUDED.buried_at",
+            (*place, now, list(keys), list(versions), list(sources), list(lsns)),
+        )

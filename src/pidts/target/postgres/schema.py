@@ -10,12 +10,10 @@ from pidts.target.collision_columns import CollisionColumns
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres import alter
 from pidts.target.postgres.connection import PostgresConnection
-from pidts.target.postgres.create import create_table
+from pidts.target.postgres.create import create_table, finish_table
 from pidts.target.postgres.dialect import qualified, type_name
 from pidts.target.postgres.doubts import doubts
-from pidts.target.postgres.finish import finish_table
-from pidts.target.postgres.shape import PgTable, read_shape
-from pidts.target.postgres.unique import unique_keys
+from pidts.target.postgres.shape import PgTable, read_shape, unique_keys
 
 
 class PostgresSchema:

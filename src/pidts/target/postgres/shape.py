@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.reduce import ANYTHING, UniqueKey
 from pidts.target.fit import loss
 
 Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -242,3 +243,24 @@ def nearest_type(text: str) -> ColumnType:
     if kind is Kind.TIME:
         return ColumnType(kind, fsp=6 if number is None else number)
     return ColumnType(kind, length=number if kind in (Kind.CHAR, Kind.VARCHAR, Kind.BIT) else None)
+
+
+def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
+    """Returns the unique indexes of a table, those over expressions or some of the rows included.
+
+    There are none where there is no such table. What an EXCLUDE constraint compares is left open.
+    """
+    rows = run(
+        "SELECT array_agg(coalesce(a.attname::text, '') ORDER BY k.place), i.indpred IS NOT NULL OR i.indisexclusion "
+        "FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indrelid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place) "
+        "LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum > 0 "
+        "WHERE n.nspname = %s AND c.relname = %s AND (i.indisunique OR i.indisexclusion) AND i.indisready "
+        "GROUP BY i.indexrelid, 2 ORDER BY i.indexrelid",
+        (name.schema, name.name),
+    )
+    return [
+        UniqueKey((*columns, ANYTHING) if is_special else tuple(columns), whole=not is_special)
+        for columns, is_special in rows
+    ]

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Halted
-from pidts.rules.expressions.signs import POINTS, Numbers, code_points, replaced
+from pidts.rules.expressions.letters import POINTS, Numbers, code_points, replaced
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
