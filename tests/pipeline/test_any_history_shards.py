@@ -124,7 +124,7 @@ def test_orders_to_go_on_without_the_others(seed: int) -> None:
 
 def try_renames_again(world: World) -> None:
     """A shard is not renamed while the target has what it has dropped; when others have, an operator says retry."""
-    halts = world.target.store.halts.halts
+    halts = world.target.store.halts
     while told := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
         before = {source: world.place(source) for source in told}
         for source in told:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
-from pidts.target.values.locks import Lock
 from pidts.target.values.rows import OpenTable
-from pidts.target.values.store import Store, Worker
+from pidts.target.values.store import Lock, Store, Worker
 
 
 class ValuesConnection:

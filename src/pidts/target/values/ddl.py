@@ -12,8 +12,7 @@ import pidts.schema.statements as ddl
 from pidts.model import Halted, Key, Table, TableName, Where
 from pidts.schema import keys_there
 from pidts.target.difference import difference, kept_names
-from pidts.target.values.fill import fill
-from pidts.target.values.rows import StoredTable
+from pidts.target.values.rows import StoredTable, fill
 
 Structures = Mapping[TableName, Table | None]
 

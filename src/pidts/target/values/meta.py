@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, RecordKey, Table, TableName, Tombstone
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    DdlOrder,
+    Halt,
+    Lsn,
+    Moved,
+    RecordKey,
+    Shadow,
+    Table,
+    TableName,
+    Tombstone,
+)
 from pidts.target.checkpoints import claimed_rows, no_checkpoint
 from pidts.target.values.connection import ValuesConnection
-from pidts.target.values.halts import ValuesHalts, ValuesOrders
-from pidts.target.values.locks import Lock
-from pidts.target.values.moves import ValuesMoves
-from pidts.target.values.shadows import ValuesShadows
+from pidts.target.values.store import Lock, MoveStore
 
 
 class ValuesMeta:
@@ -27,10 +36,10 @@ class ValuesMeta:
         self.notes = ValuesNotes(connection)
         self.tombstones = ValuesTombstones(connection)
         self.safe_range = ValuesSafeRange(connection)
-        self.halts = ValuesHalts(connection.store.halts, connection.at_commit)
-        self.orders = ValuesOrders(connection.store.halts, connection.at_commit)
-        self.shadows = ValuesShadows(connection.store.shadows, connection.at_commit)
-        self.moves = ValuesMoves(connection.store.moves, connection.at_commit)
+        self.halts = ValuesHalts(connection)
+        self.orders = ValuesOrders(connection)
+        self.shadows = ValuesShadows(connection)
+        self.moves = ValuesMoves(connection)
         connection.at_end.append(self.moves.reset)
 
     def prepare(self) -> None:
@@ -38,7 +47,7 @@ class ValuesMeta:
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Held by name until left or closed."""
+        """Locks a name until the block is left or the session closed."""
         name: Lock = ("ddl", task, source)
         self._connection.lock(name)
         try:
@@ -57,7 +66,7 @@ class ValuesCheckpoints:
         self._connection, self._meta = connection, meta
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Waits for nobody: what is locked is an error at once."""
+        """Claims the task; what is locked is an error at once."""
         stored = self.read(task, source)
         for row in stored:
             self._connection.lock(("row", task, source, row.worker))
@@ -78,7 +87,7 @@ class ValuesCheckpoints:
         return sorted(found, key=lambda row: row.worker)
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """A lock that another session holds is the lock wait timeout of a server."""
+        """Locks the row; an error at once where another session has locked it."""
         self._connection.demand_open()
         self._connection.lock(("row", task, source, worker))
         self._connection.at("lock")
@@ -87,7 +96,7 @@ class ValuesCheckpoints:
         return self._connection.store.checkpoints[task, source, worker]
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Waits for nobody, either."""
+        """Locks the rows for sharing; an error at once where another session has locked one."""
         self._connection.demand_open()
         for row in self.read(task, source):
             self._connection.store.locks.share(("row", task, source, row.worker), self._connection)
@@ -108,18 +117,18 @@ class ValuesStructures:
         self._connection = connection
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Visible at COMMIT."""
+        """Saves it, visible at COMMIT."""
         del lsn
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.keep_structures(task, key, structures))
 
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
-        """Committed ones."""
+        """Returns what is committed."""
         saved = self._connection.store.structures
         return {name: table for (its, of, name), table in saved.items() if (its, of) == (task, key)}
 
     def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Committed ones."""
+        """Returns what is committed."""
         return list(self._connection.store.structures)
 
 
@@ -130,11 +139,11 @@ class ValuesJournal:
         self._connection = connection
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """Committed ones."""
+        """Returns what is committed."""
         return self._connection.store.journals.get((task, source, lsn))
 
     def write(self, journal: DdlJournal) -> None:
-        """Visible at COMMIT."""
+        """Saves it, visible at COMMIT."""
         self._connection.demand_open()
         place, saved = (journal.task, journal.source, journal.lsn), replace(journal, saved_at=time.time())
         self._connection.later.append(lambda: self._connection.store.journals.update({place: saved}))
@@ -148,11 +157,11 @@ class ValuesNotes:
         self._connection = connection
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Committed."""
+        """Returns what is committed."""
         return self._connection.store.notes.get((task, key, name), "")
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Visible at COMMIT."""
+        """Saves it, visible at COMMIT."""
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.notes.update({(task, key, name): text}))
 
@@ -164,12 +173,12 @@ class ValuesTombstones:
         self._connection = connection
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Committed ones and the transaction's own."""
+        """Returns the committed ones and the transaction's own."""
         there = {**self._connection.store.tombstones, **self._connection.buried}
         return [there[name, key] for key in keys if (name, key) in there]
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Visible at COMMIT."""
+        """Saves it, visible at COMMIT."""
         self._connection.demand_open()
         self._connection.buried.update({(name, tomb.key): tomb for tomb in tombstones})
 
@@ -181,10 +190,166 @@ class ValuesSafeRange:
         self._connection = connection
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Committed."""
+        """Returns what is committed."""
         return self._connection.store.safe_until.get((task, source))
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Visible at COMMIT."""
+        """Saves it, visible at COMMIT."""
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.safe_until.update({(task, source): lsn}))
+
+
+class ValuesHalts:
+    """The tables that wait for an operator."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._halts, self._at_commit = connection.store.halts, connection.at_commit
+
+    def read(self, task: str, source: str) -> list[Halt]:
+        """Returns the committed halts."""
+        return [halt for _, halt in sorted(self._halts.get((task, source), {}).items())]
+
+    def save(self, task: str, source: str, halt: Halt) -> None:
+        """Inserts or overwrites the halt."""
+        self._at_commit(lambda: self._halts.setdefault((task, source), {}).update({halt.place: halt}))
+
+    def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
+        """Removes the halts at these places; without places, all of them."""
+
+        def forget() -> None:
+            known = self._halts.get((task, source), {})
+            for place in list(known) if places is None else places:
+                known.pop(place, None)
+
+        self._at_commit(forget)
+
+
+class ValuesOrders:
+    """The operator's orders."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._orders, self._at_commit = connection.store.orders, connection.at_commit
+
+    def read(self, task: str, source: str) -> list[DdlOrder]:
+        """Returns the orders in the order of the log."""
+        return [order for _, order in sorted(self._orders.get((task, source), {}).items())]
+
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+        """Returns the order for the change at this place of the log."""
+        return self._orders.get((task, source), {}).get(lsn)
+
+    def give(self, task: str, source: str, order: DdlOrder) -> None:
+        """Replaces an earlier order about the same change."""
+        before = self.find(task, source, order.lsn)
+        given = replace(order, number=before.number + 1 if before else 1, taken=False)
+        self._at_commit(lambda: self._orders.setdefault((task, source), {}).update({order.lsn: given}))
+
+    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+        """Marks an order as taken; false where another order has replaced it."""
+        is_last = self.find(task, source, order.lsn) == replace(order, taken=False)
+        if is_last:
+            self._at_commit(lambda: self._orders[task, source].update({order.lsn: replace(order, taken=True)}))
+        return is_last
+
+
+class ValuesShadows:
+    """The online schema changes that are under way."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._shadows, self._at_commit = connection.store.shadows, connection.at_commit
+
+    def load(self, task: str, source: str) -> dict[TableName, Shadow]:
+        """Returns what is committed."""
+        return dict(self._shadows.get((task, source), {}))
+
+    def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
+        """Inserts or overwrites; None forgets."""
+
+        def put() -> None:
+            known: dict[TableName, Shadow | None] = {**self._shadows.get((task, source), {}), **shadows}
+            self._shadows[task, source] = {name: shadow for name, shadow in known.items() if shadow is not None}
+
+        self._at_commit(put)
+
+    def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
+        """Saves these and removes all others."""
+        self._at_commit(lambda: self._shadows.update({(task, source): dict(shadows)}))
+
+
+class ValuesMoves:
+    """The moved keys; a transaction sees what it has changed itself."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._moves, self._at_commit = connection.store.moves, connection.at_commit
+        self._own: list[Callable[[MoveStore], None]] = []
+
+    def reset(self) -> None:
+        """Forgets the transaction's own changes when it is over."""
+        self._own.clear()
+
+    def any(self, task: str, source: str, landed: TableName) -> bool:
+        """Whether a target table has any moved keys."""
+        return landed in self.target_tables(task, source)
+
+    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+        """Returns the committed ones and the transaction's own."""
+        wanted = set(keys)
+        return [
+            Moved(member, key, lsn)
+            for (*place, key, member), lsn in self._seen().items()
+            if place == [task, source, landed] and key in wanted
+        ]
+
+    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+        """Inserts or overwrites."""
+        rows = {(task, source, landed, one.key, one.member): one.lsn for one in moved}
+        self._change(lambda store: store.update(rows))
+
+    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+        """Removes keys that this member no longer has."""
+        rows = [(task, source, landed, key, member) for key in keys]
+
+        def remove(store: MoveStore) -> None:
+            for row in rows:
+                store.pop(row, None)
+
+        self._change(remove)
+
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Gives the members other names, all at once."""
+
+        def rename(store: MoveStore) -> None:
+            mine = [row for row in store if row[:2] == (task, source) and row[4] in names]
+            taken = {row: store.pop(row) for row in mine}
+            store.update({(*row[:4], names[row[4]]): lsn for row, lsn in taken.items()})
+
+        self._change(rename)
+
+    def target_tables(self, task: str, source: str) -> list[TableName]:
+        """Returns the target tables that have moved keys, in the order of their names."""
+        return sorted({row[2] for row in self._seen() if row[:2] == (task, source)})
+
+    def forget(self, task: str, source: str, landed: TableName) -> None:
+        """Removes all moved keys of a target table."""
+
+        def remove(store: MoveStore) -> None:
+            for row in [row for row in store if row[:3] == (task, source, landed)]:
+                del store[row]
+
+        self._change(remove)
+
+    def _seen(self) -> MoveStore:
+        seen = dict(self._moves)
+        for change in self._own:
+            change(seen)
+        return seen
+
+    def _change(self, change: Callable[[MoveStore], None]) -> None:
+        self._own.append(change)
+
+        def make() -> None:
+            change(self._moves)
+            if change in self._own:
+                self._own.remove(change)
+
+        self._at_commit(make)

@@ -22,9 +22,8 @@ from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.values.connection import ValuesConnection
 from pidts.target.values.ddl import run_step
-from pidts.target.values.fill import plain
 from pidts.target.values.meta import ValuesMeta
-from pidts.target.values.rows import tuples
+from pidts.target.values.rows import plain, tuples
 from pidts.target.values.schema import ValuesSchema
 from pidts.target.values.store import Store
 

@@ -6,16 +6,59 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pidts.model import Checkpoint, DdlJournal, Lsn, RecordKey, Table, TableName, Tombstone
-from pidts.target.values.halts import HaltStore
-from pidts.target.values.locks import Locks
-from pidts.target.values.moves import MoveStore
+from pidts.model import (
+    Checkpoint,
+    DdlJournal,
+    DdlOrder,
+    Halt,
+    Lsn,
+    RecordKey,
+    Shadow,
+    Table,
+    TableName,
+    Tombstone,
+    Transient,
+)
 from pidts.target.values.rows import Row, StoredTable
-from pidts.target.values.shadows import ShadowStore
 
 Hook = Callable[[str], None]
 
 Worker = tuple[str, str, int]
+Lock = tuple[str | int, ...]
+MoveStore = dict[tuple[str, str, TableName, str, TableName], Lsn]
+"""The Lsn by task, source, the target's table, key and member."""
+
+
+@dataclass(slots=True)
+class Locks:
+    """The locks of all sessions: what is locked is an error at once, like the lock wait timeout of a server."""
+
+    owned: dict[Lock, object] = field(default_factory=dict)
+    shared: dict[Lock, set[object]] = field(default_factory=dict)
+    """The sessions that share a lock."""
+
+    def take(self, what: Lock, owner: object) -> None:
+        """Locks something for this owner alone."""
+        if self.shared.get(what, set()) - {owner} or self.owned.setdefault(what, owner) is not owner:
+            raise _busy(what)
+
+    def share(self, what: Lock, owner: object) -> None:
+        """Locks something for this owner and others that share it."""
+        if self.owned.get(what, owner) is not owner:
+            raise _busy(what)
+        self.shared.setdefault(what, set()).add(owner)
+
+    def release(self, owner: object, which: Callable[[Lock], bool]) -> None:
+        """Releases some locks of an owner."""
+        for what in [what for what, holder in self.owned.items() if holder is owner and which(what)]:
+            del self.owned[what]
+        for what, holders in self.shared.items():
+            if which(what):
+                holders.discard(owner)
+
+
+def _busy(what: Lock) -> Transient:
+    return Transient("target-busy", f"{what} is locked by another session")
 
 
 @dataclass(slots=True)
@@ -29,8 +72,9 @@ class Store:
     tombstones: dict[tuple[TableName, str], Tombstone] = field(default_factory=dict)
     safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
     notes: dict[tuple[str, RecordKey, TableName], str] = field(default_factory=dict)
-    halts: HaltStore = field(default_factory=HaltStore)
-    shadows: ShadowStore = field(default_factory=dict)
+    halts: dict[tuple[str, str], dict[str, Halt]] = field(default_factory=dict)
+    orders: dict[tuple[str, str], dict[Lsn, DdlOrder]] = field(default_factory=dict)
+    shadows: dict[tuple[str, str], dict[TableName, Shadow]] = field(default_factory=dict)
     moves: MoveStore = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
