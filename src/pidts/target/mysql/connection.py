@@ -118,6 +118,12 @@ class MySqlConnection:
         rows, _ = self.run("SHOW WARNINGS", ())
         return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
 
+    def global_variables(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns those of these variables that the server knows."""
+        wanted = ", ".join(f"'{name}'" for name in names)
+        rows = self.rows(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})")
+        return {str(name).lower(): str(value) for name, value in rows}
+
     def _set(self, variables: Iterable[tuple[str, str]]) -> None:
         """Sets the session variables that a task needs. TiDB's own variables are set on TiDB only."""
         for name, value in variables:
@@ -134,7 +140,7 @@ class MySqlConnection:
         version = str(self.run("SELECT VERSION()", ())[0][0][0])
         collations, _ = self.run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
         packet, explicit = self.run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
-        files = dict(self.run(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_FILE_SETTINGS}", ())[0])
+        files = self.global_variables(_FILE_SETTINGS)
         return Server(
             dialect=Dialect.of(version),
             tidb="tidb" in version.lower(),

@@ -10,8 +10,8 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
+from pidts.schema.literals import Expression, Now, parse_default
 from pidts.target.difference import difference, left_out
-from pidts.target.literals import Expression, Now, parse_default
 from pidts.target.mysql.server import Server
 
 _Structures = Mapping[TableName, Table | None]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pidts.model import ColumnType, Kind, Rendered, Table, TableName
 from pidts.schema import AddColumn, AlterTable, Statement
 from pidts.target.arithmetic import exact
-from pidts.target.collision_columns import CollisionColumns
 from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.mysql import dialect
 from pidts.target.mysql.connection import MySqlConnection
@@ -17,41 +16,23 @@ from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.server import Server
 from pidts.target.mysql.shape import MyTable, read_shape, unique_keys
+from pidts.target.server_schema import ServerSchema
 
 _NO_SUCH_TABLE = (1146, 1049)
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 
 
-class MySqlSchema:
+class MySqlSchema(ServerSchema[MyTable]):
     """Belongs to one session."""
 
     transactional_ddl = False
 
     def __init__(self, connection: MySqlConnection) -> None:
         self._connection = connection
-        self._collisions = CollisionColumns(lambda name: unique_keys(connection.rows, name))
-
-    def forget(self) -> None:
-        """Forgets what was read; called after DDL."""
-        self._collisions.forget()
-
-    def shape(self, name: TableName) -> MyTable | None:
-        """Returns the table as information_schema describes it."""
-        return read_shape(self._connection.rows, name, self._connection.server.dialect)
-
-    def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, read from information_schema."""
-        shape = self.shape(name)
-        return shape.table if shape else None
-
-    def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the table's collision columns; it reads information_schema once."""
-        return self._collisions.of(table)
-
-    def misfits(self, table: Table) -> list[str] | None:
-        """Returns the reasons why the table does not fit, read from information_schema."""
-        shape = self.shape(table.name)
-        return shape.misfits(table) if shape else None
+        super().__init__(
+            lambda name: read_shape(connection.rows, name, connection.server.dialect),
+            lambda name: unique_keys(connection.rows, name),
+        )
 
     def fingerprint(self, name: TableName) -> str | None:
         """SHOW CREATE TABLE without the counter that rows move."""

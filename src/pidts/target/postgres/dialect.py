@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
-from pidts.target.literals import Bytes, Expression, Now, Number, Text, parse_default
+from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
 
 _MAX_NAME = 63
 _SIMPLE = {

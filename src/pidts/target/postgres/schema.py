@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from pidts.model import Rendered, Table, TableName
 from pidts.schema import AlterTable, Statement
-from pidts.target.collision_columns import CollisionColumns
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres import alter
 from pidts.target.postgres.connection import PostgresConnection
@@ -14,38 +13,19 @@ from pidts.target.postgres.create import create_table, finish_table
 from pidts.target.postgres.dialect import qualified, type_name
 from pidts.target.postgres.doubts import doubts
 from pidts.target.postgres.shape import PgTable, read_shape, unique_keys
+from pidts.target.server_schema import ServerSchema
 
 
-class PostgresSchema:
+class PostgresSchema(ServerSchema[PgTable]):
     """Belongs to one session."""
 
     transactional_ddl = True
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
-        self._collisions = CollisionColumns(lambda name: unique_keys(connection.rows, name))
-
-    def forget(self) -> None:
-        """Forgets what was read; called after DDL."""
-        self._collisions.forget()
-
-    def shape(self, name: TableName) -> PgTable | None:
-        """Returns the table as the catalog describes it."""
-        return read_shape(self._connection.rows, name)
-
-    def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, read from the catalog."""
-        shape = self.shape(name)
-        return shape.to_table() if shape else None
-
-    def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the table's collision columns; it reads the catalog once."""
-        return self._collisions.of(table)
-
-    def misfits(self, table: Table) -> list[str] | None:
-        """Returns the reasons why the table does not fit, read from the catalog."""
-        shape = self.shape(table.name)
-        return shape.misfits(table) if shape else None
+        super().__init__(
+            lambda name: read_shape(connection.rows, name), lambda name: unique_keys(connection.rows, name)
+        )
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns the exact structure as text. Nobody needs it here, since DDL is part of the transaction."""

@@ -79,7 +79,8 @@ class PgTable:
         """The names of the checks on this column alone."""
         return [check.name for check in self.checks if check.column == column]
 
-    def to_table(self) -> Table:
+    @property
+    def table(self) -> Table:
         """Returns the table as the model describes tables, with the nearest types."""
         return Table(
             name=self.name,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
 from pidts.reduce import NetChange
-from pidts.target.literals import Bytes, Number, Text, parse_default
+from pidts.schema.literals import Bytes, Number, Text, parse_default
 
 Row = tuple[Any, ...]
 

@@ -170,10 +170,9 @@ def _identity(config: TaskConfig, target: TargetSession) -> str:
     if config.target.type != "mysql":
         return ""
     from pidts.target.mysql import MySqlSession
-    from pidts.target.mysql.variables import global_variables
 
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
-    return ServerInfo.of(global_variables(target, IDENTIFYING)).identity
+    return ServerInfo.of(target.global_variables(IDENTIFYING)).identity
 
 
 def _is_same(one: str, other: str) -> bool:

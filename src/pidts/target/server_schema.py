@@ -1,0 +1,58 @@
+"""What the schemas of all servers do alike, besides the statements that each makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from pidts.model import Table, TableName
+from pidts.reduce import UniqueKey, watched_columns
+
+
+class Shape(Protocol):
+    """A table as a server describes it."""
+
+    @property
+    def table(self) -> Table:
+        """Returns the structure."""
+
+    def misfits(self, table: Table) -> list[str]:
+        """Returns the reasons why rows of this structure cannot be written."""
+
+
+S = TypeVar("S", bound=Shape)
+
+
+class ServerSchema(Generic[S]):
+    """The schema of one session.
+
+    Collision columns are read once for each structure of a table. Keys that somebody adds to the target's table by hand
+    while the task runs are seen by the next session.
+    """
+
+    def __init__(
+        self, read_shape: Callable[[TableName], S | None], read_keys: Callable[[TableName], Iterable[UniqueKey]]
+    ) -> None:
+        self.shape, self._read_keys = read_shape, read_keys
+        self._known: dict[TableName, tuple[Table, tuple[str, ...]]] = {}
+
+    def structure(self, name: TableName) -> Table | None:
+        """Returns the table's structure, read from the server's catalog."""
+        shape = self.shape(name)
+        return shape.table if shape else None
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Returns the reasons why the table does not fit, read from the server's catalog."""
+        shape = self.shape(table.name)
+        return shape.misfits(table) if shape else None
+
+    def collision_columns(self, table: Table) -> tuple[str, ...]:
+        """Returns the columns by which rows can collide under the target's own unique keys."""
+        known = self._known.get(table.name)
+        if known is None or (known[0] is not table and known[0] != table):
+            known = self._known[table.name] = (table, watched_columns(table, self._read_keys(table.name)))
+        return known[1]
+
+    def forget(self) -> None:
+        """Forgets what was read; called after DDL."""
+        self._known.clear()
