@@ -64,7 +64,7 @@ def buckets(batch: ChangeBatch, count: int, watched: Collection[str] = ()) -> li
 
 
 def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
-    """The upper half of the hash, scaled to 0 ... count - 1."""
+    """Returns the upper half of the hash, scaled to 0 ... count - 1."""
     half = pa.scalar(32, pa.uint64())
     upper = pc.shift_right(key_hash(columns, seed), half)
     return pc.shift_right(pc.multiply(upper, pa.scalar(count, pa.uint64())), half)
@@ -94,7 +94,7 @@ def _halved(
 
 
 def table_number(table: Table) -> int:
-    """A number of the table's name, for keys without a column to spread by."""
+    """Returns a number of the table's name, for keys without a column to spread by."""
     return zlib.crc32(str(table.name).encode())
 
 
@@ -104,7 +104,7 @@ def spreads(column: Column) -> bool:
 
 
 def key_hash(columns: Sequence[pa.Array], seed: int) -> pa.UInt64Array:
-    """One number per row over one or more columns; the order of the columns counts."""
+    """Returns one number per row over one or more columns; the order of the columns counts."""
     number = pa.repeat(pa.scalar(seed, pa.uint64()), len(columns[0]))
     for values in columns:
         number = _mixed(pc.bit_wise_xor(pc.multiply(number, _u64(_ODD)), _numbers(values)))

@@ -43,7 +43,7 @@ class Identities:
 
 
 def identities(batch: ChangeBatch) -> Identities:
-    """Read the keys of all changes; halts where a key has a NULL, which would match no row on the target.
+    """Reads the keys of all changes; halts where a key has a NULL, which would match no row on the target.
 
     An update that is logged in part (MINIMAL row images) has its whole key in the before image, and in the after image
     what changed of it.

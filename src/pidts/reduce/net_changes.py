@@ -67,7 +67,7 @@ def net_changes(
     wider: Collection[TableName] = (),
     own: Mapping[TableName, Mapping[TableName, Collection[str]]] | None = None,
 ) -> list[NetChange]:
-    """Reduce batches to one `NetChange` per table that has changes, or to several where `own` tells its columns.
+    """Reduces batches to one `NetChange` per table that has changes, or to several where `own` tells its columns.
 
     Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
     here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for
@@ -236,7 +236,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """The same over all tables that are merged; `starts` tells how many of them had the row at the start."""
+    """Returns the same over all tables that are merged; `starts` tells how many of them had the row at the start."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:

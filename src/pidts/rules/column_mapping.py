@@ -104,7 +104,7 @@ class ColumnMapping:
         return column if wanted == column.type else replace(column, type=wanted)
 
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
-        """The rows with their new values; the same object for a table that the mapping does not mean.
+        """Returns the rows with their new values; the same object for a table that the mapping does not mean.
 
         Null where `rows` is null. A value that cannot be mapped halts: a row with its old key would be another's.
         """
@@ -217,7 +217,7 @@ class ColumnMapping:
 
 
 def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapping | None:
-    """The mapping that counts for a table."""
+    """Returns the mapping that counts for a table."""
     fitting = [mapping for mapping in mappings if mapping.fits(name)]
     fitting = [mapping for mapping in fitting if mapping.table_pattern] or fitting
     if len(fitting) > 1:

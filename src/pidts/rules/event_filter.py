@@ -112,7 +112,7 @@ class Verdict(Enum):
 
 
 def expand(name: str) -> frozenset[str]:
-    """The kinds that a name in `events` stands for; a `none ...` stands for no kind."""
+    """Returns the kinds that a name in `events` stands for; a `none ...` stands for no kind."""
     key = name.lower()
     if key in _ENDS:
         return frozenset()
@@ -135,7 +135,7 @@ def is_short(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
-    """The kinds that a list names, up to a `none` that ends it for them."""
+    """Returns the kinds that a list names, up to a `none` that ends it for them."""
     named: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     for name in names:

@@ -33,7 +33,7 @@ def check(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
-    """A regular expression as DM means it; one that Python understands in another way is an error."""
+    """Returns a regular expression as DM means it; one that Python understands in another way is an error."""
     flags = re.NOFLAG if case_sensitive else re.IGNORECASE
     try:
         with warnings.catch_warnings():

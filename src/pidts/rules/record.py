@@ -24,7 +24,7 @@ def to_text(rules: Rules) -> str:
 
 
 def from_text(text: str) -> Rules:
-    """The inverse of `to_text`."""
+    """Returns the inverse of `to_text`."""
     about = json.loads(text)
     routes = Routes(tuple(map(_route, about["routes"])), about["source-id"], about["case-sensitive"])
     mappings = (ColumnMapping(**{**one, "arguments": tuple(one["arguments"])}) for one in about["mappings"])

@@ -37,7 +37,7 @@ class Extract:
         expression(self.regexp, case_sensitive=True)
 
     def __call__(self, name: str) -> str:
-        """The column's value for all rows that come from this name."""
+        """Returns the column's value for all rows that come from this name."""
         # In DM's expressions `\d` and `\w` are ASCII.
         found = expression(f"(?a){self.regexp}", case_sensitive=True).search(name)
         return "".join(group or "" for group in found.groups()) if found else ""

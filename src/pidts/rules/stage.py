@@ -55,7 +55,7 @@ class Rules:
         return replace(self, keyed=self.keyed | keyed) if keyed else self
 
     def landed_name(self, name: TableName) -> TableName:
-        """The table's name on the target."""
+        """Returns the table's name on the target."""
         return self.routes.landing(name).name
 
     def landed(self, table: Table) -> Table:
@@ -80,7 +80,7 @@ class Rules:
         return None if self.landed(table) is table else table.name
 
     def check(self, table: Table) -> None:
-        """Refuse a table to which some rule cannot be applied, before a change or a row needs it."""
+        """Refuses a table to which some rule cannot be applied, before a change or a row needs it."""
         self.landed(table)
         if self.expressions.rules:
             self.expressions.check(table)
@@ -128,7 +128,7 @@ class Rules:
         return mapping.expression != PARTITION_ID or mapping.base(name) == mapping.base(other)
 
     def mapped_column(self, column: Column, name: TableName) -> Column:
-        """A column as the target is to have it: what a clause of an ALTER says of it."""
+        """Returns a column as the target is to have it: what a clause of an ALTER says of it."""
         mapping = mapping_of(self.mappings, name)
         return column if mapping is None else mapping.mapped_column(column, name)
 
@@ -186,7 +186,7 @@ class Rules:
         return self.expressions.dropped(batch, unwanted, times)
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
-        """The extracted columns of so many rows."""
+        """Returns the extracted columns of so many rows."""
         extracted = self.routes.landing(table.name).extracted
         return {name: _repeated(value, count) for name, value in extracted}
 

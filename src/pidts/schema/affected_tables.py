@@ -16,7 +16,7 @@ _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|S
 
 
 def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
-    """The statements of one transaction. What the index joins into one text is taken apart where it can be.
+    """Returns the statements of one transaction. What the index joins into one text is taken apart where it can be.
 
     Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can only be read that way,
     that is how it was meant.
@@ -32,7 +32,7 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
 
 def split(text: str, dialect: Dialect) -> list[str]:
-    """A script's statements: cut at each `;` that stands in no name, text or comment."""
+    """Returns a script's statements: cut at each `;` that stands in no name, text or comment."""
     parts, start, last = [], None, 0
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
@@ -47,7 +47,7 @@ def split(text: str, dialect: Dialect) -> list[str]:
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """The tables of which a statement may leave another, each with whether it certainly is new.
+    """Returns the tables of which a statement may leave another, each with whether it certainly is new.
 
     `there` are those that are known: a database may go with all of its own.
     """
@@ -74,7 +74,7 @@ def concerned(statement: ddl.Statement, text: str, there: Collection[TableName])
 
 
 def databases(statement: ddl.Statement, text: str, there: Collection[str]) -> tuple[str, ...]:
-    """The databases whose default charset a statement may change."""
+    """Returns the databases whose default charset a statement may change."""
     match statement:
         case ddl.CreateDatabase(name=name) | ddl.AlterDatabase(name=name) | ddl.DropDatabase(name=name):
             return (name,)

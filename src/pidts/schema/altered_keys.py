@@ -67,7 +67,7 @@ class Kept:
 def keys_after(
     table: Table, kept: Mapping[str, Kept], columns: Sequence[Column], actions: Sequence[Action], dialect: Dialect
 ) -> tuple[Key, ...]:
-    """The table's keys after the actions.
+    """Returns the table's keys after the actions.
 
     `kept` holds the columns of before by their names in lower case, `columns` are those of after as their clauses
     define them: a primary key has not yet taken the NULLs from its columns.
@@ -94,7 +94,7 @@ def keys_after(
 
 
 def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
-    """The keys of a new table whose columns have got their charsets: the room that a character takes counts."""
+    """Returns the keys of a new table whose columns have got their charsets: the room that a character takes counts."""
     columns = {_fold(column.name): column for column in table.columns}
     held = [_as_held(key, columns, dialect) for key in table.keys]
     return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
@@ -122,7 +122,7 @@ def _first_takes_null(table: Table, keys: Sequence[Key], columns: Mapping[str, C
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
-    """The keys as servers sort them; `columns` by their names in lower case.
+    """Returns the keys as servers sort them; `columns` by their names in lower case.
 
     Unique keys without NULLs come first, the primary key before all, those over whole columns before those over
     prefixes; then unique keys with NULLs in the same way, those too long for a key (MariaDB), other keys, and fulltext
@@ -185,7 +185,7 @@ def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
 
 
 def _expected_name(item: AddKey) -> str:
-    """The name that a key is looked up by: one without a name would be called after its first column."""
+    """Returns the name that a key is looked up by: one without a name would be called after its first column."""
     return _fold(item.key.name or ("" if item.supports_foreign_key else item.key.columns[0]))
 
 
@@ -242,7 +242,7 @@ def _shown_length(kind: ColumnType) -> int:
 
 
 def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
-    """The key with its columns as their definitions spell them."""
+    """Returns the key with its columns as their definitions spell them."""
     for name in item.key.columns:
         if _fold(name) not in columns:
             raise does_not_fit(table, f"there is no column {name} for key {item.key.name}")
@@ -300,7 +300,7 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
 
 
 def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
-    """The key with the prefixes that are shorter than their columns, and what it is unique over.
+    """Returns the key with the prefixes that are shorter than their columns, and what it is unique over.
 
     Unique prefixes are not called unique: they refuse rows whose columns as a whole differ, which no key over the whole
     columns does. As primary key they name a row all the better.

@@ -51,7 +51,7 @@ def completed(charset: str | None, collation: str | None, inherited: Charset, di
 
 
 def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
-    """The column with all that it inherits filled in."""
+    """Returns the column with all that it inherits filled in."""
     kind = column.type
     if kind.is_text:
         charset, collation = completed(kind.charset, kind.collation, table, dialect)
@@ -104,7 +104,7 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 
 
 def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
-    """The column after CONVERT TO CHARACTER SET."""
+    """Returns the column after CONVERT TO CHARACTER SET."""
     kind = column.type
     if not kind.is_text or kind.charset in (None, "binary"):
         return column
@@ -125,7 +125,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
 
 
 def close_table(table: Table, inherited: Charset, dialect: Dialect) -> Table:
-    """The table with its own charset and those of its columns filled in."""
+    """Returns the table with its own charset and those of its columns filled in."""
     own = completed(table.charset, table.collation, inherited, dialect)
     columns = tuple(closed(column, own, dialect) for column in table.columns)
     return replace(table, charset=own[0], collation=own[1], columns=columns)

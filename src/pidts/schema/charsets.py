@@ -49,13 +49,13 @@ _BINARY = "binary"
 
 
 def charset_name(name: str) -> str:
-    """One name per charset: lower case, and `utf8mb3` for what older servers call `utf8`."""
+    """Returns one name per charset: lower case, and `utf8mb3` for what older servers call `utf8`."""
     name = name.lower()
     return "utf8mb3" if name == "utf8" else name
 
 
 def collation_name(name: str) -> str:
-    """One name per collation, in step with `charset_name`."""
+    """Returns one name per collation, in step with `charset_name`."""
     name = name.lower()
     return f"utf8mb3_{name.removeprefix('utf8_')}" if name.startswith("utf8_") else name
 
@@ -67,7 +67,7 @@ def is_charset(name: str) -> bool:
 
 
 def charset_of(collation: str) -> str | None:
-    """The charset that a collation belongs to; None for one that fits several (`uca1400_ai_ci`)."""
+    """Returns the charset that a collation belongs to; None for one that fits several (`uca1400_ai_ci`)."""
     prefix = collation_name(collation).partition("_")[0]
     return prefix if is_charset(prefix) else None
 

@@ -31,7 +31,7 @@ class Computed:
 
     @property
     def sql(self) -> str:
-        """The expression for a session with backslash escapes and without ANSI_QUOTES."""
+        """Returns the expression for a session with backslash escapes and without ANSI_QUOTES."""
         parts: list[str] = []
         end = self.tokens[0].start
         for token in self.tokens:

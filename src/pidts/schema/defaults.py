@@ -39,7 +39,7 @@ ZERO = "'0000-00-00 00:00:00'"
 
 
 def literal(text: str) -> str:
-    """A text as SQL, for a session with backslash escapes."""
+    """Returns a text as SQL, for a session with backslash escapes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -64,7 +64,7 @@ def parse_default(cursor: Cursor) -> str | None:
 
 
 def _in_parentheses(cursor: Cursor) -> str:
-    """A literal comes out of its parentheses, which only some types on some servers need."""
+    """Returns a literal comes out of its parentheses, which only some types on some servers need."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()

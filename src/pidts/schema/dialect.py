@@ -57,7 +57,7 @@ class Dialect:
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
     def under(self, sql_mode: int | None) -> Dialect:
-        """The same server under the `sql_mode` bits that a QUERY event carries; None changes nothing."""
+        """Returns the same server under the `sql_mode` bits that a QUERY event carries; None changes nothing."""
         if sql_mode is None:
             return self
         return replace(
@@ -70,7 +70,7 @@ class Dialect:
         )
 
     def collation_of(self, charset: str) -> str:
-        """The collation that a charset named alone stands for on this server."""
+        """Returns the collation that a charset named alone stands for on this server."""
         return default_collation(charset, mariadb=self.mariadb, version=self.version)
 
     def runs_comment(self, version: int, *, mariadb_only: bool) -> bool:

@@ -25,7 +25,7 @@ _LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
 
 
 def literal_bytes(text: str) -> bytes:
-    """The bytes of a hexadecimal or bit literal as it stands in a statement."""
+    """Returns the bytes of a hexadecimal or bit literal as it stands in a statement."""
     digits = text[2:].rstrip("'")
     if text[0] in "bB" or text[:2] == "0b":
         return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")
@@ -33,12 +33,12 @@ def literal_bytes(text: str) -> bytes:
 
 
 def bytes_as_label(data: bytes) -> str:
-    """The bytes, kept in a text until the charset is known."""
+    """Returns the bytes, kept in a text until the charset is known."""
     return "".join(chr(_FIRST + byte) for byte in data)
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """The labels as the server's catalogue tells them, now that the charset is known."""
+    """Returns the labels as the server's catalogue tells them, now that the charset is known."""
     return tuple(_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
 
 

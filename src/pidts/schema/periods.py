@@ -21,7 +21,7 @@ _PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not f
 
 
 def refuse_periods(cursor: Cursor) -> None:
-    """Raise where a clause of versioning or of a period begins; ADD and DROP stand before it."""
+    """Raises where a clause of versioning or of a period begins; ADD and DROP stand before it."""
     if any(cursor.at_words(*words) for words in _OF_VERSIONING):
         raise NotUnderstoodError(_VERSIONED)
     if any(cursor.at_words(*words) for words in _OF_PERIODS):

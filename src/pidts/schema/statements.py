@@ -24,7 +24,7 @@ class CreateTable:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """All tables that the statement names."""
+        """Returns all tables that the statement names."""
         return (self.table,)
 
 
@@ -39,7 +39,7 @@ class CreateTableLike:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """All tables that the statement names."""
+        """Returns all tables that the statement names."""
         return (self.table, self.like)
 
 
@@ -59,7 +59,7 @@ class TruncateTable:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """All tables that the statement names."""
+        """Returns all tables that the statement names."""
         return (self.table,)
 
 
@@ -80,7 +80,7 @@ class AlterTable:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """All tables that the statement names."""
+        """Returns all tables that the statement names."""
         renamed = (action.name for action in self.actions if isinstance(action, RenameTo))
         others = (action.other for action in self.actions if isinstance(action, PartitionRows) and action.other)
         return (self.table, *renamed, *others)
@@ -95,7 +95,7 @@ class RenameTable:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """All tables that the statement names, each once."""
+        """Returns all tables that the statement names, each once."""
         return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
 
 
@@ -184,7 +184,7 @@ Statement = (
 
 
 def retargeted(statement: Statement, name_of: Callable[[TableName], TableName]) -> Statement:
-    """The same statement about tables under other names."""
+    """Returns the same statement about tables under other names."""
     match statement:
         case CreateTable(table=table, structure=structure):
             return replace(statement, table=name_of(table), structure=structure.renamed(name_of(table)))

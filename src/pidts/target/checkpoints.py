@@ -24,7 +24,7 @@ class CheckpointRecord:
         return self._rows(task, source)
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """The row, locked."""
+        """Returns the row, locked."""
         rows, _ = self._run(
             f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s AND worker = %s FOR UPDATE",
             (task, source, worker),
@@ -90,7 +90,7 @@ class CheckpointRecord:
 def claimed_rows(
     stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint
 ) -> tuple[list[Checkpoint], bool]:
-    """The rows of the next epoch, and whether others must take the place of those stored.
+    """Returns the rows of the next epoch, and whether others must take the place of those stored.
 
     Rows that were altered by others are claimed only if the caller knows it: `start.altered` says so. They stay marked
     as altered until the caller saves a new place, because the claim commits before that: a run that ends in between

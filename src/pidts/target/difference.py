@@ -178,7 +178,7 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 
 
 def refuse_shortened(column: str, table: Table) -> Halted:
-    """The halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
+    """Returns the halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
     return Halted(
         "ddl-not-translatable",
         f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
@@ -188,7 +188,7 @@ def refuse_shortened(column: str, table: Table) -> Halted:
 
 
 def refuse_unfillable(columns: list[str], table: Table) -> Halted:
-    """The halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
+    """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     return Halted(
         "ddl-not-translatable",
         f"column {', '.join(columns)} has values in existing rows that the source computed, and the target may compute "

@@ -16,7 +16,7 @@ _SECOND_US = 1_000_000
 
 
 def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One array; kernels over buffers want no chunks."""
+    """Returns one array; kernels over buffers want no chunks."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)

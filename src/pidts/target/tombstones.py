@@ -40,7 +40,7 @@ class TombstoneRecord:
         return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Insert or overwrite, in the order of the table's own key."""
+        """Inserts or overwrites, in the order of the table's own key."""
         now = int(time.time())
         ordered = sorted(tombstones, key=attrgetter("key"))
         for first in range(0, len(ordered), _AT_ONCE):

@@ -159,7 +159,7 @@ def _bare(values: pa.ChunkedArray) -> Sequence[Any]:
 
 
 def _readable(value: pa.Scalar) -> Any:
-    """A Python value; text for a date that Python cannot hold."""
+    """Returns a Python value; text for a date that Python cannot hold."""
     if pa.types.is_date32(value.type) and value.is_valid and value.value < calendar.FIRST_REAL_DAY:
         return _date(value.value)
     if pa.types.is_timestamp(value.type) and value.is_valid and value.value < calendar.FIRST_REAL_MICROSECOND:

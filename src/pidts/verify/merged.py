@@ -208,7 +208,7 @@ class MergedSource:
 
 
 def _untagged(span: Span) -> tuple[int, Span]:
-    """The member that a span is of, and the span by its own keys."""
+    """Returns the member that a span is of, and the span by its own keys."""
     if span.upto is None:
         raise ValueError(span)
     number = int(span.upto[0])

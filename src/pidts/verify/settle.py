@@ -92,7 +92,7 @@ def settle(
     page: int,
     pause: Callable[[float], bool],
 ) -> Settled:
-    """Look at these keys, `page` at a time, until nothing is open; `pause` is true where the work is to end."""
+    """Looks at these keys, `page` at a time, until nothing is open; `pause` is true where the work is to end."""
     table = matcher.table
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}

@@ -67,13 +67,13 @@ class Leg(Protocol):
     """The way of one source's changes to the target."""
 
     def settled(self) -> Lsn:
-        """A place in the source's log: all before it shows in what is read from now on."""
+        """Returns a place in the source's log: all before it shows in what is read from now on."""
 
     def place(self) -> Lsn:
         """Returns where the source's log ends now: nothing that was read before lies behind it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Wait until the target has all of a table's log up to there; None where it has."""
+        """Waits until the target has all of a table's log up to there; None where it has."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether it is known that the log between two places has nothing about the table."""
@@ -87,7 +87,7 @@ class Member(Protocol):
 
     @property
     def name(self) -> TableName:
-        """The source's."""
+        """Returns the source's."""
 
     @property
     def label(self) -> str:
@@ -105,7 +105,7 @@ class Member(Protocol):
         """Returns about how large the table is."""
 
     def highest(self) -> Key | None:
-        """The key of the row that comes last now."""
+        """Returns the key of the row that comes last now."""
 
     def spans(self, span: Span, rows: int) -> Iterator[Span]:
         """Yields neighbouring parts of about so many rows that cover a span; its `upto` is given."""
@@ -117,7 +117,7 @@ class Member(Protocol):
         """Returns all rows of a span."""
 
     def find(self, keys: pa.Table) -> pa.Table:
-        """The rows with these keys, as the server understands equality, in any order."""
+        """Returns the rows with these keys, as the server understands equality, in any order."""
 
     def count(self) -> int:
         """Returns the number of rows."""
@@ -142,7 +142,7 @@ class SourceSide(Protocol):
         """Returns about how large the table is."""
 
     def highest(self, table: Table) -> Key | None:
-        """The key of the row that comes last now."""
+        """Returns the key of the row that comes last now."""
 
     def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
         """Yields neighbouring parts that cover a span; its `upto` is given.
@@ -157,16 +157,16 @@ class SourceSide(Protocol):
         """Returns all rows of a span."""
 
     def members(self, table: Table) -> Sequence[str]:
-        """The name of each member, for people."""
+        """Returns the name of each member, for people."""
 
     def owners(self, table: Table) -> Owners:
         """Returns how to find the owners of the target's rows."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
-        """The rows of a member with these keys, as its server understands equality, in any order."""
+        """Returns the rows of a member with these keys, as its server understands equality, in any order."""
 
     def confirm(self, table: Table) -> None:
-        """Raise `Halted` with "structure-changed" where it has got members that it did not have."""
+        """Raises `Halted` with "structure-changed" where it has got members that it did not have."""
 
     def count(self, table: Table) -> int:
         """Returns the number of rows."""
@@ -191,10 +191,10 @@ class TargetSide(Protocol):
         """
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """The rows with these keys, in any order."""
+        """Returns the rows with these keys, in any order."""
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """The next identities in this server's order, and the last of them."""
+        """Returns the next identities in this server's order, and the last of them."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of a table without a key."""
@@ -210,7 +210,7 @@ class Flight(Protocol):
         """Returns where the sources' logs end now: nothing that was read before lies behind them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Wait until the target has all of a table's log up to there: the members of which it has not."""
+        """Waits until the target has all of a table's log up to there: the members of which it has not."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
         """Whether it is known that the logs between these places have nothing about the table."""

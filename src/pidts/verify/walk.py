@@ -133,7 +133,7 @@ class Walk:
             self._look_up(span)
 
     def _look_up(self, span: Span) -> None:
-        """The target's keys of a span, on the source."""
+        """Returns the target's keys of a span, on the source."""
         table, after = self.matcher.table, span.after
         end = None if span.upto is None else rank(table, span.upto)
         while True:
@@ -184,7 +184,7 @@ class Walk:
         return sum(map(len, self._doubtful))
 
     def _pass(self, place: Place) -> None:
-        """A place that the comparison can go on from, once nothing is open."""
+        """Returns a place that the comparison can go on from, once nothing is open."""
         self.place = place
         due = self.hooks.due()
         if due or self._open > _MANY_DOUBTFUL:

@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import (
 
 
 def unified(name: str, exprs: Sequence[Expr]) -> tuple[Expr, list[Callable[[Rows], Any]]]:
-    """One type for several values: an example of it, and each value in that type."""
+    """Returns one type for several values: an example of it, and each value in that type."""
     known = [expr for expr in exprs if expr.family is not Family.NULL]
     if not known:
         raise NotSupportedError(f"{name} of nothing but NULL")

@@ -35,7 +35,7 @@ class Collation:
     """False: we know which texts are equal, and not which is less."""
 
     def compare(self, operation: str, left: Any, right: Any) -> Any:
-        """One of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
+        """Returns one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
         if operation not in _EQUALITY and not self.ordered:
             raise NotSupportedError(f"the order of texts in the collation {self.name}")
         if operation in _EQUALITY:
@@ -57,7 +57,7 @@ class Collation:
         return b" " if self.weights is None else self.weights.space
 
     def _equal_keys(self, values: Any) -> Any:
-        """The same for texts that are equal."""
+        """Returns the same for texts that are equal."""
         keys = self._keys(values)
         return _without_end(keys, self._space) if self.pads else keys
 
@@ -92,7 +92,7 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """The shorter one filled with spaces, as servers compare: an `a` with a tab behind it is less than `a`."""
+    """Returns the shorter one filled with spaces, as servers compare: an `a` with a tab behind it is less than `a`."""
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(

@@ -133,7 +133,7 @@ def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def unsigned(expr: Expr) -> Expr:
-    """A constant beside an unsigned column, as one of the column's own type."""
+    """Returns a constant beside an unsigned column, as one of the column's own type."""
     if expr.family is Family.INT and expr.is_constant and expr.constant >= 0:
         value = pa.scalar(expr.constant, pa.uint64())
         return Expr(Family.UINT, lambda _: value, 20, constant=expr.constant, nature=expr.nature)
@@ -196,7 +196,7 @@ def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def shared_collation(*exprs: Expr) -> str:
-    """The one by which servers compare or join texts; where they would weigh several, it is refused."""
+    """Returns the one by which servers compare or join texts; where they would weigh several, it is refused."""
     found = {expr.collation for expr in exprs if expr.collation and expr.explicit}
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:

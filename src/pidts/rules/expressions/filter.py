@@ -42,7 +42,7 @@ class ExpressionFilter:
         return any(rule.concerns(name) for rule in self.rules)
 
     def check(self, table: Table) -> None:
-        """Refuse what has no exact value with the types of this table's columns."""
+        """Refuses what has no exact value with the types of this table's columns."""
         errors = []
         for rule in self.rules:
             for text in rule.texts if rule.concerns(table.name) else ():

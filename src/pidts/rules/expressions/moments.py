@@ -30,7 +30,7 @@ _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
-    """A constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one too."""
+    """Returns a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one too."""
     found = _MOMENT.match(text)
     if found is None and _WITH_OFFSET.match(text):
         # MySQL passes over the offset of a text that it compares with a column, and TiDB heeds it.
@@ -48,7 +48,7 @@ def moment(text: str) -> int:
 
 
 def time(text: str) -> int:
-    """A constant such as `-12:30:00.25`."""
+    """Returns a constant such as `-12:30:00.25`."""
     found = _TIME.match(text)
     if found is None:
         raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
@@ -75,7 +75,7 @@ def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
 
 
 def constant(family: Family, text: str) -> Expr:
-    """A text constant as what it is compared with."""
+    """Returns a text constant as what it is compared with."""
     return _constant(family, moment(text) if family is Family.MOMENT else time(text))
 
 
@@ -212,7 +212,7 @@ def _must_be_moment(name: str, expr: Expr) -> None:
 
 
 def as_array(values: Any, rows: Rows) -> pa.Array:
-    """A constant once per row."""
+    """Returns a constant once per row."""
     if isinstance(values, pa.Scalar):
         return pa.repeat(values, len(next(iter(rows.values()), ())))
     return values

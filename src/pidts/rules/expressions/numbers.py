@@ -200,7 +200,7 @@ def _as_bits(sign: str, expr: Expr) -> Callable[[Rows], Any]:
 
 
 def _unsigned(values: Any) -> Any:
-    """The same 64 bits."""
+    """Returns the same 64 bits."""
     if isinstance(values, pa.Scalar):
         return pa.scalar(values.as_py() % 2**64 if values.is_valid else None, pa.uint64())
     return values.view(pa.uint64())

@@ -83,7 +83,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[Token, int]:
 
 
 def parse(text: str) -> Node:
-    """The expression of a text that is nothing else."""
+    """Returns the expression of a text that is nothing else."""
     reader = _Reader(text)
     node = reader.expression()
     if reader.now.lexeme is not Lexeme.END:
@@ -108,7 +108,7 @@ class _Reader:
         return token
 
     def _take(self, *wanted: str) -> str:
-        """The word, if the next one is among `wanted`."""
+        """Returns the word, if the next one is among `wanted`."""
         return self._next().word if self.now.word in wanted else ""
 
     def _must(self, wanted: str) -> None:
@@ -252,7 +252,7 @@ class _Reader:
         return self._column(token)
 
     def _column(self, token: Token) -> Node:
-        """A column, or what a path leads to in it: `a -> '$.b'` is kept as `JSON_EXTRACT(a, '$.b')`."""
+        """Returns a column, or what a path leads to in it: `a -> '$.b'` is kept as `JSON_EXTRACT(a, '$.b')`."""
         column = self._column_alone(token)
         arrow = self._take("->", "->>")
         if not arrow:

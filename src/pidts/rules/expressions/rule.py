@@ -72,7 +72,7 @@ class ExpressionRule:
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
     def not_supported(self, text: str, reason: NotSupportedError) -> ConfigError:
-        """The error for an expression that has no exact value here."""
+        """Returns the error for an expression that has no exact value here."""
         return self.refusal(
             "expression-not-supported",
             f"the expression {text!r} cannot be computed exactly as the server computes it: {reason}",
@@ -80,13 +80,13 @@ class ExpressionRule:
         )
 
     def refusal(self, code: str, what: str, todo: str = "Correct the expression in the task file") -> ConfigError:
-        """An error at this rule's place."""
+        """Returns an error at this rule's place."""
         where = Where(table=f"{self.schema}.{self.table}", file=self.file, line=self.line)
         return ConfigError(code, what, where=where, todo=todo)
 
 
 def raise_all(errors: Sequence[ConfigError]) -> None:
-    """Raise what several expressions are refused for as one error, with the code of the first."""
+    """Raises what several expressions are refused for as one error, with the code of the first."""
     if errors:
         first = errors[0]
         if len(errors) == 1:

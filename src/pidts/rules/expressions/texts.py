@@ -88,7 +88,7 @@ def char_length(expr: Expr) -> Expr:
 
 
 def _changed(expr: Expr, run: Callable[[Rows], Any], name: str) -> Expr:
-    """A text made from another one; it compares as that does."""
+    """Returns a text made from another one; it compares as that does."""
     return Expr(
         Family.TEXT,
         run,

@@ -114,7 +114,7 @@ def _local(zone: str) -> Callable[[pa.Array], pa.Array]:
 
 
 def check_zone(zone: str) -> None:
-    """Refuse a time zone that is none."""
+    """Refuses a time zone that is none."""
     _fixed_offset(zone)
 
 

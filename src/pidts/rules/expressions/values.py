@@ -87,17 +87,17 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """A constant, NULL aside."""
+        """Returns a constant, NULL aside."""
         return self.constant is not None
 
 
 def failed(what: str) -> Halted:
-    """The halt at a row for which the server itself would refuse the expression."""
+    """Returns the halt at a row for which the server itself would refuse the expression."""
     return Halted("expression-failed", what, todo="Correct the expression in the task file and start the task again")
 
 
 def literal(node: Literal) -> Expr:
-    """A constant of the task file."""
+    """Returns a constant of the task file."""
     value = node.value
     if value is None:
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
@@ -115,14 +115,14 @@ def literal(node: Literal) -> Expr:
 
 
 def integer(value: int) -> Expr:
-    """A constant of the server's BIGINT."""
+    """Returns a constant of the server's BIGINT."""
     signed = value < 2**63
     kind, family = (pa.int64(), Family.INT) if signed else (pa.uint64(), Family.UINT)
     return Expr(family, _always(pa.scalar(value, kind)), len(str(abs(value))), constant=value, nature="a number")
 
 
 def decimal(value: Decimal) -> Expr:
-    """A constant with a point."""
+    """Returns a constant with a point."""
     _, figures, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
     digits = max(len(figures) - scale, 1)
@@ -159,7 +159,7 @@ def truth(expr: Expr) -> Callable[[Rows], Any]:
 
 
 def as_integer(expr: Expr) -> Expr:
-    """A truth value as 0 or 1; what is no truth value is left as it is."""
+    """Returns a truth value as 0 or 1; what is no truth value is left as it is."""
     if expr.family is not Family.TRUTH:
         return expr
     return Expr(Family.INT, lambda rows: expr.run(rows).cast(pa.int64()), 1, nature=expr.nature)
@@ -175,7 +175,7 @@ def common_decimal(*exprs: Expr) -> pa.DataType:
 
 
 def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
-    """An exact number as another type that has room for it."""
+    """Returns an exact number as another type that has room for it."""
     run = as_integer(expr).run
     return lambda rows: run(rows).cast(kind)
 
@@ -201,7 +201,7 @@ _LARGEST = 1.7976931348623157e308
 
 
 def text_to_double(values: Any) -> Any:
-    """The number that a text begins with, else 0."""
+    """Returns the number that a text begins with, else 0."""
     if isinstance(values, pa.Scalar):
         return text_to_double(pa.array([values.as_py()], pa.string()))[0]
     found = pc.struct_field(pc.extract_regex(values, _NUMBER_IN_FRONT), [0])
@@ -216,7 +216,7 @@ def is_true(values: Any) -> Any:
 
 
 def clean_number(text: str) -> Decimal | None:
-    """The number that a text constant is, all of it."""
+    """Returns the number that a text constant is, all of it."""
     body = text.strip(" ")
     digits = body.lstrip("+-")
     if len(body) - len(digits) > 1 or not digits.replace(".", "", 1).isdecimal() or not body.isascii():

@@ -109,7 +109,7 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _of_same(old: ColumnType, new: ColumnType) -> str | None:
-    """The same type to DM, of another size or sign."""
+    """Returns the same type to DM, of another size or sign."""
     differs = old.unsigned != new.unsigned
     kind = old.kind
     if kind is Kind.DECIMAL:

@@ -76,7 +76,7 @@ def event_types(
     *,
     dialect: Dialect = MYSQL,
 ) -> frozenset[str]:
-    """The kinds of all parts of a statement.
+    """Returns the kinds of all parts of a statement.
 
     `before` holds the structures that it meets: what a column's new definition changes cannot be told without.
     """
@@ -104,7 +104,7 @@ def sifted(
 
 
 def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
-    """The statements that do the same one after the other, each of one kind."""
+    """Returns the statements that do the same one after the other, each of one kind."""
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
             return (Part(statement, frozenset({"create table"}), statement.tables),)
@@ -168,7 +168,7 @@ def _is_manner(action: alter.Action) -> bool:
 def _of_action(
     action: alter.Action, column: Callable[[alter.ModifyColumn | alter.ChangeColumn], str]
 ) -> tuple[str, ...]:
-    """The kind that DM gives, and behind it the names that it knows besides."""
+    """Returns the kind that DM gives, and behind it the names that it knows besides."""
     match action:
         case alter.ModifyColumn() | alter.ChangeColumn():
             return (column(action),)
@@ -193,7 +193,7 @@ def _of_action(
 
 
 def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.Statement:
-    """One statement again of the parts that are left."""
+    """Returns one statement again of the parts that are left."""
     match statement:
         case ddl.DropTable():
             return replace(statement, tables=tuple(name for part in left for name in part.tables))

@@ -32,7 +32,7 @@ class _Slot:
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """The new structure; `inherited` is the database's charset, without which an open table stays open."""
+    """Returns the new structure; `inherited` is the database's charset, without which an open table stays open."""
     slots = _columns(table, actions)
     changed = _charset(replace(table, columns=(), keys=()), slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
@@ -192,7 +192,7 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
 def _charset(
     table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
-    """The new default, and the columns under it."""
+    """Returns the new default, and the columns under it."""
     convert = next(iter(reversed(_of(alter.ConvertCharset, actions))), None)
     charset, collation = _asked(table, actions, dialect, inherited)
     own = _own(charset, collation, inherited, dialect)

@@ -52,7 +52,7 @@ def apply(
 def apply_charset(
     statement: ddl.Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
 ) -> dict[str, Charset | None]:
-    """The databases whose default charset the statement changes; None: gone."""
+    """Returns the databases whose default charset the statement changes; None: gone."""
     server = server_charset(dialect)
     match statement:
         case ddl.CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
@@ -112,7 +112,7 @@ def _alter(
 
 
 def _rename(statement: ddl.RenameTable, structures: Mapping[TableName, Table]) -> Changes:
-    """One pair after the other: `a TO x, b TO a, x TO b` is a swap."""
+    """Returns one pair after the other: `a TO x, b TO a, x TO b` is a swap."""
     now: dict[TableName, Table | None] = {}
     for old, new in statement.pairs:
         table = now[old] if old in now else structures.get(old)

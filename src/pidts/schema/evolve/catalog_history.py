@@ -210,7 +210,7 @@ class History:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> History:
-        """The inverse of `to_json`."""
+        """Returns the inverse of `to_json`."""
         tables = [Table.from_json(item) for item in data["tables"]]
         return cls(
             tables={table.name: table for table in tables},
@@ -314,7 +314,7 @@ class History:
         return name in self.tables and self.tables[name].has_unknown_charset
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> History:
-        """One pair after the other, so that two can swap their names over a third."""
+        """Returns one pair after the other, so that two can swap their names over a third."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:
@@ -363,7 +363,7 @@ class History:
 
 
 def refined(told: Table, known: Table | None) -> Table:
-    """The structure that the log tells in front of rows (FULL metadata), with what a record knows besides.
+    """Returns the structure that the log tells in front of rows (FULL metadata), with what a record knows besides.
 
     The log does not tell unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and
     its JSON text. A record that contradicts it is of another time: only such types are taken from it.

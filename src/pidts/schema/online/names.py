@@ -79,7 +79,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """The tables whose shadow it may be; None: any, for its name was cut off."""
+        """Returns the tables whose shadow it may be; None: any, for its name was cut off."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""

@@ -86,7 +86,7 @@ def _add(cursor: Cursor) -> tuple[alter.Action, ...]:
 
 
 def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
-    """The keys that stand in a column's clause: its IF EXISTS or IF NOT EXISTS is theirs, too."""
+    """Yields the keys that stand in a column's clause: its IF EXISTS or IF NOT EXISTS is theirs, too."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 

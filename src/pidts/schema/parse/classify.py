@@ -79,7 +79,7 @@ def classify(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement:
-    """The statement that this text is, run while `default_schema` was the current database."""
+    """Returns the statement that this text is, run while `default_schema` was the current database."""
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
@@ -242,7 +242,7 @@ _DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "IN
 
 
 def _dml(cursor: Cursor) -> ddl.StatementDml:
-    """The verb, and the table where it stands at once behind it."""
+    """Returns the verb, and the table where it stands at once behind it."""
     verb = cursor.next().word
     if verb == "LOAD":
         while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
@@ -258,7 +258,7 @@ def _dml(cursor: Cursor) -> ddl.StatementDml:
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
-    """The table behind the word TABLE or ON, so that a rule for that table can still be asked."""
+    """Returns the table behind the word TABLE or ON, so that a rule for that table can still be asked."""
     cursor = Cursor(sql, dialect, default_schema)
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word in ("TABLE", "TABLES", "ON"):
@@ -316,7 +316,7 @@ def _definer_length(cursor: Cursor, ahead: int) -> int:
 
 
 def _host_tail(cursor: Cursor, ahead: int) -> int:
-    """An unquoted host such as 10.0.0.% takes several tokens."""
+    """Returns an unquoted host such as 10.0.0.% takes several tokens."""
     length, end = 0, cursor.peek(ahead - 1).end
     while cursor.peek(ahead + length).start == end and cursor.peek(ahead + length).text:
         end = cursor.peek(ahead + length).end

@@ -79,7 +79,7 @@ def column_type(
 
 
 def parse_type(cursor: Cursor) -> ColumnType:
-    """A type with the attributes that belong to it; open, see `pidts.schema.actions`."""
+    """Returns a type with the attributes that belong to it; open, see `pidts.schema.actions`."""
     base = _base(cursor)
     if base.is_integer or base.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
         base = _signed(cursor, base)

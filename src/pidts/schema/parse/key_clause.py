@@ -48,7 +48,7 @@ def parse_key(cursor: Cursor) -> Action:
 def parse_key_body(
     cursor: Cursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False
 ) -> AddKey | AlterOption:
-    """The columns and options behind a key's name; a key over an expression says nothing about columns."""
+    """Returns the columns and options behind a key's name; a key over an expression says nothing about columns."""
     start = cursor.peek()
     columns, prefixes = _parts(cursor)
     _options(cursor)
@@ -69,7 +69,7 @@ def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
 
 
 def _name(cursor: Cursor) -> str:
-    """A key's name and type, both optional."""
+    """Returns a key's name and type, both optional."""
     name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
     if cursor.take_any("USING", "TYPE"):
         cursor.name()
@@ -77,7 +77,7 @@ def _name(cursor: Cursor) -> str:
 
 
 def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
-    """The columns of a key, empty for an expression, and how much of each is in it."""
+    """Returns the columns of a key, empty for an expression, and how much of each is in it."""
     columns: list[str] = []
     prefixes: list[int | None] = []
     cursor.expect_sign("(")

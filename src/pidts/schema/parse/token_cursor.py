@@ -16,11 +16,11 @@ class Cursor:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token here, or some tokens further."""
+        """Returns the token here, or some tokens further."""
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
-        """The token here; the place moves behind it."""
+        """Returns the token here; the place moves behind it."""
         token = self.peek()
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -30,14 +30,14 @@ class Cursor:
         return all(self.peek(ahead).word == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Take these keywords if all of them come next."""
+        """Takes these keywords if all of them come next."""
         if not self.at_words(*words):
             return False
         self._at += len(words)
         return True
 
     def take_any(self, *words: str) -> str:
-        """Take one of these keywords; nothing if none is here."""
+        """Takes one of these keywords; nothing if none is here."""
         word = self.peek().word
         return self.next().word if word in words else ""
 
@@ -52,7 +52,7 @@ class Cursor:
         return token.lexeme is Lexeme.SIGN and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Take this sign if it comes next."""
+        """Takes this sign if it comes next."""
         if not self.at_sign(sign):
             return False
         self.next()
@@ -81,7 +81,7 @@ class Cursor:
         return NotUnderstoodError(f"expected {wanted}, found {found} at character {token.start + 1}")
 
     def name(self) -> str:
-        """An identifier, quoted or not."""
+        """Returns an identifier, quoted or not."""
         token = self.peek()
         if token.lexeme is Lexeme.NAME or (token.lexeme is Lexeme.WORD and not token.text.isdecimal()):
             return self.next().text
@@ -96,14 +96,14 @@ class Cursor:
         return name
 
     def word_or_text(self) -> str:
-        """A value that may be quoted: a charset, an engine."""
+        """Returns a value that may be quoted: a charset, an engine."""
         token = self.peek()
         if token.lexeme in (Lexeme.WORD, Lexeme.NAME, Lexeme.TEXT):
             return self.next().text
         raise self.surprise("a word")
 
     def schema_name(self) -> str:
-        """A database's name."""
+        """Returns a database's name."""
         name = self.name()
         return name.lower() if self.dialect.lower_case_names else name
 
@@ -125,28 +125,28 @@ class Cursor:
         raise self.surprise("a name")
 
     def table_names(self) -> tuple[TableName, ...]:
-        """A list with commas."""
+        """Returns a list with commas."""
         names = [self.table_name()]
         while self.take_sign(","):
             names.append(self.table_name())
         return tuple(names)
 
     def number(self) -> int:
-        """A whole number."""
+        """Returns a whole number."""
         token = self.peek()
         if token.lexeme is Lexeme.NUMBER and token.text.isdecimal():
             return int(self.next().text)
         raise self.surprise("a number")
 
     def length(self) -> int:
-        """A whole number as the size of a type; digits behind a point are taken and mean nothing."""
+        """Returns a whole number as the size of a type; digits behind a point are taken and mean nothing."""
         token = self.peek()
         if token.lexeme is Lexeme.NUMBER and token.text[0] != "." and token.text.replace(".", "", 1).isdecimal():
             return int(self.next().text.partition(".")[0])
         raise self.surprise("a number")
 
     def text(self) -> str:
-        """A literal text; neighbours are one text."""
+        """Returns a literal text; neighbours are one text."""
         if self.peek().lexeme is not Lexeme.TEXT:
             raise self.surprise("a text")
         parts = []
@@ -155,7 +155,7 @@ class Cursor:
         return "".join(parts)
 
     def skip_parentheses(self) -> str:
-        """A balanced group; its text with the parentheses."""
+        """Returns a balanced group; its text with the parentheses."""
         start, depth = self.peek().start, 0
         self.expect_sign("(")
         depth = 1
@@ -168,24 +168,24 @@ class Cursor:
         return self.sql[start : self._tokens[self._at - 1].end]
 
     def taken(self, start: Token) -> tuple[Token, ...]:
-        """The tokens from this one up to here."""
+        """Returns the tokens from this one up to here."""
         return tuple(token for token in self._tokens[: self._at] if token.start >= start.start)
 
     def since(self, start: Token) -> str:
-        """The statement's text from a token up to here."""
+        """Returns the statement's text from a token up to here."""
         return self.sql[start.start : self._tokens[self._at - 1].end]
 
     def skip_to_end(self) -> str:
-        """The rest."""
+        """Returns the rest."""
         start = self.peek()
         while not self.at_end():
             self.next()
         return self.since(start) if start.lexeme is not Lexeme.END else ""
 
     def if_exists(self) -> bool:
-        """The clause."""
+        """Returns the clause."""
         return self.take("IF", "EXISTS")
 
     def if_not_exists(self) -> bool:
-        """The clause."""
+        """Returns the clause."""
         return self.take("IF", "NOT", "EXISTS")

@@ -32,12 +32,12 @@ _BYTES_IN_KEY = 3072
 
 
 def quote(identifier: str) -> str:
-    """A name as SQL."""
+    """Returns a name as SQL."""
     return "`" + identifier.replace("`", "``") + "`"
 
 
 def quote_table(name: TableName) -> str:
-    """A table's full name as SQL."""
+    """Returns a table's full name as SQL."""
     return f"{quote(name.schema)}.{quote(name.name)}"
 
 
@@ -72,7 +72,7 @@ def charset_clause(charset: str | None, collation: str | None, collations: Conta
 
 
 def column_clause(column: Column, collations: Container[str] | None = None) -> str:
-    """A column's definition. A generated column is written as a plain one: its values come with the rows."""
+    """Returns a column's definition. A generated column is written as a plain one: its values come with the rows."""
     parts = [quote(column.name), type_text(column.type, collations), "NULL" if column.nullable else "NOT NULL"]
     if column.default is not None and not column.generated:
         parts.append(f"DEFAULT {_default(column.type, column.default)}")
@@ -84,7 +84,7 @@ def column_clause(column: Column, collations: Container[str] | None = None) -> s
 
 
 def computed_clause(column: Column, computed: Computed, collations: Container[str] | None, *, mariadb: bool) -> str:
-    """A generated column's definition as such; MariaDB has no word for NULL in it."""
+    """Returns a generated column's definition as such; MariaDB has no word for NULL in it."""
     parts = [quote(column.name), type_text(column.type, collations), f"GENERATED ALWAYS AS {computed.sql}"]
     parts.append("STORED" if computed.stored else "VIRTUAL")
     if not (mariadb or column.nullable):
@@ -108,7 +108,7 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 
 
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
-    """A key's definition; empty for a key that can not be made of these columns and is not needed.
+    """Returns a key's definition; empty for a key that can not be made of these columns and is not needed.
 
     Columns too long for a key get the longest prefix that fits, unless `prefixes` says how long. Under a longer prefix
     no row is refused that a shorter one takes; but of a unique key over whole columns only a plain one is left.

@@ -105,7 +105,7 @@ class MySqlConnection:
         return list(done.rows), done.count
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows alone."""
+        """Returns the rows alone."""
         return self.run(sql, values)[0]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:

@@ -19,7 +19,7 @@ _MAX_NAME = 64
 
 
 def identifier(name: str) -> str:
-    """The only way a name gets into a statement."""
+    """Returns the only way a name gets into a statement."""
     if not name or "\0" in name or len(name) > _MAX_NAME:
         raise Halted("bad-identifier", f"MySQL takes names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
     return quote(name)
@@ -31,7 +31,7 @@ def qualified(name: TableName) -> str:
 
 
 def adapted(table: Table, server: Server, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
-    """The structure as this server can have it."""
+    """Returns the structure as this server can have it."""
     notes: list[str] = []
     columns = tuple(_adapted_column(column, table, server, notes, computed) for column in table.columns)
     charset, collation = _charset(table.charset, table.collation, server)
@@ -92,7 +92,7 @@ def _strictest(charset: str, server: Server) -> str | None:
 
 
 def create(table: Table, server: Server) -> Rendered:
-    """The database and the table with its keys."""
+    """Returns the database and the table with its keys."""
     identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
     for name in identifiers:
         identifier(name)

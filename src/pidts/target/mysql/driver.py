@@ -20,7 +20,7 @@ _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP
 
 
 def force_close(connection: Connection[Any]) -> None:
-    """Close the socket and say nothing; never blocks and never raises."""
+    """Closes the socket and says nothing; never blocks and never raises."""
     _own(connection)._force_close()  # noqa: SLF001 - `close` may raise and may write
 
 
@@ -72,7 +72,7 @@ def _demand_name(asked: bytes) -> None:
 
 
 def wait_without_end(connection: Connection[Any]) -> None:
-    """Let statements take what they take."""
+    """Lets statements take what they take."""
     _own(connection)._read_timeout = None  # noqa: SLF001 - the driver has it for a connection's whole life
 
 

@@ -59,7 +59,7 @@ def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
 
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
-    """The columns of each row with something between."""
+    """Returns the columns of each row with something between."""
     return pc.binary_join_element_wise(
         *columns, pa.scalar(separator, _BYTES), null_handling="replace", null_replacement=b"NULL"
     )

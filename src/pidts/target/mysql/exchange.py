@@ -73,16 +73,16 @@ class Exchange:
             raise translate(error, table) from error
 
     def flush(self) -> None:
-        """Send all that waits."""
+        """Sends all that waits."""
         if self._waiting:
             self._sent()
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Forgets what waits."""
         self._waiting, self._bytes = [], 0
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:
-        """A statement with its values in it."""
+        """Returns a statement with its values in it."""
         return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
 
     def _sent(self) -> list[Done]:

@@ -112,7 +112,7 @@ class CopyRemover:
         )
 
     def _shown(self, rows: pa.Table, place: int) -> str:
-        """The row's first columns, as SQL: a date that no calendar has is no value of Python's."""
+        """Returns the row's first columns, as SQL: a date that no calendar has is no value of Python's."""
         columns = self._written[:_SHOWN]
         values = [(c.name, literals(c, rows[c.name].slice(place, 1))[0].as_py()) for c in columns]
         texts = [

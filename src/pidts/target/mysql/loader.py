@@ -170,7 +170,7 @@ def _way(column: Column, found: Column) -> str | None:
 
 
 def _lines(plan: Plan, rows: pa.Table) -> memoryview:
-    """A line for each row."""
+    """Returns a line for each row."""
     fields = [_field(column, rows[column.name]) for column in plan.written]
     fields[-1] = _joined([fields[-1], pa.scalar(b"", _BYTES)], b"\n")
     return text_of(_joined(fields, b"\t"))

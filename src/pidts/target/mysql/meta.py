@@ -53,7 +53,7 @@ class MySqlMeta(SharedRecords):
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """A named lock of the server: it belongs to this connection and ends with it."""
+        """Yields a named lock of the server: it belongs to this connection and ends with it."""
         digest = sha1(f"{task}\0{source}".encode(), usedforsecurity=False).hexdigest()
         name = f"pidts-{digest}"
         rows, _ = self._connection.run("SELECT GET_LOCK(%s, %s)", (name, LOCK_WAIT))

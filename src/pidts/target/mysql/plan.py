@@ -37,7 +37,7 @@ class Plan:
         return bool(self.update) and len(self.found.unique) > 1
 
     def demand_values(self, rows: pa.Table) -> None:
-        """Refuse NULL where it would become something else."""
+        """Refuses NULL where it would become something else."""
         for name in self.never_null:
             if rows[name].null_count:
                 raise Halted(

@@ -36,7 +36,7 @@ def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privileg
 
 
 def own_account(session: MySqlSession) -> str:
-    """The session's account as a GRANT names it."""
+    """Returns the session's account as a GRANT names it."""
     user, _, host = str(_rows(session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     return account_name(user, host)
 

@@ -22,7 +22,7 @@ PREAMBLE = (
 
 
 def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
-    """One statement for each key: the removals, then the rows that are written."""
+    """Yields one statement for each key: the removals, then the rows that are written."""
     table = change.table
     keys = [table.column(name) for name in table.identity]
     for values in zip(*(_texts(column, change.deletes[column.name]) for column in keys), strict=True):

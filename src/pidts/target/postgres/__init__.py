@@ -27,7 +27,7 @@ class PostgresTarget:
     """The schema of the product's own tables."""
 
     def connect(self) -> PostgresSession:
-        """A new session; a peer that is silent for half a minute counts as lost."""
+        """Returns a new session; a peer that is silent for half a minute counts as lost."""
         try:
             connection = psycopg.connect(
                 host=self.host,

@@ -168,7 +168,7 @@ class _Alter:
         return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """A unique key for which the primary key stood here, and does not any more."""
+        """Returns a unique key for which the primary key stood here, and does not any more."""
         if not self._rekeys:
             return []
         stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()

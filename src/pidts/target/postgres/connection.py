@@ -111,5 +111,5 @@ class PostgresConnection:
         return answer.rows, answer.count
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows alone."""
+        """Returns the rows alone."""
         return self.run(sql, values)[0]

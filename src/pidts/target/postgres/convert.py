@@ -26,7 +26,7 @@ _CASTS = (
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:
-    """The new value in SQL, `name` itself where nothing changes; None where only the source can tell.
+    """Returns the new value in SQL, `name` itself where nothing changes; None where only the source can tell.
 
     That no digits of a second are lost has been seen to.
     """
@@ -44,7 +44,7 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
 
 
 def _bits(old: Column, new: Column, name: str) -> str | None:
-    """One bit is a boolean here."""
+    """Returns one bit is a boolean here."""
     a, b = old.type.kind, new.type.kind
     had, has = old.type.length or 1, new.type.length or 1
     number = f"{name}::integer" if had == 1 else f"{name}::bigint"
@@ -58,7 +58,7 @@ def _bits(old: Column, new: Column, name: str) -> str | None:
 
 
 def _set(old: Column, new: Column, name: str) -> str | None:
-    """A value names its labels in the order of the definition."""
+    """Returns a value names its labels in the order of the definition."""
     if new.type.kind in _TEXTS:
         return f"array_to_string({name}, ',')::{type_name(new.type)}"
     if new.type.kind is not Kind.SET:

@@ -38,7 +38,7 @@ Sequences = Callable[[str, str], str | None]
 
 
 def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
-    """The schema, the table, its keys and comments; notes say what PostgreSQL will see differently.
+    """Returns the schema, the table, its keys and comments; notes say what PostgreSQL will see differently.
 
     The primary key always; the others may be left for later.
     """
@@ -93,7 +93,7 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
 
 
 def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
-    """A unique or plain index; the identity is the primary key and was made with the table."""
+    """Returns a unique or plain index; the identity is the primary key and was made with the table."""
     if key.columns == table.identity and (key.primary or key.unique):
         return [], _caseless(table, key)
     if key.primary:
@@ -116,7 +116,7 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
 
 
 def _bytes(kind: ColumnType) -> int:
-    """The most that a value takes."""
+    """Returns the most that a value takes."""
     return (kind.length or 0) * 4 if kind.is_text else (kind.length or 0) * kind.is_bytes
 
 

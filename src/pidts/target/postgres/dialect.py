@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def identifier(name: str) -> str:
-    """The only way a name gets into a statement. PostgreSQL would cut a long one, and two would become one."""
+    """Returns the only way a name gets into a statement. PostgreSQL would cut a long one, and two would become one."""
     size = len(name.encode())
     if not name or "\0" in name or size > _MAX_NAME:
         raise Halted(
@@ -50,14 +50,14 @@ def qualified(name: TableName) -> str:
 
 
 def literal(text: str) -> str:
-    """A string constant (`standard_conforming_strings` is on in every session)."""
+    """Returns a string constant (`standard_conforming_strings` is on in every session)."""
     if "\0" in text:
         raise Halted("nul-in-text", f"PostgreSQL cannot hold NUL in text: {text!r}")
     return "'" + text.replace("'", "''") + "'"
 
 
 def type_name(kind: ColumnType) -> str:
-    """The type that holds every value of the MySQL type."""
+    """Returns the type that holds every value of the MySQL type."""
     if kind.kind in _INTEGER:
         return _INTEGER[kind.kind][kind.unsigned]
     if kind.kind is Kind.DECIMAL:
@@ -95,7 +95,7 @@ def label_check(column: Column, expression: str) -> str | None:
 
 
 def default_clause(column: Column) -> tuple[str | None, str | None]:
-    """The default in PostgreSQL's words, and a note where it has none for it."""
+    """Returns the default in PostgreSQL's words, and a note where it has none for it."""
     parsed = parse_default(column.default)
     if parsed is None:
         return None, None
@@ -157,7 +157,7 @@ def implicit_default(column: Column, executed_at: int) -> str | None:
 
 
 def array(items: Iterable[str | None]) -> str:
-    """The text form of an array."""
+    """Returns the text form of an array."""
     quoted = ("NULL" if item is None else '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
     return "{" + ",".join(quoted) + "}"
 

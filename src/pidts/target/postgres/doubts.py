@@ -24,7 +24,7 @@ _ASCII = "\\u0001-\\u007f"
 def doubts(
     statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
 ) -> Iterator[tuple[str, Halted]]:
-    """A condition on rows, and what to say if one meets it; columns by their names before the change."""
+    """Yields a condition on rows, and what to say if one meets it; columns by their names before the change."""
     for column, digits in shortened(statement, before, after):
         micros = f"extract(microseconds FROM {identifier(column)})::bigint"
         yield f"{micros} % {10 ** (6 - digits)} <> 0", refuse_shortened(column, before)

@@ -80,7 +80,7 @@ class Exchange:
         table: str = "",
         explain: Explain | None = None,
     ) -> Answer:
-        """Send all that waits, and this."""
+        """Sends all that waits, and this."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self.flush()
         return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
@@ -100,7 +100,7 @@ class Exchange:
             raise _said(error, _Statement(cursor, b"", None, table, explain)) from error
 
     def flush(self) -> None:
-        """Send all that waits."""
+        """Sends all that waits."""
         statements = self._waiting
         self.drop()
         if not statements:
@@ -122,7 +122,7 @@ class Exchange:
             raise _said(error, failed) from error
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Forgets what waits."""
         self._waiting, self._bytes = [], 0
 
     def _mend(self) -> None:

@@ -66,7 +66,7 @@ def read_rows(
 
 
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
-    """A join with the keys, which stand in the statement itself: COPY takes no parameters."""
+    """Returns a join with the keys, which stand in the statement itself: COPY takes no parameters."""
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
     lists = (array(text(each.column, each.target, combined(keys[each.column.name])).to_pylist()) for each in forms)
     names = [identifier(each.column.name) for each in forms]

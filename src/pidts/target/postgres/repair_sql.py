@@ -23,7 +23,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
-    """One statement for each key: the removals, then the rows that are written."""
+    """Yields one statement for each key: the removals, then the rows that are written."""
     table = change.table
     shape = read_shape(lambda sql, values: session.exchange.now(sql, values).rows, table.name)
     if shape is None:

@@ -76,7 +76,7 @@ class PgTable:
         return next((column for column in self.columns if column.name == name), None)
 
     def checks_on(self, column: str) -> list[str]:
-        """The names of the checks on this column alone."""
+        """Returns the names of the checks on this column alone."""
         return [check.name for check in self.checks if check.column == column]
 
     @property
@@ -228,7 +228,7 @@ _TYPE = re.compile(r"([a-z ]+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) ti
 
 
 def nearest_type(text: str) -> ColumnType:
-    """The MySQL type whose values this type can hold best; text where there is none."""
+    """Returns the MySQL type whose values this type can hold best; text where there is none."""
     found = _TYPE.match(text)
     if found is None:
         return ColumnType(Kind.LONGTEXT)

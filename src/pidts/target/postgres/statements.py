@@ -80,7 +80,7 @@ def statements(table: Table, shape: PgTable) -> Statements:
 
 
 def found_column(shape: PgTable, name: str) -> PgColumn:
-    """The target's column of this name."""
+    """Returns the target's column of this name."""
     found = shape.column(name)
     if found is None:
         what = f"{shape.name} has no column {name} on the target"
@@ -89,7 +89,7 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
 
 
 def _rows(forms: Sequence[Form], *, counted: bool = False) -> str:
-    """The arrays as rows `s`, with elements as they travel; counted ones with `times` and their place."""
+    """Returns the arrays as rows `s`, with elements as they travel; counted ones with `times` and their place."""
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
     names = [identifier(each.column.name) for each in forms]
     if not counted:
@@ -166,7 +166,7 @@ def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
 
 
 def _stored(each: Form, name: str) -> str:
-    """The element as the column would hold it: rounded as the column rounds, and never shortened."""
+    """Returns the element as the column would hold it: rounded as the column rounds, and never shortened."""
     value = each.value(name)
     rounds = each.target.type.startswith(("numeric", "timestamp", "interval", "time"))
     return f"({value})::{each.target.type}" if rounds else f"({value})"

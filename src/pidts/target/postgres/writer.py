@@ -126,7 +126,7 @@ def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None
 
 
 def _shown(rows: pa.Table, place: int) -> str:
-    """The row's first columns; a date that no calendar has is no value of Python's."""
+    """Returns the row's first columns; a date that no calendar has is no value of Python's."""
     columns = rows.select(rows.column_names[:8]).slice(place, 1)
     values = (
         moment_text(combined(c)) if pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) else c for c in columns

@@ -69,7 +69,7 @@ class ValuesConnection:
         self.store.locks.release(self, lambda _: True)
 
     def at_commit(self, step: Callable[[], None]) -> None:
-        """Do it at COMMIT, or at once where no transaction is open."""
+        """Does it at COMMIT, or at once where no transaction is open."""
         if self.is_open:
             self.later.append(step)
         else:
@@ -81,7 +81,7 @@ class ValuesConnection:
             raise Transient("target-lost", "no transaction is open: the session was lost")
 
     def opened(self, name: TableName) -> OpenTable:
-        """The table's rows with the changes of the transaction."""
+        """Returns the table's rows with the changes of the transaction."""
         if name not in self.tables:
             self.tables[name] = OpenTable(self.store.tables[name])
         return self.tables[name]
@@ -91,7 +91,7 @@ class ValuesConnection:
         self.store.locks.take(what, self)
 
     def end(self) -> None:
-        """Forget the overlay and release the row locks."""
+        """Forgets the overlay and release the row locks."""
         self.is_open = False
         self.tables, self.written_checkpoints, self.later, self.buried = {}, {}, [], {}
         for step in self.at_end:

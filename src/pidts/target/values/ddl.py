@@ -18,7 +18,7 @@ Structures = Mapping[TableName, Table | None]
 
 
 def creation(table: Table, *, before_copy: bool) -> str:
-    """The step that makes a table; before its copy with the keys that name rows alone."""
+    """Returns the step that makes a table; before its copy with the keys that name rows alone."""
     keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
     return json.dumps({"create": replace(table, keys=keys).to_json()})
 

@@ -31,7 +31,7 @@ class StoredTable:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def key(self, row: Row) -> Row:
-        """The identity's values as the server compares them; for a table without one a number of its own."""
+        """Returns the identity's values as the server compares them; for a table without one a number of its own."""
         identity = self.table.identity
         return self.values(identity, row) if identity else (next(self._numbers),)
 
@@ -171,7 +171,7 @@ class _Taken:
             self.take(key, row)
 
     def holder(self, row: Row) -> Row | None:
-        """The key of the row that has the same value."""
+        """Returns the key of the row that has the same value."""
         return self._holders.get(self._stored.values(self.names, row))
 
     def take(self, key: Row, row: Row) -> None:
@@ -224,7 +224,7 @@ def _number(value: pa.Scalar) -> Any:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The number that a date, time or timestamp is held as."""
+    """Returns the number that a date, time or timestamp is held as."""
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_temporal(kind) else kind

@@ -44,12 +44,12 @@ class ValuesSchema:
         return found
 
     def fingerprint(self, name: TableName) -> str | None:
-        """The structure as JSON."""
+        """Returns the structure as JSON."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
     def column_types(self, table: Table) -> tuple[str, ...]:
-        """The source's own."""
+        """Returns the source's own."""
         return tuple(str(column.type.kind) for column in table.columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
@@ -57,7 +57,7 @@ class ValuesSchema:
         return Rendered((creation(table, before_copy=before_copy),))
 
     def finish_statements(self, table: Table) -> Rendered:
-        """The keys that are missing."""
+        """Returns the keys that are missing."""
         found = self.structure(table.name)
         have = {(key.columns, key.unique) for key in found.keys} if found else set()
         missing = found is not None and any((key.columns, key.unique) not in have for key in table.keys)
@@ -70,6 +70,6 @@ class ValuesSchema:
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """One statement for each table."""
+        """Returns one statement for each table."""
         del executed_at
         return Rendered(tuple(json.dumps(step) for step in steps(statement, before, after)))

@@ -47,11 +47,11 @@ class ValuesTarget:
         return _stores.setdefault(self.name, Store(folds=self.folds))
 
     def forget(self) -> None:
-        """Drop the data."""
+        """Drops the data."""
         _stores.pop(self.name, None)
 
     def connect(self) -> ValuesSession:
-        """A new session."""
+        """Returns a new session."""
         session = ValuesSession(self.store, transactional_ddl=self.transactional_ddl)
         session.at("connect")
         return session

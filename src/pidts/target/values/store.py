@@ -82,7 +82,7 @@ class Store:
     commits: int = 0
 
     def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
-        """A table's committed rows, by identity and column name; times are the numbers that Arrow holds."""
+        """Returns a table's committed rows, by identity and column name; times are the numbers that Arrow holds."""
         stored = self.tables[name]
         names = [column.name for column in stored.table.columns]
         return {key: dict(zip(names, row, strict=True)) for key, row in stored.rows.items()}

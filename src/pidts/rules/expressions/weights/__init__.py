@@ -124,7 +124,7 @@ class Weights:
     def _with_contractions(
         self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
     ) -> pa.BinaryArray:
-        """One by one the few texts that have a character with which a contraction goes on."""
+        """Returns one by one the few texts that have a character with which a contraction goes on."""
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
         rows = np.unique(rows)
         if not len(rows):
@@ -161,7 +161,7 @@ class Weights:
 
     @property
     def space(self) -> bytes:
-        """The weight of a space."""
+        """Returns the weight of a space."""
         return self._of(0x20)
 
     def is_ignored(self, sign: str) -> bool:
@@ -173,7 +173,7 @@ class Weights:
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
-        """The same of one text."""
+        """Returns the same of one text."""
         return "".join(chr(self._first[ord(sign)]) for sign in text)
 
     @cached_property

@@ -69,7 +69,7 @@ class _ParameterDumper(Dumper):
 
 
 def register(connection: psycopg.Connection) -> None:
-    """Let the connection take `Parameter`s."""
+    """Lets the connection take `Parameter`s."""
     connection.adapters.register_dumper(Parameter, _ParameterDumper)
 
 
@@ -127,7 +127,7 @@ def _fixed(column: pa.Array, element: Element) -> bytes:
 
 
 def held(column: pa.Array) -> np.ndarray[Any, Any]:
-    """The numbers in an array's buffer; any number where the value is NULL."""
+    """Returns the numbers in an array's buffer; any number where the value is NULL."""
     width = column.type.bit_width // 8
     if pa.types.is_floating(column.type):
         kind = f"<f{width}"

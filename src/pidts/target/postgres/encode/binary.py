@@ -33,7 +33,7 @@ _FAMILY = {Kind.INET4: (socket.AF_INET, 2, 4), Kind.INET6: (socket.AF_INET6, 3, 
 
 
 def wire(form: Form, data: pa.Array) -> Wire | None:
-    """The values of a column as the target's type has them."""
+    """Returns the values of a column as the target's type has them."""
     kind, base = form.column.type.kind, form.target.base
     if form.element.layout is not None and form.element.sql == base:
         return _native(form.element, data)
@@ -137,7 +137,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
 
 
 def _bits(form: Form, data: pa.Array) -> Fixed | None:
-    """One bit is a boolean here; several stand from the left."""
+    """Returns one bit is a boolean here; several stand from the left."""
     plain, count = held(data), form.column.type.length or 1
     if form.target.base == "boolean":
         return (plain != 0).astype(np.uint8) if count == 1 else None

@@ -30,7 +30,7 @@ def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 
 
 def plain(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """The specification of `block_kernel.by_rows`."""
+    """Returns the specification of `block_kernel.by_rows`."""
     heading = struct.pack(">h", len(columns))
     rows = zip(*(_values(data, written) for data, written in columns), strict=True)
     return memoryview(b"".join(heading + b"".join(map(behind_length, row)) for row in rows))

@@ -63,7 +63,7 @@ def write(fields: int, width: int, count: int, out: int) -> int:
 
 @inline
 def _put(field: int, row: int, out: int) -> int:
-    """One value behind its length."""
+    """Returns one value behind its length."""
     valid = load64(field + VALID)
     if valid != 0 and has_bit(valid, load64(field + FIRST) + row) == 0:
         store32(out, _NULL)

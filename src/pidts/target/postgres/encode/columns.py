@@ -60,14 +60,14 @@ class Form:
         return name if base == self.element.sql else f"{name}::{base}"
 
     def parameter(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> Parameter:
-        """The column of some rows."""
+        """Returns the column of some rows."""
         data = self.real(values, table, on_unreal)
         return parameter(
             data if self.element is not Element.TEXT else text(self.column, self.target, data), self.element
         )
 
     def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
-        """The values that the target can have: NULL for dates that no calendar has."""
+        """Returns the values that the target can have: NULL for dates that no calendar has."""
         data = combined(values)
         return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
 
@@ -120,7 +120,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """The row and column that make PostgreSQL refuse a batch with "invalid byte sequence: 0x00"."""
+    """Returns the row and column that make PostgreSQL refuse a batch with "invalid byte sequence: 0x00"."""
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])
