@@ -28,7 +28,7 @@ from pidts.schema import (
     retargeted,
 )
 from pidts.schema.actions import Action
-from pidts.schema.events.dm_events import sifted
+from pidts.schema.dm_events import sifted
 
 _NOTHING: Mapping[TableName, Table] = MappingProxyType({})
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from pidts.model import Rendered, Table, TableName
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
+from pidts.model import Halted, Key, Rendered, Table, TableName, Where
 from pidts.reduce import UniqueKey, watched_columns
-from pidts.schema import Statement
-from pidts.target.values.ddl import creation, steps
+from pidts.schema import Statement, keys_there
+from pidts.target.difference import difference, kept_names
+from pidts.target.values.rows import StoredTable, fill
 from pidts.target.values.store import Store
+
+Structures = Mapping[TableName, Table | None]
 
 
 class ValuesSchema:
@@ -30,7 +37,7 @@ class ValuesSchema:
         return watched_columns(table, [UniqueKey(key.columns) for key in stored.keys if key.unique] if stored else ())
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Names and identity only."""
+        """Compares names and identity only."""
         stored = self.structure(table.name)
         if stored is None:
             return None
@@ -73,3 +80,99 @@ class ValuesSchema:
         """Returns one statement for each table."""
         del executed_at
         return Rendered(tuple(json.dumps(step) for step in steps(statement, before, after)))
+
+
+def creation(table: Table, *, before_copy: bool) -> str:
+    """Returns the step that makes a table; before its copy with the keys that name rows alone."""
+    keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
+    return json.dumps({"create": replace(table, keys=keys).to_json()})
+
+
+def _names_rows(table: Table, key: Key) -> bool:
+    return key.primary or (key.unique and key.columns == table.identity)
+
+
+def steps(statement: ddl.Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
+    """Yields the steps of a statement; each is atomic and is about one table."""
+    match statement:
+        case ddl.CreateTable(table=name, or_replace=replaces) | ddl.CreateTableLike(table=name, or_replace=replaces):
+            if (table := after.get(name)) is not None:
+                yield {"create": table.to_json(), "replaces": replaces}
+        case ddl.DropTable(tables=names):
+            yield from ({"drop": _pair(name)} for name in names)
+        case ddl.DropDatabase(name=schema):
+            yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
+        case ddl.TruncateTable(table=name):
+            yield {"truncate": _pair(name)}
+        case ddl.RenameTable(pairs=pairs):
+            yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
+        case ddl.AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
+            old, new = before.get(name), after.get(goal)
+            if old is not None and new is not None:
+                difference(statement, old, new)  # refuses what moves rows
+                twice = keys_there(old, actions)
+                yield {"alter": new.renamed(name).to_json(), "kept": kept_names(statement, old, new), "twice": twice}
+                if goal != name:
+                    yield {"rename": _pair(name), "to": _pair(goal)}
+        case _:
+            pass
+
+
+def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, folds: bool) -> None:
+    """Runs one step as a server would: what does not fit is an error, DROP of nothing is not."""
+    if "create" in step:
+        table = Table.from_json(step["create"])
+        if table.name in tables and not step.get("replaces"):
+            raise Halted("target-refused", "the table exists already", where=Where(table=str(table.name)))
+        tables[table.name] = StoredTable(table, folds=folds)
+    elif "drop" in step:
+        tables.pop(TableName(*step["drop"]), None)
+    elif "truncate" in step:
+        tables[TableName(*step["truncate"])].rows.clear()
+    elif "rename" in step:
+        old, new = TableName(*step["rename"]), TableName(*step["to"])
+        if old not in tables or new in tables:
+            raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
+        stored = tables.pop(old)
+        tables[new] = replace(stored, table=stored.table.renamed(new))
+    elif "finish" in step:
+        _finish(Table.from_json(step["finish"]), tables)
+    elif step["twice"]:
+        name = Table.from_json(step["alter"]).name
+        what = f"there is a key {', '.join(step['twice'])} already"
+        raise Halted("target-refused", what, where=Where(table=str(name)))
+    else:
+        _alter(Table.from_json(step["alter"]), step["kept"], tables)
+
+
+def _finish(table: Table, tables: dict[TableName, StoredTable]) -> None:
+    """A unique key is made of rows that have it already, as a server makes it."""
+    stored = tables[table.name]
+    for key in table.keys:
+        values = [stored.values(key.columns, row) for row in stored.rows.values()] if key.unique else []
+        known = [value for value in values if None not in value]
+        if len(set(known)) != len(known):
+            raise Halted(
+                "target-refused", f"duplicates in ({', '.join(key.columns)})", where=Where(table=str(table.name))
+            )
+    stored.table = replace(stored.table, keys=table.keys)
+
+
+def _alter(table: Table, kept: Mapping[str, str], tables: dict[TableName, StoredTable]) -> None:
+    stored = tables[table.name]
+    have = [column.name for column in stored.table.columns]
+    sources: list[int | None] = []
+    for column in table.columns:
+        origin = kept.get(column.name, column.name)
+        sources.append(have.index(origin) if origin in have and column.name in kept else None)
+    fills = [None if place is not None else fill(column) for column, place in zip(table.columns, sources, strict=True)]
+    made = StoredTable(table, folds=stored.folds)
+    for row in stored.rows.values():
+        new = tuple(fill if place is None else row[place] for place, fill in zip(sources, fills, strict=True))
+        made.rows[made.key(new)] = new
+    tables[table.name] = made
+
+
+def _pair(name: TableName) -> list[str]:
+    return [name.schema, name.name]

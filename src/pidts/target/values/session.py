@@ -21,10 +21,9 @@ from pidts.model import Halted, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.values.connection import ValuesConnection
-from pidts.target.values.ddl import run_step
 from pidts.target.values.meta import ValuesMeta
 from pidts.target.values.rows import plain, tuples
-from pidts.target.values.schema import ValuesSchema
+from pidts.target.values.schema import ValuesSchema, run_step
 from pidts.target.values.store import Store
 
 _stores: dict[str, Store] = {}

@@ -9,20 +9,34 @@ A clause without a kind of its own is an `alter table`; one with its own is not:
 Some kinds are wider than their names, as in DM: ADD INDEX is a `modify constraint`. Some names DM knows, and has no
 clause for (`add column`); they stand here beside the kind that it does give (`alter table`), so that they do what they
 say.
+
+What a column's new definition (MODIFY, CHANGE) changes needs the structure before. The first of these that holds is the
+kind, and the only one: a column that is renamed and made smaller is smaller.
+
+1. Its values: `precision decrease`, `value range decrease`, or `modify column` where they become others.
+2. What the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the primary key
+   (`drop primary key`) or its own unique key (`drop unique key`). The server keeps those keys; DM goes by the words,
+   and so does this: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
+3. Default, charset, collation, place, name, each by its own kind; else it is an `alter table` like any other.
+
+Nor is a decrease always called one: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
+decrease`. A filter copied from DM does here what it did there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from types import MappingProxyType
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
-from pidts.model.table import Table, TableName
+from pidts.model.table import Column, Table, TableName
+from pidts.model.types import LOB_BYTES, ColumnType, Kind
+from pidts.schema.charset_rules import closed
 from pidts.schema.dialect import MYSQL, Dialect
-from pidts.schema.events.column_events import column_event
 from pidts.schema.parse.key_clause import PRIMARY
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.parse.token_cursor import Cursor
@@ -58,6 +72,12 @@ _ACTIONS: dict[type, tuple[str, ...]] = {
     alter.SetComment: (ALTER, "modify table comment"),
 }
 _MANNER = "manner"
+_Definition = alter.ModifyColumn | alter.ChangeColumn
+_SMALLER, _LESS_PRECISE, _OTHER = "value range decrease", "precision decrease", "modify column"
+_INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
+_FIXED, _VARYING = frozenset({Kind.CHAR, Kind.BINARY}), frozenset({Kind.VARCHAR, Kind.VARBINARY})
+_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +87,6 @@ class Part:
     statement: ddl.Statement
     events: frozenset[str]
     tables: tuple[TableName, ...]
-
-
-def event_types(
-    statement: ddl.Statement,
-    text: str,
-    before: Mapping[TableName, Table] = _NOTHING,
-    *,
-    dialect: Dialect = MYSQL,
-) -> frozenset[str]:
-    """Returns the kinds of all parts of a statement.
-
-    `before` holds the structures that it meets: what a column's new definition changes cannot be told without.
-    """
-    found: frozenset[str] = frozenset()
-    return found.union(*(part.events for part in parts(statement, text, before, dialect)))
 
 
 def sifted(
@@ -141,7 +146,7 @@ def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialec
         if _is_manner(action):
             continue
         behind = statement.actions[place + 1 :]
-        events = _of_action(action, partial(column_event, before, behind=behind, dialect=dialect))
+        events = _of_action(action, partial(_column_event, before, behind=behind, dialect=dialect))
         part = replace(statement, table=name, actions=(action,))
         found.append(Part(part, frozenset(events), part.tables))
         if isinstance(action, alter.RenameTo):
@@ -165,9 +170,7 @@ def _is_manner(action: alter.Action) -> bool:
     return isinstance(action, alter.AlterOption) and action.what == _MANNER
 
 
-def _of_action(
-    action: alter.Action, column: Callable[[alter.ModifyColumn | alter.ChangeColumn], str]
-) -> tuple[str, ...]:
+def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tuple[str, ...]:
     """Returns the kind that DM gives, and behind it the names that it knows besides."""
     match action:
         case alter.ModifyColumn() | alter.ChangeColumn():
@@ -207,3 +210,129 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
             )
         case _:
             return statement
+
+
+def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
+    """Returns the kind of a column's new definition. `behind` are the clauses after it, first a key of the definition.
+
+    Without the structure that the statement meets it is an `alter table`, as in DM.
+    """
+    before = _column(table, clause.old if isinstance(clause, alter.ChangeColumn) else clause.column.name)
+    if table is None or before is None:
+        return ALTER
+    charset = table.charset or dialect.charset
+    after = closed(clause.column, (charset, table.collation or dialect.collation_of(charset)), dialect)
+    if (kind := _of_values(before.type, after.type)) is not None:
+        return kind
+    own = _keys_of_definition(after, behind)
+    for holds, kind in (
+        (before.auto_increment and not after.auto_increment, "remove auto increment"),
+        (_in_primary(table, before) and not any(key.key.primary for key in own), "drop primary key"),
+        (_unique_alone(table, before) and not any(key.key.unique for key in own), "drop unique key"),
+        (not _same_default(before, after), "modify default value"),
+        (before.type.charset != after.type.charset, "modify charset"),
+        (before.type.collation != after.type.collation, "modify collation"),
+        (clause.first or clause.after is not None, "modify columns order"),
+        (before.name.lower() != after.name.lower(), "rename column"),
+    ):
+        if holds:
+            return kind
+    return ALTER
+
+
+def _column(table: Table | None, name: str) -> Column | None:
+    found = (column for column in table.columns if column.name.lower() == name.lower()) if table else ()
+    return next(iter(found), None)
+
+
+def _in_primary(table: Table, column: Column) -> bool:
+    return any(key.primary and column.name in key.columns for key in table.keys)
+
+
+def _unique_alone(table: Table, column: Column) -> bool:
+    return any(key.unique and not key.primary and key.columns == (column.name,) for key in table.keys)
+
+
+def _same_default(before: Column, after: Column) -> bool:
+    """Whether two defaults are one: `'0'` and `0` are one of a number, and `'0.00'` is a third spelling of it."""
+    texts = [text[1:-1] if text and text.startswith("'") else text for text in (before.default, after.default)]
+    if None not in texts and (after.type.is_integer or after.type.kind in _NUMBERS):
+        try:
+            return Decimal(texts[0] or "") == Decimal(texts[1] or "")
+        except InvalidOperation:
+            pass
+    return texts[0] == texts[1]
+
+
+def _keys_of_definition(column: Column, behind: Sequence[alter.Action]) -> list[alter.AddKey]:
+    keys = []
+    for action in behind:
+        if not isinstance(action, alter.AddKey) or [name.lower() for name in action.key.columns] != [
+            column.name.lower()
+        ]:
+            break
+        keys.append(action)
+    return keys
+
+
+def _of_values(old: ColumnType, new: ColumnType) -> str | None:
+    if _family(old.kind) == _family(new.kind):
+        return _of_same(old, new)
+    if {old.kind, new.kind} <= _FIXED | _VARYING:
+        return _OTHER
+    if _holds_characters(old.kind) and _holds_characters(new.kind):
+        return _OTHER if _size(new) < _size(old) else None
+    if old.kind in _INTEGERS and new.kind in _INTEGERS:
+        shrinks = _INTEGERS.index(new.kind) < _INTEGERS.index(old.kind) or new.unsigned != old.unsigned
+        return _SMALLER if shrinks else None
+    return _OTHER
+
+
+def _of_same(old: ColumnType, new: ColumnType) -> str | None:
+    """Returns the same type to DM, of another size or sign."""
+    differs = old.unsigned != new.unsigned
+    kind = old.kind
+    if kind is Kind.DECIMAL:
+        differs = differs or _decimal(old) != _decimal(new)
+        return _LESS_PRECISE if differs else None
+    if kind in (Kind.ENUM, Kind.SET):
+        return None if new.labels[: len(old.labels)] == old.labels else _SMALLER
+    if kind in _INTEGERS:
+        return _LESS_PRECISE if differs else None
+    if kind in _FIXED:
+        return _LESS_PRECISE if kind is Kind.BINARY and new.length != old.length else None
+    shrinks = _size(new) < _size(old) or _decimals(new) < _decimals(old)
+    return _SMALLER if shrinks or differs else None
+
+
+def _family(kind: Kind) -> frozenset[Kind]:
+    """Returns the type's family for DM.
+
+    CHAR and BINARY are one type with two charsets to DM, and so are each text and its blob.
+    """
+    for same in (_FIXED, _VARYING):
+        if kind in same:
+            return same
+    return frozenset(name for name, most in LOB_BYTES.items() if most == LOB_BYTES.get(kind)) or frozenset({kind})
+
+
+def _holds_characters(kind: Kind) -> bool:
+    return kind in _FIXED or kind in _VARYING or kind in LOB_BYTES
+
+
+def _decimal(kind: ColumnType) -> tuple[int, int]:
+    return (10 if kind.precision is None else kind.precision), kind.scale or 0
+
+
+def _size(kind: ColumnType) -> int:
+    if kind.kind in LOB_BYTES:
+        return LOB_BYTES[kind.kind]
+    if kind.kind in _DIGITS:
+        return _DIGITS[kind.kind] if kind.precision is None else kind.precision
+    return 1 if kind.length is None else kind.length
+
+
+def _decimals(kind: ColumnType) -> int:
+    if kind.kind in _DIGITS:
+        return -1 if kind.scale is None else kind.scale
+    return kind.fsp

@@ -1,1 +1,0 @@
-"""The names that DM gives to kinds of statements, for its event filters."""
