@@ -187,7 +187,7 @@ def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiti
 
 def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> None:
     groups = begun("a", "b")
-    groups.leaves("b", frozenset({NAME}))
+    groups.set_leaving("b", frozenset({NAME}))
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
     groups.failed(run)
@@ -201,7 +201,7 @@ def test_what_an_earlier_process_did_to_a_source_that_was_presumed_counts() -> N
     groups.register("a", {OTHER: V0.renamed(OTHER)})
     groups.presume("b", {NAME: V0})
     assert groups.agreed(T) == V0
-    groups.recall(groups.looks(), "b", {T: V1}, {})
+    groups.recall(groups.next_read(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1})
     assert groups.agreed(T) == V1
 
@@ -219,7 +219,7 @@ def test_a_member_that_goes_is_not_waited_for() -> None:
 def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
     """One was let go ahead, by which a column went: the others' rows would have a place in either."""
     groups = ShardGroups("", ["a", "b"])
-    groups.recall(groups.looks(), "a", {T: V0}, {})
+    groups.recall(groups.next_read(), "a", {T: V0}, {})
     groups.register("a", {NAME: V1})
     groups.register("b", {NAME: V0})
     assert groups.agreed(T) == V0
@@ -228,7 +228,7 @@ def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
 
 def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
     groups = ShardGroups("optimistic", ["a", "b"])
-    groups.recall(groups.looks(), "a", {T: V1}, {})
+    groups.recall(groups.next_read(), "a", {T: V1}, {})
     groups.register("b", {NAME: V0})
     assert isinstance(arrive(groups, came("b", after=V2)), Wait)
     groups.register("a", {NAME: V1})
@@ -238,7 +238,7 @@ def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
 def test_what_was_read_last_is_what_the_target_has() -> None:
     """Until the last part has claimed, an earlier process may change it; and a thread may be slow to tell."""
     groups = ShardGroups("optimistic", ["a", "b"])
-    early, late = groups.looks(), groups.looks()
+    early, late = groups.next_read(), groups.next_read()
     groups.recall(late, "b", {T: V1}, {})
     groups.recall(early, "a", {T: V0}, {})
     groups.register("b", {NAME: V1})
@@ -288,12 +288,12 @@ def test_a_shard_that_waits_for_the_leader_is_told_the_order_about_the_leader() 
 def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:
     groups = begun("a", "b", mode="optimistic")
     a, b = Member("a", NAME), Member("b", NAME)
-    dropped = groups.kept(came("a", V1, V0), V1, {}, V1)
+    dropped = groups.dropped_after(came("a", V1, V0), V1, {}, V1)
     assert dropped == {a: {"c"}}
-    groups.drops(dropped)
-    assert groups.kept(came("a", V0, V2), V1, {}, V1) == {}
-    assert groups.kept(came("b", V1, V0), V0, {}, V1) == {a: frozenset()}
-    assert b not in groups.kept(came("b", V1, V0), V0, {}, V1)
+    groups.note_dropped(dropped)
+    assert groups.dropped_after(came("a", V0, V2), V1, {}, V1) == {}
+    assert groups.dropped_after(came("b", V1, V0), V0, {}, V1) == {a: frozenset()}
+    assert b not in groups.dropped_after(came("b", V1, V0), V0, {}, V1)
 
 
 def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() -> None:
@@ -301,17 +301,17 @@ def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() ->
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
     seen = groups.moves
-    groups.stand_aside("b", aside=True)
+    groups.set_aside("b", aside=True)
     assert groups.moves > seen
     run = arrive(groups, came("a"))
     assert isinstance(run, Run)
     groups.ran(run, {})
     groups.changed("a", {NAME: V1})
-    groups.stand_aside("b", aside=False)
+    groups.set_aside("b", aside=False)
     assert groups.absent_for() == ("b",)
     groups.register("b", {NAME: V1})
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),))
-    groups.stand_aside("b", aside=True)
+    groups.set_aside("b", aside=True)
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),)), "it has begun"
 
 
@@ -323,7 +323,7 @@ def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody
     assert isinstance(run, Run)
     groups.failed(run, in_doubt_since=0)
     assert arrive(groups, came("c", order=OrderKind.UNLOCK)) == Wait(absent=("b",))
-    groups.recall(groups.looks(), "b", {T: V1}, {})
+    groups.recall(groups.next_read(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1}, epoch=1)
     assert groups.agreed(T) == V1
     assert arrive(groups, came("c")) == passes(came("c"), V1)
@@ -389,7 +389,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(groups, "kept", fails)
+        patched.setattr(groups, "dropped_after", fails)
         with pytest.raises(MemoryError):
             admit(groups, due_at(), found, 1.0)
     assert isinstance(arrive(groups, came("a")), Run)
@@ -415,9 +415,9 @@ def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb:
 
 
 def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
-    roster = begun("a", "b").roster
-    behind = roster.behind
-    roster.owes({Member("a", NAME): (V1,)})
-    owed = roster.behind
-    roster.owes({Member("a", NAME): ()})
-    assert (behind, owed, roster.behind) == ({}, {Member("a", NAME): (V1,)}, {})
+    known = begun("a", "b").known
+    behind = known.missed
+    known.note_missed({Member("a", NAME): (V1,)})
+    owed = known.missed
+    known.note_missed({Member("a", NAME): ()})
+    assert (behind, owed, known.missed) == ({}, {Member("a", NAME): (V1,)}, {})

@@ -10,7 +10,7 @@ import pytest
 
 from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards import write_barrier
-from pidts.ddl.shards.write_barrier import ShardHolds
+from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import TableName
 
 T, U = TableName("shard", "t"), TableName("shard", "u")
@@ -19,7 +19,7 @@ T, U = TableName("shard", "t"), TableName("shard", "u")
 class Change(threading.Thread):
     """Somebody changes what these have together."""
 
-    def __init__(self, holds: ShardHolds, tables: dict[str, frozenset[TableName]]) -> None:
+    def __init__(self, holds: WriteBarrier, tables: dict[str, frozenset[TableName]]) -> None:
         super().__init__(daemon=True)
         self.holds, self.tables = holds, tables
         self.begun, self.ends = threading.Event(), threading.Event()
@@ -31,7 +31,7 @@ class Change(threading.Thread):
             self.ends.wait(10)
 
 
-def attending(holds: ShardHolds, source: str, told: dict[str, frozenset[TableName]]) -> Callable[..., None]:
+def attending(holds: WriteBarrier, source: str, told: dict[str, frozenset[TableName]]) -> Callable[..., None]:
     def keep(tables: frozenset[TableName]) -> None:
         told[source] = tables
 
@@ -40,7 +40,7 @@ def attending(holds: ShardHolds, source: str, told: dict[str, frozenset[TableNam
 
 
 def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
-    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
     for source in "ab":
         attending(holds, source, told)
     change = Change(holds, {"a": frozenset({T}), "b": frozenset({T, U}), "down": frozenset({T})})
@@ -61,7 +61,7 @@ def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
 
 
 def test_two_changes_keep_what_both_need() -> None:
-    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
     attending(holds, "a", told)
     holds.stand("a", {T, U})
     first, second = Change(holds, {"a": frozenset({T})}), Change(holds, {"a": frozenset({U})})
@@ -76,7 +76,7 @@ def test_two_changes_keep_what_both_need() -> None:
 
 
 def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
-    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
     attending(holds, "a", told)
     change = Change(holds, {"a": frozenset({T})})
     assert not change.begun.wait(0.1)
@@ -88,7 +88,7 @@ def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_barrier, "_PATIENCE_SECONDS", 0.1)
-    holds, told = ShardHolds(), dict[str, frozenset[TableName]]()
+    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
     attending(holds, "a", told)
     change = Change(holds, {"a": frozenset({T})})
     assert change.begun.wait(5)

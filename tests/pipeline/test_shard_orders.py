@@ -269,7 +269,7 @@ def test_shards_that_wait_for_each_other_before_one_statement_are_told(story: Te
     world.rest()
     assert codes(world) == {}
     assert world.waiting() == []
-    assert {str(member.table) for member in world.groups.roster.members} >= {"shard_1.t_7", "shard_2.t_7"}
+    assert {str(member.table) for member in world.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
 
 
 def test_a_schema_that_waits_for_a_shard_is_told(story: Tell) -> None:

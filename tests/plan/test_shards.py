@@ -146,7 +146,7 @@ def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> N
     """Those who went have the key no more, or over other columns."""
     had, left = table("a b c", Key("k", ("b", "c")), Key("k2", ("a",))), table("a b", *kept, Key("k2", ("a",)))
     last = arrival(1, had, left)
-    one = replace(group(replace(had, columns=had.columns), [left, had], last), behind={member(1): (left,)})
+    one = replace(group(replace(had, columns=had.columns), [left, had], last), missed={member(1): (left,)})
     found = said(one, 1)
     assert isinstance(found, Run)
     assert (found.rest, found.agreed.columns, set(found.agreed.keys)) == (True, left.columns, set(left.keys))

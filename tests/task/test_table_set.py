@@ -531,7 +531,7 @@ def test_a_run_whose_start_fails_behind_the_claim_is_not_taken_for_a_replaced_on
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task.start()
-    shards = SimpleNamespace(stand_aside=lambda *_, **__: None)
+    shards = SimpleNamespace(set_aside=lambda *_, **__: None)
     shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards)
     anything = cast("Any", None)
     attempts = Attempts(

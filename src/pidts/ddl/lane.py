@@ -194,7 +194,7 @@ class DdlLane:
                 changed = self._made(due)
             rules = context.rules.with_keyed(changed.keyed)
             after = {name: table and rules.landed(table) for name, table in changed.structures.items()}
-            self._shards.changed(source, after, context.epoch, owed=changed.missed)
+            self._shards.changed(source, after, context.epoch, missed=changed.missed)
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():
@@ -341,7 +341,7 @@ class DdlLane:
         with self._moved:
             halted = frozenset(self._halted)
         blocked = blocked_statements(state, partial(relay.entries, joined=True), self._meaning, known, halted)
-        self._shards.leaves(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
+        self._shards.set_leaving(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
         with self._moved:
             before = self._blocked
             self._blocked = {

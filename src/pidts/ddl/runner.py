@@ -21,7 +21,7 @@ from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
-from pidts.ddl.shards.record import dropped_by_gone, owed_records, owed_under
+from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
 from pidts.model import DdlOrder, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
 from pidts.schema import apply_charset
 from pidts.shards.decide import MissedChanges, Wait
@@ -75,7 +75,7 @@ def run_ddl(
     staying = sharing.new_records(context.structures)
     leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
     change = _with_records(step.change, {OfGroups(): staying, LeftBy(source): leaves})
-    owed, change = _named_behind(groups, step, change, source)
+    renamed, change = _renamed_missed(groups, step, change, source)
 
     def run() -> Ended:
         if change.statement is not None and not overrides(order):
@@ -91,7 +91,7 @@ def run_ddl(
     if isinstance(ended, Superseded):
         return ended
     if staying:
-        groups.recall(groups.looks(), source, staying, {})
+        groups.recall(groups.next_read(), source, staying, {})
     _log.info(_summary(step), statement=due.query.sql, at=due.where.position)
     for left in sharing.left:
         place = due.where.position
@@ -100,7 +100,7 @@ def run_ddl(
     if found.statement is not None:
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
     made = [table for table in found.change.after.values() if table is not None]
-    return Changed(change.structures, charsets, _watched(context, made), found.keyed, owed)
+    return Changed(change.structures, charsets, _watched(context, made), found.keyed, renamed)
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
@@ -143,17 +143,17 @@ def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
             yield _PATIENT.pause(attempt)
 
 
-def _named_behind(
+def _renamed_missed(
     groups: ShardGroups, step: Step, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
     """Returns the missed changes of renamed shards, which still miss them; dropped shards are forgotten."""
-    behind: MissedChanges = groups.roster.behind
-    change = _with_records(change, dropped_by_gone(source, change, groups.roster.dropped))
-    owed = owed_under(source, change.renamed, {**behind, **step.behind})
-    if not owed:
+    missed: MissedChanges = groups.known.missed
+    change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
+    renamed = missed_under(source, change.renamed, {**missed, **step.missed})
+    if not renamed:
         return {}, change
-    records = owed_records({**step.behind, **owed}, behind)
-    return owed, replace(change, records={**change.records, **records})
+    records = missed_records({**step.missed, **renamed}, missed)
+    return renamed, replace(change, records={**change.records, **records})
 
 
 def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:

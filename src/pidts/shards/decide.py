@@ -19,15 +19,15 @@ renamed column, waits as in pessimistic mode. Two more changes wait. One adds a 
 target still has that member's earlier values in it. The other gives existing rows a value that differs from the one
 that the target gave them.
 
-**Left behind** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
-others are left behind: they miss this one change until they have made it themselves. Structures alone cannot tell which
-member has yet to make it. The counterexample: a adds a column without b and c and drops it again, and all three look
-alike. b's column would wait for a, which has passed. a's next change would not wait for b, whose rows fit anyway. So
-the commit of the change records which member misses what, in which order. A member that reaches a missed change passes,
-and misses nothing up to that change any more. Every other change waits for a member that misses something, until it has
-reached that change, too. The *head* is the structure of the members that miss nothing. A column may be absent from the
-head while some member has it or misses a change with it. Then G keeps the column until the last member has reached the
-structure without it. Nothing else of that member's statement is run.
+**Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
+others miss this one change until they have made it themselves. Structures alone cannot tell which member that is. The
+counterexample: a adds a column without b and c and drops it again, and all three look alike. b's column would wait for
+a, which has passed. a's next change would not wait for b, whose rows fit anyway. So the commit of the change records
+which member misses what, in which order. A member that reaches a missed change passes, and misses nothing up to that
+change any more. Every other change waits for a member that misses something, until it has reached that change, too. The
+*head* is the structure of the members that miss nothing. A column may be absent from the head while some member has it
+or misses a change with it. Then G keeps the column until the last member has reached the structure without it. Nothing
+else of that member's statement is run.
 
 A new table is no member before its CREATE TABLE has passed, so nobody waits for it. It waits until its rows can be
 written to G. They can be where the table is ahead of the group by an index or by a column that may be NULL. Then nobody
@@ -87,25 +87,25 @@ class Group:
     """The schema changes that wait, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that a member has dropped while the target has them, with the member's values in them."""
-    behind: MissedChanges = field(default_factory=dict)
+    missed: MissedChanges = field(default_factory=dict)
     """The changes that each member misses, in order; it also names members that are gone since."""
 
-    def owed(self, one: Arrival) -> tuple[Table, ...]:
+    def missed_by(self, one: Arrival) -> tuple[Table, ...]:
         """Returns the changes that the member still misses at its place."""
-        return self.behind.get(one.member, ()) if one.runs else ()
+        return self.missed.get(one.member, ()) if one.runs else ()
 
-    def left(self, one: Arrival) -> tuple[Table, ...]:
+    def missed_after(self, one: Arrival) -> tuple[Table, ...]:
         """Returns the changes that the member misses once its own change is made."""
-        return come(self.owed(one), one)
+        return still_missed(self.missed_by(one), one)
 
     def settles(self, one: Arrival) -> bool:
         """Whether the member's change is one that it misses."""
-        return len(self.left(one)) < len(self.owed(one))
+        return len(self.missed_after(one)) < len(self.missed_by(one))
 
     @property
     def head(self) -> Table:
         """The structure of the members that miss nothing."""
-        return next((owed[-1] for owed in self.behind.values() if owed), self.agreed)
+        return next((steps[-1] for steps in self.missed.values() if steps), self.agreed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,32 +179,32 @@ def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Dec
     return passing or _together(group, mine, effect)
 
 
-def come(owed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
+def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
     """Returns the changes that the member still misses, once it has made its change."""
     if not one.runs or same_version(one.before, one.after):
-        return owed if one.runs else ()
-    places = (place for place, step in enumerate(owed) if same_version(one.after, step))
-    return owed[next(places, -1) + 1 :]
+        return missed if one.runs else ()
+    places = (place for place, step in enumerate(missed) if same_version(one.after, step))
+    return missed[next(places, -1) + 1 :]
 
 
-def behind_after(group: Group, decision: Run, mine: Arrival) -> MissedChanges:
+def missed_changes_after(group: Group, decision: Run, mine: Arrival) -> MissedChanges:
     """Returns what members miss once the decision is carried out, for those where that differs from before."""
     if group.mode == "optimistic":
         return {}
-    found, head = dict(group.behind), group.head
+    found, head = dict(group.missed), group.head
     for one in decision.arrivals:
-        found[one.member] = come(found.get(one.member, ()), one)
+        found[one.member] = still_missed(found.get(one.member, ()), one)
     if decision.is_step and not group.settles(mine):
         head = decision.leader.after
         # Of a source that is not there the record tells only that it misses something.
         is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
-        absent = [member for member in group.behind if is_alone and member not in group.members]
-        left = {member: (*group.behind.get(member, ()), head) for member in (*decision.left, *absent)}
+        absent = [member for member in group.missed if is_alone and member not in group.members]
+        left = {member: (*group.missed.get(member, ()), head) for member in (*decision.left, *absent)}
         found = dict.fromkeys(found, ()) | left
     kept = names_of(decision.agreed) - names_of(head)
     come_further = [one for one in decision.arrivals if not found[one.member]]
     found |= {one.member: (head,) for one in come_further if kept & names_of(one.after)}
-    return {member: owed for member, owed in found.items() if owed != group.behind.get(member, ())}
+    return {member: steps for member, steps in found.items() if steps != group.missed.get(member, ())}
 
 
 def _passes(group: Group, mine: Arrival) -> Run | None:
@@ -219,7 +219,7 @@ def _passes(group: Group, mine: Arrival) -> Run | None:
     gone = (
         names_of(group.agreed)
         - names_of(group.head)
-        - names_of(mine.after, *group.left(mine))
+        - names_of(mine.after, *group.missed_after(mine))
         - _needed(group, (mine,))
     )
     if not (gone and mine.runs):
@@ -230,13 +230,13 @@ def _passes(group: Group, mine: Arrival) -> Run | None:
 def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
     """Returns the columns that other members have, or that are in the changes they miss."""
     others = group.members.keys() - {one.member for one in but}
-    owed = [step for member in others for step in group.behind.get(member, ())]
-    return names_of(*(group.members[member] for member in others), *owed)
+    missed = [step for member in others for step in group.missed.get(member, ())]
+    return names_of(*(group.members[member] for member in others), *missed)
 
 
 def _is_late(group: Group, arrival: Arrival) -> bool:
     """Whether the member is not at the head: then its structure only has to fit into that of the others."""
-    return not arrival.runs or bool(group.owed(arrival)) or not same_version(arrival.before, group.head)
+    return not arrival.runs or bool(group.missed_by(arrival)) or not same_version(arrival.before, group.head)
 
 
 def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
@@ -250,11 +250,11 @@ def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
     others = [
         one
         for one in waiting
-        if one.runs and one not in alike and (group.owed(one) or not _has_place(group, one.before, goal))
+        if one.runs and one not in alike and (group.missed_by(one) or not _has_place(group, one.before, goal))
     ]
     # A member that is one change earlier will still reach this one.
-    behind = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
-    disagree = [one for one in others if one.member not in behind]
+    earlier = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
+    disagree = [one for one in others if one.member not in earlier]
     here = {one.member for one in (*alike, *disagree)}
     awaited = [
         member
@@ -280,7 +280,7 @@ def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
 def _is_awaited(group: Group, member: Member, structure: Table, goal: Table) -> bool:
     """Whether the group waits for a member that has not arrived; one that looks alike may still miss the change."""
     is_there = same_version(structure, goal) or _has_place(group, structure, goal)
-    return bool(group.behind.get(member)) or not is_there
+    return bool(group.missed.get(member)) or not is_there
 
 
 def _arrivals(group: Group) -> list[Arrival]:
@@ -337,7 +337,7 @@ def _goal(group: Group, mine: Arrival) -> tuple[Table, Arrival]:
 
     A late member follows the first arrival from the head whose structure its rows fit into.
     """
-    if _is_late(group, mine) and not group.owed(mine):
+    if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
             if one.runs and not _is_late(group, one) and fits(mine.after, one.after):
                 return one.after, one
@@ -357,7 +357,7 @@ def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):
         return True  # rows are written by column names
-    is_late = arrival.runs and _is_late(group, arrival) and not group.owed(arrival)
+    is_late = arrival.runs and _is_late(group, arrival) and not group.missed_by(arrival)
     return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
 
 

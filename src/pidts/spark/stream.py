@@ -112,7 +112,7 @@ class TaskStream:
         self._state = self._state.halting(refused) if refused else self._state
         self._shards = shards or ShardGroups()
         self._keep = partial(mark_kept, context.staging)
-        self._shards.holds.attend(context.source.source_id, self._keep, self._state.exceptions)
+        self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
@@ -224,7 +224,7 @@ class TaskStream:
         finally:
             self._busy.release()
         self._ddl.close(max(0.0, deadline - time.monotonic()))
-        self._shards.holds.leave(self._context.source.source_id, self._keep)
+        self._shards.barrier.leave(self._context.source.source_id, self._keep)
         self._shards.forget(self._context.source.source_id)
         for committer in self._committers:
             committer.close()
@@ -284,10 +284,10 @@ class TaskStream:
         forget(self._context.staging, plan.start.reading)
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
         source = self._context.source.source_id
-        self._shards.holds.stand(source, end.exceptions)
+        self._shards.barrier.stand(source, end.exceptions)
         self._ddl.start(self._context, end)
         if end.due is not None:
-            with self._shards.holds.quiet(source):
+            with self._shards.barrier.quiet(source):
                 self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
         if plan.read:
             self._copying.run(slices.sparkSession, self._context, plan, moved.checkpoints[0].batch)

@@ -15,7 +15,7 @@ from pidts.ddl.interpreter import Found
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.record import dropped_records, dropped_under, owed_records
+from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
 from pidts.model import Arrival, Halted, Member, OfGroups, OrderKind, Table, TableName
 from pidts.schema import (
     AddColumn,
@@ -47,7 +47,7 @@ class Step:
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that members have dropped while the target has them, for members where that differs from before."""
-    behind: MissedChanges = field(default_factory=dict)
+    missed: MissedChanges = field(default_factory=dict)
     """The changes that members miss, for members where that differs from before."""
 
     @property
@@ -103,7 +103,7 @@ def carry_out(groups: ShardGroups, step: Step, epoch: int, run: Callable[[], End
     if step.run is None:
         return run()
     try:
-        with groups.holds.holding(groups.writers(step.run) if step.writers_wait else {}):
+        with groups.barrier.holding(groups.writers(step.run) if step.writers_wait else {}):
             ended = run()
     except Halted:
         groups.failed(step.run)
@@ -118,8 +118,8 @@ def carry_out(groups: ShardGroups, step: Step, epoch: int, run: Callable[[], End
         case Superseded():
             groups.failed(step.run)
         case _:
-            groups.ran(step.run, step.behind)
-            groups.drops(step.dropped)
+            groups.ran(step.run, step.missed)
+            groups.note_dropped(step.dropped)
     return ended
 
 
@@ -182,16 +182,16 @@ def _decided(
     parties = groups.parties(decision)
     dropped: dict[Member, frozenset[str]] = {}
     for one in decision.arrivals:
-        dropped |= groups.kept(one, decision.agreed, was, agreed)
-    dropped = dropped_under(_renamed(due.source, change, parties), dropped, groups.roster.dropped)
-    behind = groups.owing(decision, arrival)
-    records = dropped_records(dropped, decision.agreed) | owed_records(behind, groups.roster.behind)
+        dropped |= groups.dropped_after(one, decision.agreed, was, agreed)
+    dropped = dropped_under(_renamed(due.source, change, parties), dropped, groups.known.dropped)
+    missed = groups.missed_after(decision, arrival)
+    records = dropped_records(dropped, decision.agreed) | missed_records(missed, groups.known.missed)
     joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
         records[OfGroups()] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        return Step(passing, decision, passes=True, dropped=dropped, behind=behind)
+        return Step(passing, decision, passes=True, dropped=dropped, missed=missed)
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
@@ -218,7 +218,7 @@ def _decided(
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
     records[OfGroups()] = {target: decision.agreed}
     change = replace(change, shared=target, others=parties, records=records)
-    return Step(change, decision, dropped=dropped, behind=behind)
+    return Step(change, decision, dropped=dropped, missed=missed)
 
 
 def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dict[Member, Member]:

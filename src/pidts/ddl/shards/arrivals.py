@@ -17,7 +17,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Entry:
+class ArrivedMember:
     """A member that has arrived."""
 
     arrival: Arrival
@@ -28,16 +28,16 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Desk:
+class GroupState:
     """The state of one group; `ShardGroups` holds the lock."""
 
     agreed: Table | None = None
     was_shared: bool = False
-    entries: dict[Member, Entry] = field(default_factory=dict)
+    entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: Run | None = None
     parties: tuple[Party, ...] = ()
     """The parties besides the leader for which it is put on record, whoever joins or leaves meanwhile."""
-    doubted: set[str] = field(default_factory=set)
+    in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt at a change has ended without knowing whether the change is made."""
 
     @property

@@ -17,12 +17,12 @@ from dataclasses import replace
 
 from pidts.apply import Party
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.arrivals import Desk, Entry, Ran
-from pidts.ddl.shards.members import Roster
-from pidts.ddl.shards.write_barrier import ShardHolds
+from pidts.ddl.shards.arrivals import ArrivedMember, GroupState, Ran
+from pidts.ddl.shards.members import Members
+from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.rules import Rules
-from pidts.shards.decide import Decision, Effect, MissedChanges, Run, ShardMode, Wait, behind_after, decide
+from pidts.shards.decide import Decision, Effect, MissedChanges, Run, ShardMode, Wait, decide, missed_changes_after
 from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.shards.structures import same_version
 
@@ -47,9 +47,9 @@ class ShardGroups:
         self.rules = dict(rules or {})
         self._mode: ShardMode = "optimistic" if mode == "optimistic" else "pessimistic"
         self.is_declared = bool(mode)
-        self.roster = Roster(self._mode, expected)
-        self._desks: dict[TableName, Desk] = {}
-        self.holds = ShardHolds()
+        self.known = Members(self._mode, expected)
+        self._states: dict[TableName, GroupState] = {}
+        self.barrier = WriteBarrier()
         self._epochs: dict[str, int] = {}
         """The epoch of each part's attempt."""
         self._flavors: dict[str, bool] = {}
@@ -68,28 +68,28 @@ class ShardGroups:
         """Registers an attempt of a part that begins, with its tables: their structures by the target's names."""
         with self._moved:
             self._epochs[source], self._flavors[source] = epoch, mariadb
-            for desk in self._desks.values():
-                if source in desk.doubted:
-                    desk.doubted.discard(source)
-                    desk.agreed = desk.agreed if desk.running is not None else None
+            for state in self._states.values():
+                if source in state.in_doubt:
+                    state.in_doubt.discard(source)
+                    state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
-            if self.roster.begins(source, landed):
+            if self.known.begins(source, landed):
                 # Until the attempt claimed the task, an earlier process may have continued.
-                for desk in self._desks.values():
-                    desk.agreed = desk.agreed if desk.running is not None else None
+                for state in self._states.values():
+                    state.agreed = state.agreed if state.running is not None else None
             for table in landed.values():
-                self._desk(table.name)
-            self._tell()
+                self._state(table.name)
+            self._notify()
 
     @property
     def is_optimistic(self) -> bool:
         """Whether some changes are run for the first member that arrives."""
         return self._mode == "optimistic"
 
-    def looks(self) -> int:
+    def next_read(self) -> int:
         """Returns the number of a read of the target's record, taken before it: a later read counts."""
         with self._moved:
-            return self.roster.looks()
+            return self.known.next_read()
 
     def presume(self, source: str, landed: Mapping[TableName, Table]) -> None:
         """Presumes the members of a part that has not begun.
@@ -97,21 +97,21 @@ class ShardGroups:
         The part's tables with rows on the target are all that is waited for.
         """
         with self._moved:
-            if self.roster.presume(source, landed):
-                self._tell()
+            if self.known.presume(source, landed):
+                self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
         """Returns the parts that have to begin before it is known who shares these target tables; None: any table."""
         with self._moved:
-            return self.roster.absent_for(targets)
+            return self.known.absent_for(targets)
 
     def recall(
         self,
-        look: int,
+        read: int,
         source: str,
         agreed: Mapping[TableName, Table],
         dropped: Mapping[TableName, Collection[str]],
-        behind: MissedChanges | None = None,
+        missed: MissedChanges | None = None,
     ) -> None:
         """Takes in the target's record of groups and members, read after a source has claimed the task.
 
@@ -120,21 +120,21 @@ class ShardGroups:
         """
         with self._moved:
             for target, table in agreed.items():
-                self.roster.record(target, table, look, behind)
-                self._desk(target).was_shared = True
-            self.roster.recall(source, dropped)
+                self.known.take_record(target, table, read, missed)
+                self._state(target).was_shared = True
+            self.known.recall(source, dropped)
 
-    def stand_aside(self, source: str, *, aside: bool) -> None:
+    def set_aside(self, source: str, *, aside: bool) -> None:
         """Sets aside a part that begins for the first time, so that nothing waits for it, or takes it back."""
         with self._moved:
-            if self.roster.stand_aside(source, aside=aside):
-                self._tell()
+            if self.known.set_aside(source, aside=aside):
+                self._notify()
 
     def forget(self, source: str) -> None:
         """Forgets the arrivals of a part whose attempt has ended: they will arrive again."""
         with self._moved:
             self._forget(source)
-            self._tell()
+            self._notify()
 
     def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
         """Returns the decision about a member that arrives.
@@ -147,18 +147,18 @@ class ShardGroups:
             if party.epoch < self._epochs.get(party.source, party.epoch):
                 what = f"another attempt of {party.source} has begun since"
                 raise Fenced("fenced", what, where=Where(source=party.source), todo="Nothing to do here")
-            desk = self._desk(arrival.after.name)
-            entry = desk.entries.get(arrival.member)
+            state = self._state(arrival.after.name)
+            entry = state.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
                 return Ran(entry.party)
             known = entry.arrival if entry is not None else None
-            desk.entries[arrival.member] = entry = Entry(arrival, party, effect)
-            decision = self._decision(desk, arrival)
+            state.entries[arrival.member] = entry = ArrivedMember(arrival, party, effect)
+            decision = self._decision(state, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, Run):
-                desk.begin(decision)
+                state.begin(decision)
             if known != arrival:
-                self._tell()
+                self._notify()
             return decision
 
     def still(self, waits: Waits) -> Waits | None:
@@ -166,41 +166,41 @@ class ShardGroups:
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
-                absent = self.roster.absent_for(waits.targets)
+                absent = self.known.absent_for(waits.targets)
                 return replace(waits, wait=Wait(absent=absent)) if absent else None
             target = arrival.after.name
-            desk = self._desk(target)
-            entry = desk.entries.get(arrival.member)
+            state = self._state(target)
+            entry = state.entries.get(arrival.member)
             if entry is None or entry.ran:
                 return None
-            decision = self._decision(desk, entry.arrival)
+            decision = self._decision(state, entry.arrival)
             if not isinstance(decision, Wait):
                 return None
-            return replace(waits, wait=decision, agreed=self._agreed(target, desk))
+            return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
         """Returns the halt with what orders about it would do to rows."""
         with self._moved:
-            target, desk = arrival.after.name, self._desk(arrival.after.name)
-            group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
+            target, state = arrival.after.name, self._state(arrival.after.name)
+            group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
             unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: Run) -> tuple[Party, ...]:
         """Returns the parties besides the leader for which it is run, as they were when the leader got the decision."""
         with self._moved:
-            return self._desk(run.leader.after.name).parties
+            return self._state(run.leader.after.name).parties
 
     def flavor(self, target: TableName) -> bool | None:
         """Whether the group's rows come from MariaDB; None where they are of several flavors, or of an unknown one."""
         with self._moved:
-            found = {self._flavors.get(member.source) for member, _ in self.roster.of(target)}
+            found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
 
     def is_recorded(self, target: TableName) -> bool:
         """Whether the target's record says that the table is shared."""
         with self._moved:
-            return target in self.roster.recorded
+            return target in self.known.recorded
 
     def writers(self, run: Run) -> dict[str, frozenset[TableName]]:
         """Returns the group's tables that have not arrived, by source.
@@ -209,8 +209,8 @@ class ShardGroups:
         """
         target = run.leader.after.name
         with self._moved:
-            standing = self._desk(target).arrivals
-            writing = [member for member, _ in self.roster.of(target) if member not in standing]
+            standing = self._state(target).arrivals
+            writing = [member for member, _ in self.known.of(target) if member not in standing]
         return {
             source: frozenset(member.table for member in writing if member.source == source)
             for source in {member.source for member in writing}
@@ -219,31 +219,31 @@ class ShardGroups:
     def agreed(self, target: TableName) -> Table | None:
         """Returns the structure of the group's table, as far as members know; None where no member has it."""
         with self._moved:
-            return self._agreed(target, self._desk(target))
+            return self._agreed(target, self._state(target))
 
-    def ran(self, run: Run, behind: MissedChanges) -> None:
-        """Notes that the target and its record have the change for all its arrivals; `behind` comes from `owing`."""
+    def ran(self, run: Run, missed: MissedChanges) -> None:
+        """Notes that the target has the change for all its arrivals, and what members miss now (`missed_after`)."""
         with self._moved:
-            desk = self._desk(run.leader.after.name)
-            desk.end(run)
+            state = self._state(run.leader.after.name)
+            state.end(run)
             joins = not run.leader.runs
-            desk.was_shared = desk.was_shared or joins
+            state.was_shared = state.was_shared or joins
             if not run.passes:
-                desk.agreed = run.agreed
-            if desk.was_shared and (joins or not run.passes):
-                self.roster.record(run.leader.after.name, run.agreed, self.roster.looks())
-            self.roster.members |= {one.member: one.after for one in run.arrivals}
-            self.roster.owes(behind)
-            self._tell()
+                state.agreed = run.agreed
+            if state.was_shared and (joins or not run.passes):
+                self.known.take_record(run.leader.after.name, run.agreed, self.known.next_read())
+            self.known.members |= {one.member: one.after for one in run.arrivals}
+            self.known.note_missed(missed)
+            self._notify()
 
-    def owing(self, decision: Run, arrival: Arrival) -> MissedChanges:
+    def missed_after(self, decision: Run, arrival: Arrival) -> MissedChanges:
         """Returns what members miss once the decision is carried out, for those where that differs from before."""
         target = arrival.after.name
         with self._moved:
-            desk = self._desk(target)
+            state = self._state(target)
             # A group that has no structure yet misses nothing.
-            group = self.roster.group(target, self._agreed(target, desk) or arrival.before, desk.arrivals)
-            return behind_after(group, decision, arrival)
+            group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
+            return missed_changes_after(group, decision, arrival)
 
     def failed(self, run: Run, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
         """Notes that nothing was put on record, and that all arrivals are still before the change.
@@ -253,21 +253,21 @@ class ShardGroups:
         """
         source = run.leader.member.source
         with self._moved:
-            desk = self._desk(run.leader.after.name)
-            desk.running = None
+            state = self._state(run.leader.after.name)
+            state.running = None
             if in_doubt_since is not None:
-                desk.agreed = None
+                state.agreed = None
                 if self._epochs.get(source, in_doubt_since) <= in_doubt_since:
-                    desk.doubted.add(source)
+                    state.in_doubt.add(source)
             if moves:
-                self._tell()
+                self._notify()
             else:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> Party | None:
         """Returns the party for which another member has put the change on record; None where none has."""
         with self._moved:
-            entries = [entry for desk in self._desks.values() for entry in desk.entries.values() if entry.ran]
+            entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)
 
     def changed(
@@ -275,7 +275,7 @@ class ShardGroups:
         source: str,
         structures: Mapping[TableName, Table | None],
         epoch: int | None = None,
-        owed: MissedChanges | None = None,
+        missed: MissedChanges | None = None,
     ) -> None:
         """Takes in a part's finished change: its tables by the target's names; None stands for a former member.
 
@@ -285,53 +285,53 @@ class ShardGroups:
         with self._moved:
             if epoch is not None and epoch < self._epochs.get(source, epoch):
                 return
-            self.roster.stay(source, structures)
+            self.known.clear_leaving(source, structures)
             for name, table in structures.items():
                 member = Member(source, name)
-                for desk in self._desks.values():
-                    desk.entries.pop(member, None)
+                for state in self._states.values():
+                    state.entries.pop(member, None)
                 if table is not None:
-                    self.roster.come(member, table)
-                    self._desk(table.name)
+                    self.known.add(member, table)
+                    self._state(table.name)
                 else:
-                    self.roster.leave(member)
-            self.roster.owes(owed or {})
+                    self.known.remove(member)
+            self.known.note_missed(missed or {})
             for target in {table.name for table in structures.values() if table is not None}:
                 self._agree(target)
-            self._tell()
+            self._notify()
 
     def members(self, target: TableName) -> tuple[Member, ...]:
         """Returns the members of a group."""
         with self._moved:
-            return tuple(member for member, _ in self.roster.of(target))
+            return tuple(member for member, _ in self.known.of(target))
 
     def tables(self, source: str) -> tuple[TableName, ...]:
         """Returns the tables of a part."""
         with self._moved:
-            return tuple(member.table for member in self.roster.members if member.source == source)
+            return tuple(member.table for member in self.known.members if member.source == source)
 
-    def leaves(self, source: str, tables: frozenset[TableName]) -> None:
+    def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
         """Notes all tables of a part that are blocked before a statement that removes them: nobody waits for these."""
         with self._moved:
-            if self.roster.leaves(source, tables):
-                self._tell()
+            if self.known.set_leaving(source, tables):
+                self._notify()
 
-    def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
+    def note_dropped(self, dropped: Mapping[Member, Collection[str]]) -> None:
         """Notes the columns that the target keeps after members have dropped them."""
         with self._moved:
-            self.roster.drops(dropped)
+            self.known.note_dropped(dropped)
 
-    def kept(
+    def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the changes of `drops` once this member has arrived and the group has agreed on that structure."""
+        """Returns the columns for `note_dropped` once this member has arrived and the group has this structure."""
         with self._moved:
-            return self.roster.kept(arrival, agreed, origins, was)
+            return self.known.dropped_after(arrival, agreed, origins, was)
 
     def keeps_columns(self, member: Member) -> bool:
         """Whether the target has values of columns that this member has dropped."""
         with self._moved:
-            return bool(self.roster.dropped.get(member))
+            return bool(self.known.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
         """Waits until something has moved since `moves` was `seen`, or for so long; returns the present number."""
@@ -343,50 +343,52 @@ class ShardGroups:
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
         """Whether other members than this one map to the target table, now or earlier."""
         with self._moved:
-            return self._desk(target).was_shared or any(one != besides for one, _ in self.roster.of(target))
+            return self._state(target).was_shared or any(one != besides for one, _ in self.known.of(target))
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
         """Whether tables of other schemas, or of other sources, map to a schema of the target."""
         with self._moved:
-            return self.roster.shares_schema(source, schema, target_schema)
+            return self.known.shares_schema(source, schema, target_schema)
 
     def locks(self) -> tuple[ShardLock, ...]:
         """Returns the locks that are waited for in this process."""
         with self._moved:
             return tuple(
-                lock for target, desk in sorted(self._desks.items()) if (lock := self._lock(target, desk)) is not None
+                lock
+                for target, state in sorted(self._states.items())
+                if (lock := self._lock(target, state)) is not None
             )
 
-    def _lock(self, target: TableName, desk: Desk) -> ShardLock | None:
-        owner = desk.owner
-        return desk.lock(target, owner, self._decision(desk, owner)) if owner is not None else None
+    def _lock(self, target: TableName, state: GroupState) -> ShardLock | None:
+        owner = state.owner
+        return state.lock(target, owner, self._decision(state, owner)) if owner is not None else None
 
-    def _decision(self, desk: Desk, arrival: Arrival) -> Decision:
+    def _decision(self, state: GroupState, arrival: Arrival) -> Decision:
         """Returns the decision about a member; it waits while a statement runs, or where another member leads."""
-        if desk.running is not None:
-            leader = desk.running.leader.member
+        if state.running is not None:
+            leader = state.running.leader.member
             return Wait(leader=leader)
-        if desk.doubted:
-            return Wait(absent=tuple(sorted(desk.doubted)))
-        absent = self.roster.absent_for([arrival.after.name])
+        if state.in_doubt:
+            return Wait(absent=tuple(sorted(state.in_doubt)))
+        absent = self.known.absent_for([arrival.after.name])
         if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
-        agreed = self._agreed(target, desk)
+        agreed = self._agreed(target, state)
         if agreed is None:  # the first member that arrives creates the table
             return Run(arrival, (arrival,), arrival.after)
-        group = self.roster.group(target, agreed, desk.arrivals)
-        decision = decide(group, arrival.member, desk.entries[arrival.member].effect)
+        group = self.known.group(target, agreed, state.arrivals)
+        decision = decide(group, arrival.member, state.entries[arrival.member].effect)
         if isinstance(decision, Run) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
         return decision
 
-    def _agreed(self, target: TableName, desk: Desk) -> Table | None:
-        if desk.agreed is not None:
-            return desk.agreed
-        found = self.roster.agreed(target)
-        if not self.roster.absent_for([target]):  # else other parts may have another structure
-            desk.agreed = found
+    def _agreed(self, target: TableName, state: GroupState) -> Table | None:
+        if state.agreed is not None:
+            return state.agreed
+        found = self.known.agreed(target)
+        if not self.known.absent_for([target]):  # else other parts may have another structure
+            state.agreed = found
         return found
 
     def _agree(self, target: TableName) -> None:
@@ -394,20 +396,20 @@ class ShardGroups:
 
         An operator may have had all of them skip a change, so that the group never agreed on it.
         """
-        desk, first = self._desk(target), next(table for _, table in self.roster.of(target))
-        if desk.agreed is not None and self.roster.is_even(target):
-            desk.agreed = desk.agreed if same_version(first, desk.agreed) else first
+        state, first = self._state(target), next(table for _, table in self.known.of(target))
+        if state.agreed is not None and self.known.is_uniform(target):
+            state.agreed = state.agreed if same_version(first, state.agreed) else first
 
-    def _desk(self, target: TableName) -> Desk:
-        desk = self._desks.setdefault(target, Desk())
-        desk.was_shared = desk.was_shared or sum(1 for _ in self.roster.of(target)) > 1
-        return desk
+    def _state(self, target: TableName) -> GroupState:
+        state = self._states.setdefault(target, GroupState())
+        state.was_shared = state.was_shared or sum(1 for _ in self.known.of(target)) > 1
+        return state
 
     def _forget(self, source: str) -> None:
-        self.roster.leaves(source, frozenset())
-        for desk in self._desks.values():
-            desk.entries = {member: entry for member, entry in desk.entries.items() if member.source != source}
+        self.known.set_leaving(source, frozenset())
+        for state in self._states.values():
+            state.entries = {member: entry for member, entry in state.entries.items() if member.source != source}
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._moves += 1
         self._moved.notify_all()

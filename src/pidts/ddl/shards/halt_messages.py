@@ -41,10 +41,10 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
     """Returns the halt of tables that wait only since a statement names them together with others."""
     names, others = sorted(one.tables), sorted(one.others)
     named = _names([Member(source, name) for name in others])
-    behind = "; all tables of this source wait behind it" if one.holds_all else ""
+    all_wait = "; all tables of this source wait for it" if one.holds_all else ""
     error = Halted(
         "ddl-awaits-tables",
-        f"the next statement of these tables speaks also of such as wait before another one: {named}{behind}",
+        f"the next statement of these tables also names tables that wait before another one: {named}{all_wait}",
         todo="See what these wait for: pidts ddl list. Where they wait for a shard that stands here, or for one whose "
         "change comes later in the same log, say pidts ddl unlock for them",
     )
@@ -146,13 +146,13 @@ def _unlike(arrival: Arrival, other: Arrival) -> str:
 
 
 def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:
-    told = [
+    listed = [
         f"{other.member} (at {other.position or other.lsn}): {other.text[:200]}, "
         f"which differs in {_unlike(arrival, other)}"
         for other in others[:_NAMED]
     ]
     more = f"; and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-    return f"other shards of the same table have come with another change: {'; '.join(told)}{more}"
+    return f"other shards of the same table have come with another change: {'; '.join(listed)}{more}"
 
 
 def _names(members: Sequence[Member]) -> str:

@@ -1,6 +1,6 @@
 """The members of all groups: those that parts have registered, and those that the target's record names for the rest.
 
-Nothing here locks: `ShardGroups` does, and asks. Others read `dropped` and `behind` without its lock. So these two are
+Nothing here locks: `ShardGroups` does, and asks. Others read `dropped` and `missed` without its lock. So these two are
 replaced as a whole and never changed in place, and a reader gets what was true at one moment.
 """
 
@@ -13,7 +13,7 @@ from pidts.shards.decide import Group, MissedChanges, ShardMode
 from pidts.shards.structures import fits, joined, names_of, refilled, same_version
 
 
-class Roster:
+class Members:
     """The members of all groups."""
 
     def __init__(self, mode: ShardMode, expected: Collection[str]) -> None:
@@ -23,14 +23,14 @@ class Roster:
         self._known = set[str]()
         self._presumed, self._aside = set[str](), set[str]()
         self._leaving: dict[str, frozenset[TableName]] = {}
-        self._looks, self._looked = 0, dict[TableName, int]()
+        self._reads, self._last_read = 0, dict[TableName, int]()
         self.members: dict[Member, Table] = {}
         """Each member with its present structure, by the target's name."""
         self.recorded: dict[TableName, Table] = {}
         """The structures that groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
-        self.behind: MissedChanges = {}
+        self.missed: MissedChanges = {}
         """The changes that members miss by an operator's order; it also names members that are gone."""
 
     @property
@@ -57,31 +57,31 @@ class Roster:
         self.members |= {Member(source, name): table for name, table in landed.items()}
         return True
 
-    def stand_aside(self, source: str, *, aside: bool) -> bool:
+    def set_aside(self, source: str, *, aside: bool) -> bool:
         """Sets whether nobody waits for the source; returns whether that is new."""
         if source in self._known or aside == (source in self._aside):
             return False
         (self._aside.add if aside else self._aside.discard)(source)
         return True
 
-    def looks(self) -> int:
+    def next_read(self) -> int:
         """Returns the number of a read of the target's record: a later read counts."""
-        self._looks += 1
-        return self._looks
+        self._reads += 1
+        return self._reads
 
-    def record(self, target: TableName, agreed: Table, look: int, behind: MissedChanges | None = None) -> None:
-        """Takes in the target's record of a group; `behind` is all that its members miss."""
-        if look > self._looked.get(target, 0):
-            self._looked[target], self.recorded[target] = look, agreed
-            if behind is not None:
-                others = {member: owed for member, owed in self.behind.items() if owed[0].name != target}
-                self.behind = others | {member: owed for member, owed in behind.items() if owed[0].name == target}
+    def take_record(self, target: TableName, agreed: Table, read: int, missed: MissedChanges | None = None) -> None:
+        """Takes in the target's record of a group; `missed` is all that its members miss."""
+        if read > self._last_read.get(target, 0):
+            self._last_read[target], self.recorded[target] = read, agreed
+            if missed is not None:
+                others = {member: steps for member, steps in self.missed.items() if steps[0].name != target}
+                self.missed = others | {member: steps for member, steps in missed.items() if steps[0].name == target}
 
-    def owes(self, behind: MissedChanges) -> None:
+    def note_missed(self, missed: MissedChanges) -> None:
         """Sets what members miss now; earlier reads of the record no longer count."""
-        steps = [step for member, owed in behind.items() for step in owed or self.behind.get(member, ())]
-        self._looked |= dict.fromkeys((step.name for step in steps), self.looks())
-        self.behind = {member: owed for member, owed in {**self.behind, **behind}.items() if owed}
+        targets = {step.name for member, steps in missed.items() for step in steps or self.missed.get(member, ())}
+        self._last_read |= dict.fromkeys(targets, self.next_read())
+        self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
 
     def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> Group:
         """Returns the group about which decisions are made."""
@@ -93,16 +93,16 @@ class Roster:
             members={one: table for one, table in self.of(target) if not self.is_leaving(one)},
             arrivals=arrivals,
             dropped=self.dropped,
-            behind={one: owed for one, owed in self.behind.items() if is_one and owed[0].name == target},
+            missed={one: steps for one, steps in self.missed.items() if is_one and steps[0].name == target},
         )
 
-    def is_even(self, target: TableName) -> bool:
+    def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
         In optimistic mode the target may also have columns in which only rows of former members have values.
         """
         tables = [table for _, table in self.of(target)]
-        owes = any(member in self.behind for member, _ in self.of(target))
+        owes = any(member in self.missed for member, _ in self.of(target))
         recorded = self.recorded.get(target) if self._mode == "optimistic" else None
         more = recorded is not None and bool(names_of(recorded) - names_of(*tables))
         return not (owes or more) and all(same_version(tables[0], other) for other in tables)
@@ -110,22 +110,22 @@ class Roster:
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
         """Takes in the recorded dropped columns of a source that has not begun; others know theirs already."""
         if source not in self._known or source in self._presumed:
-            self.drops({Member(source, name): names for name, names in dropped.items()})
+            self.note_dropped({Member(source, name): names for name, names in dropped.items()})
 
-    def drops(self, dropped: Mapping[Member, Collection[str]]) -> None:
+    def note_dropped(self, dropped: Mapping[Member, Collection[str]]) -> None:
         """Notes the columns that the target keeps after members have dropped them."""
         self.dropped = {**self.dropped, **{member: frozenset(columns) for member, columns in dropped.items()}}
 
-    def come(self, member: Member, table: Table) -> None:
+    def add(self, member: Member, table: Table) -> None:
         """Makes the table a member with this structure."""
         self.members[member] = table
 
-    def leave(self, member: Member) -> None:
+    def remove(self, member: Member) -> None:
         """Removes the member. If a new table gets its name, its rows replace those that stay."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
-    def kept(
+    def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
         """Returns the changes of `dropped` once this member has arrived and the group has agreed on that structure.
@@ -152,14 +152,14 @@ class Roster:
             after[member] = after.get(member, self.dropped.get(member, frozenset())) | lacked
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
-    def leaves(self, source: str, tables: frozenset[TableName]) -> bool:
+    def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
         """Sets all tables of a source that are blocked before their removal; returns whether that is new."""
         if self._leaving.get(source, frozenset()) == tables:
             return False
         self._leaving[source] = tables
         return True
 
-    def stay(self, source: str, tables: Collection[TableName]) -> None:
+    def clear_leaving(self, source: str, tables: Collection[TableName]) -> None:
         """Notes that these tables are no longer blocked before such a statement."""
         self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
 
@@ -195,7 +195,7 @@ class Roster:
         tables = [table for _, table in self.of(target)]
         if not tables:
             return None
-        if self.is_even(target):
+        if self.is_uniform(target):
             return tables[0]
         recorded = self.recorded.get(target)
         if recorded is None and self._mode == "optimistic":

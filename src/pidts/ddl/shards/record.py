@@ -24,14 +24,14 @@ Records = dict[RecordKey, Mapping[TableName, Table | None]]
 def join(groups: ShardGroups, context: JobContext) -> None:
     """Registers an attempt of a part that has claimed its task: its tables, and the target's record of groups."""
     source, rules = context.source.source_id, context.rules
-    if rules.routes.rules or len(groups.roster.sources) > 1:
-        look = groups.looks()
+    if rules.routes.rules or len(groups.known.sources) > 1:
+        read = groups.next_read()
         with closing(context.target.connect()) as session:
             agreed = session.meta.structures.load(context.task, OfGroups())
             dropped = session.meta.structures.load(context.task, DroppedBy(source))
-            behind = load_owed(session, context.task, groups.roster.sources)
+            missed = load_missed(session, context.task, groups.known.sources)
         named = {name: names_of(table) for name, table in dropped.items()}
-        groups.recall(look, source, agreed, named, behind)
+        groups.recall(read, source, agreed, named, missed)
     landed = {name: rules.landed(table) for name, table in context.structures.items()}
     groups.register(source, landed, epoch=context.epoch, mariadb=context.dialect.mariadb)
     if absent := groups.absent_for():
@@ -82,24 +82,24 @@ def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Co
     return {DroppedBy(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
-def owed_records(behind: MissedChanges, before: MissedChanges) -> Records:
+def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
     """Returns the records of what members miss now, one for each step."""
     records: dict[RecordKey, dict[TableName, Table | None]] = {}
-    for member, owed in behind.items():
-        for place in range(max(len(owed), len(before.get(member, ())))):
-            step = owed[place] if place < len(owed) else None
+    for member, steps in missed.items():
+        for place in range(max(len(steps), len(before.get(member, ())))):
+            step = steps[place] if place < len(steps) else None
             records.setdefault(MissedBy(member.source, place), {})[member.table] = step
     return dict(records)
 
 
-def owed_under(source: str, renamed: Mapping[TableName, TableName], behind: MissedChanges) -> MissedChanges:
+def missed_under(source: str, renamed: Mapping[TableName, TableName], missed: MissedChanges) -> MissedChanges:
     """Returns what renamed tables miss, under their new names, and under their old names where that differs."""
     moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
-    moved |= {Member(source, new): behind.get(Member(source, old), ()) for old, new in renamed.items()}
-    return {member: owed for member, owed in moved.items() if owed != behind.get(member, ())}
+    moved |= {Member(source, new): missed.get(Member(source, old), ()) for old, new in renamed.items()}
+    return {member: steps for member, steps in moved.items() if steps != missed.get(member, ())}
 
 
-def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> MissedChanges:
+def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> MissedChanges:
     """Returns what all members of these sources miss."""
     found: dict[Member, tuple[Table, ...]] = {}
     for source in sorted(sources):
@@ -111,7 +111,7 @@ def load_owed(session: TargetSession, task: str, sources: Collection[str]) -> Mi
     return found
 
 
-def settle_owed(
+def settle_missed(
     session: TargetSession, task: str, source: str, landed: Mapping[TableName, Table | None], lsn: Lsn
 ) -> None:
     """Updates, in the open transaction, what tables miss that continue after an unread part of the log.
@@ -119,12 +119,12 @@ def settle_owed(
     A table that looks as one of its missed changes makes it has reached that change, and misses nothing up to it any
     more. Where any other table has been is not known: it misses nothing, as one that is gone (None).
     """
-    owed = load_owed(session, task, (source,)) if landed else {}
-    left = {one: _behind(landed[one.table], steps) for one, steps in owed.items() if one.table in landed}
-    for record, tables in owed_records(left, owed).items():
+    missed = load_missed(session, task, (source,)) if landed else {}
+    left = {one: _still_missed(landed[one.table], steps) for one, steps in missed.items() if one.table in landed}
+    for record, tables in missed_records(left, missed).items():
         session.meta.structures.save(task, record, lsn, tables)
 
 
-def _behind(landed: Table | None, owed: tuple[Table, ...]) -> tuple[Table, ...]:
-    places = (place for place, step in enumerate(owed) if landed is not None and same_version(landed, step))
-    return owed[next(places, len(owed)) + 1 :]
+def _still_missed(landed: Table | None, steps: tuple[Table, ...]) -> tuple[Table, ...]:
+    places = (place for place, step in enumerate(steps) if landed is not None and same_version(landed, step))
+    return steps[next(places, len(steps)) + 1 :]

@@ -28,7 +28,7 @@ Keep = Callable[[frozenset[TableName]], None]
 _PATIENCE_SECONDS = 30.0
 
 
-class ShardHolds:
+class WriteBarrier:
     """The write barrier of one process, which all threads of all parts use."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import unlike_words
-from pidts.ddl.shards.record import load_owed
+from pidts.ddl.shards.record import load_missed
 from pidts.model import Member, OfGroups, OfSource, PidtsError, Table, TableName
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
@@ -252,7 +252,7 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
-    owed = load_owed(target, task, sources)
+    owed = load_missed(target, task, sources)
     found = []
     for one in begun:
         stood, agreed = known.get(one.source, {}).get(one.table.name), recorded.get(one.target_table.name)

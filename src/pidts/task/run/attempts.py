@@ -214,7 +214,7 @@ class Attempts:
                             version_column=config.version_column,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
-                            beside=len(self._shared.shards.roster.sources) > 1,
+                            beside=len(self._shared.shards.known.sources) > 1,
                             filters=begun.rules,
                         ),
                         watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),
@@ -255,7 +255,7 @@ class Attempts:
         mark.begin()
         own = self._config.source.source_id
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
-        self._shared.shards.stand_aside(own, aside=False)
+        self._shared.shards.set_aside(own, aside=False)
         try:
             return begin_task(
                 self._config,
@@ -268,7 +268,7 @@ class Attempts:
                 on_claim=self._claims,
             )
         except ShardAhead:
-            self._shared.shards.stand_aside(own, aside=True)
+            self._shared.shards.set_aside(own, aside=True)
             raise
         except Transient:
             raise

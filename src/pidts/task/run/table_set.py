@@ -40,7 +40,7 @@ from pidts.apply.checkpoint import fenced
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.batch.online_ddl import online_of
 from pidts.batch.workers import Workers, resume_point
-from pidts.ddl.shards.record import settle_owed
+from pidts.ddl.shards.record import settle_missed
 from pidts.model import (
     Checkpoint,
     ConfigError,
@@ -371,7 +371,7 @@ class TableSet:
         try:
             rows = [changed(self._locked(one)) for one in claimed]
             self._keep_left(lsn, structures)
-            settle_owed(target, task, source_id, self._behind, lsn)
+            settle_missed(target, task, source_id, self._behind, lsn)
             target.meta.structures.save(task, OfSource(source_id), lsn, structures)
             put_on_record(target, task, lsn, shared)
             if shadows is not None:
