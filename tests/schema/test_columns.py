@@ -49,6 +49,12 @@ def test_labels_come_out_of_their_quotes() -> None:
     assert kind.labels == ("a", "it's", "b\\c", "d\ne", ",)", "")
 
 
+def test_labels_of_bytes_keep_their_spaces() -> None:
+    assert column_type("enum('x','y ')", "binary", "binary").labels == ("x", "y ")
+    assert column_type("set('x','y ')").labels == ("x", "y ")  # MySQL 8 and later tell no charset then
+    assert column_type("enum('x','y ')", "latin1").labels == ("x", "y")
+
+
 def test_types_of_mariadb() -> None:
     assert column_type("uuid", dialect=MARIADB).kind is Kind.UUID
     assert column_type("inet4", dialect=MARIADB).kind is Kind.INET4

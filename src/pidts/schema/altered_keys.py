@@ -228,7 +228,10 @@ def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | N
         if after.kind in _DIVISIBLE and size != _shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
-        # The server keeps the number of bytes, also where it was the whole of the old column.
+        # The server keeps the number of bytes, also where it was the whole of the old column. Where the new type has no
+        # parts it takes the number only for the whole; MySQL 5.6 takes one byte for the whole of a few more types.
+        if after.kind not in _DIVISIBLE:
+            return None
         return prefix or (bytes_in_key(before) or 0) // _width(before) or None
     if prefix is None or before.kind not in _DIVISIBLE or after.kind not in _DIVISIBLE:
         return None

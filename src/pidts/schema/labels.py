@@ -38,8 +38,12 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """Returns the labels as the server's catalogue tells them, now that the charset is known."""
-    return tuple(_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
+    """Returns the labels as the server's catalogue tells them, now that the charset is known.
+
+    Labels of bytes keep spaces at their ends.
+    """
+    texts = (_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
+    return tuple(texts) if charset == "binary" else tuple(text.rstrip(" ") for text in texts)
 
 
 def _is_bytes(label: str) -> bool:
@@ -53,14 +57,12 @@ def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """
     data = bytes(ord(sign) - _FIRST for sign in label)
     if charset == "latin1":
-        text = "".join(chr(byte) if byte in _LATIN1_HOLES else bytes([byte]).decode("cp1252") for byte in data)
-    elif data.isascii() and charset not in _CODECS:
-        text = data.decode("ascii")
-    elif charset not in _CODECS:
+        return "".join(chr(byte) if byte in _LATIN1_HOLES else bytes([byte]).decode("cp1252") for byte in data)
+    if data.isascii() and charset not in _CODECS:
+        return data.decode("ascii")
+    if charset not in _CODECS:
         raise NotUnderstoodError(f"a label is written as bytes of charset {charset}: 0x{data.hex()}")
-    else:
-        text = _text(data, _CODECS[charset], cut=not dialect.mariadb and dialect.version >= (8, 0, 0))
-    return text.rstrip(" ")
+    return _text(data, _CODECS[charset], cut=not dialect.mariadb and dialect.version >= (8, 0, 0))
 
 
 def _text(data: bytes, codec: str, *, cut: bool) -> str:

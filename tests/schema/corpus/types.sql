@@ -18,6 +18,8 @@ CREATE TABLE e3 (a enum(0xE4F6)) CHARSET latin1;
 ALTER TABLE e3 ADD b enum(0xC3A4) CHARACTER SET utf8mb4, ADD c set(0xDF);
 CREATE TABLE e4 (a enum('x','y','longer ') CHARACTER SET binary, b set('q','r') CHARACTER SET binary, no_json_before_mysql57 json);
 ALTER TABLE e4 CONVERT TO CHARACTER SET utf8mb4;
+CREATE TABLE e6 (a enum('x ','y',0x7a20), b set('p','q '), c enum('x ') CHARACTER SET latin1) CHARSET binary;
+ALTER TABLE e6 MODIFY a enum('x ','y ') CHARACTER SET latin1, MODIFY c enum('x ') CHARACTER SET binary, ADD d set('a ');
 ALTER TABLE e4 COMMENT 'x', ADD c enum('''', '"', '\\', 'a,b', '');
 CREATE TABLE l1 (a long, b long varchar, c long varbinary, d long character set latin1, e char varying(3), f national char(3), g nchar varying(3), h national character varying(4), i char byte, j char(3) unicode, k varchar(3) ascii, l tinytext binary, m char, n binary, o nchar, p long binary);
 CREATE TABLE l2 (a bool, b boolean NOT NULL, c int1, d int2, e int3, f int4, g int8, h middleint unsigned, i integer(3) zerofill, j real, k float4, l float8, m double precision, n dec, o numeric(3,1), p fixed(4), q serial);

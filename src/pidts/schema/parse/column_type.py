@@ -220,7 +220,7 @@ def _labels(cursor: Cursor) -> tuple[str, ...]:
     while cursor.take_sign(","):
         labels.append(_label(cursor))
     cursor.expect_sign(")")
-    return tuple(label.rstrip(" ") for label in labels)
+    return tuple(labels)
 
 
 def _label(cursor: Cursor) -> str:
