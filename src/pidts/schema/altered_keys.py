@@ -15,6 +15,7 @@ from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import Action, AddKey, DropConstraint, DropKey, RenameKey, RenameTo
+from pidts.schema.charset_rules import shown_length
 from pidts.schema.charsets import bytes_per_character
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.key_clause import PRIMARY
@@ -100,6 +101,11 @@ def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
     return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
 
 
+def copied_keys(table: Table) -> tuple[Key, ...]:
+    """The keys of a table made LIKE another one: in order, which MariaDB does not always keep up in the other one."""
+    return in_order(table.keys, {_fold(column.name): column for column in table.columns})
+
+
 def same_keys(keys: Sequence[Key], others: Sequence[Key]) -> bool:
     """Whether these are the same keys, in whatever order: servers then leave them as they are."""
     return {_all_of(key) for key in keys} == {_all_of(key) for key in others}
@@ -110,15 +116,18 @@ def _all_of(key: Key) -> tuple[object, ...]:
 
 
 def _first_takes_null(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]) -> bool:
-    """Whether the key that named the rows now takes NULLs; MariaDB then sorts, as where a key is added.
+    """Whether the key that named the rows is still there and now takes NULLs; MariaDB then sorts, as for a new key.
 
-    In all other statements it leaves the order as it is, also where a column's new definition would change it.
+    In all other statements it leaves the order as it is, also where a column's new definition would change it, and
+    where that key is dropped.
     """
-    if not keys or not table.keys or not table.keys[0].declared_unique:
+    first = next(iter(table.keys), None)
+    if first is None or first.primary or not first.unique or any(first.prefixes):
         return False
     before = {_fold(column.name): column for column in table.columns}
-    took = any(before[_fold(name)].nullable for name in table.keys[0].columns if _fold(name) in before)
-    return not took and not keys[0].primary and any(columns[_fold(name)].nullable for name in keys[0].columns)
+    took = any(before[_fold(name)].nullable for name in first.columns if _fold(name) in before)
+    now = _key(keys, first.name)
+    return not took and now is not None and any(columns[_fold(name)].nullable for name in now.columns)
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
@@ -225,7 +234,7 @@ def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | N
     if before.kind in _LABELED and not column.is_new and not dialect.mariadb:
         # To MySQL these are texts as long as their labels, of which the key holds a part.
         size = bytes_in_key(before) or 0
-        if after.kind in _DIVISIBLE and size != _shown_length(before) * _width(before):
+        if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
         # The server keeps the number of bytes, also where it was the whole of the old column. Where the new type has no
@@ -237,11 +246,6 @@ def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | N
         return None
     most = LOB_BYTES.get(after.kind, after.length)
     return None if most is not None and most < prefix else prefix
-
-
-def _shown_length(kind: ColumnType) -> int:
-    lengths = [len(label) for label in kind.labels]
-    return max(lengths) if kind.kind is Kind.ENUM else sum(lengths) + len(lengths) - 1
 
 
 def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
@@ -322,8 +326,10 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
     if key.fulltext:
         return None
     is_open = kind.is_text and kind.charset is None
-    if prefix is None and kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:
-        return min(LOB_BYTES[kind.kind], _MOST_BYTES // _width(kind))  # MariaDB says how much, where nobody has
+    if kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:
+        # MariaDB says how much, where nobody has, and shortens what a wider charset makes too long.
+        most = min(LOB_BYTES[kind.kind], _MOST_BYTES // _width(kind))
+        return most if prefix is None else min(prefix, most)
     size = bytes_in_key(kind)
     return None if prefix is None or (size is not None and prefix * _width(kind) >= size) else prefix
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
 from pidts.schema.defaults import literal
 from pidts.schema.dialect import Dialect
@@ -101,6 +101,39 @@ def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
 def _text_for(size: int, *, as_bytes: bool) -> Kind:
     text = next((name for name, most in _TEXTS if size <= most), Kind.LONGTEXT)
     return _BYTES[text] if as_bytes else text
+
+
+def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
+    """Returns the type that MySQL from 8.0 on gives a column that one statement redefines as text and converts.
+
+    Whatever text it was asked for, LONGTEXT aside, it is one with room for the old column's characters.
+    """
+    is_bytes = asked in _BYTES.values()
+    if asked in (Kind.LONGTEXT, Kind.LONGBLOB):
+        return asked
+    size, width = _shown_characters(old), 1 if is_bytes else bytes_per_character(charset)
+    if width > (bytes_per_character(old.charset) if old.charset else 1):
+        size *= width
+    return _text_for(size, as_bytes=is_bytes)
+
+
+def _shown_characters(kind: ColumnType) -> int:
+    """The most characters that a value is shown with; 0 where they are few."""
+    if kind.kind in LOB_BYTES:
+        return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
+    if kind.kind in (Kind.JSON, Kind.GEOMETRY):
+        return 2**32 - 1
+    if kind.labels:
+        return shown_length(kind)
+    if kind.kind is Kind.DECIMAL:
+        return (kind.precision or 10) + 2
+    return (kind.length or 0) if kind.is_text or kind.is_bytes else 0
+
+
+def shown_length(kind: ColumnType) -> int:
+    """Returns the characters of the longest value of an enum or a set."""
+    lengths = [len(label) for label in kind.labels]
+    return max(lengths) if kind.kind is Kind.ENUM else sum(lengths) + len(lengths) - 1
 
 
 def converted(column: Column, table: Charset, dialect: Dialect) -> Column:

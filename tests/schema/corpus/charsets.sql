@@ -43,3 +43,15 @@ ALTER TABLE w2 CONVERT TO CHARSET latin1;
 CREATE TABLE w3 LIKE w2;
 ALTER TABLE w3 CHANGE a aa tinytext CHARACTER SET ucs2, MODIFY b varchar(300) COLLATE gbk_bin;
 ALTER TABLE w3 DEFAULT COLLATE sjis_bin, DEFAULT CHARSET sjis, ADD z char(1);
+-- Columns that a statement defines and converts: their texts do not grow, MySQL from 8.0 on sizes them by the old column.
+CREATE TABLE v1 (a varchar(64), b mediumtext, c tinytext, d tinyblob, e decimal(65,30), f int, g varchar(100) CHARACTER SET utf8mb4, h longtext) CHARSET latin2;
+ALTER TABLE v1 MODIFY a text, MODIFY b tinytext CHARACTER SET latin1, CHANGE c cc mediumtext NOT NULL, MODIFY d text, MODIFY e tinytext, MODIFY f mediumblob, MODIFY g text, MODIFY h text, CONVERT TO CHARACTER SET utf8mb4;
+ALTER TABLE v1 ADD i mediumtext CHARACTER SET latin2, ADD j text(60) CHARACTER SET latin1, ADD k text(100) CHARACTER SET latin1, ADD l blob, ADD m text CHARACTER SET binary, CONVERT TO CHARACTER SET utf8;
+ALTER TABLE v1 MODIFY a text, MODIFY b text(300), MODIFY cc longtext, CONVERT TO CHARACTER SET latin1;
+ALTER TABLE v1 MODIFY a mediumtext CHARACTER SET latin2, CONVERT TO CHARACTER SET binary;
+CREATE TABLE v2 (a varchar(5), b enum('x','y')) CHARSET latin2;
+ALTER TABLE v2 CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, DEFAULT CHARACTER SET utf8mb4;
+ALTER TABLE v2 CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci, CONVERT TO CHARACTER SET utf8mb4;
+ALTER TABLE v2 CONVERT TO CHARACTER SET utf8mb4, CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+ALTER TABLE v2 CONVERT TO CHARACTER SET utf8 COLLATE utf8_bin, DEFAULT CHARACTER SET utf8, CONVERT TO CHARACTER SET utf8;
+ALTER TABLE v2 ADD c enum('x','y '), ADD d varchar(5), ADD e text CHARACTER SET latin2, CONVERT TO CHARACTER SET latin1, DEFAULT CHARACTER SET binary;

@@ -63,6 +63,25 @@ ALTER TABLE p7 MODIFY e varbinary(16), MODIFY s varbinary(16), MODIFY f varbinar
 CREATE TABLE p5 (a varchar(9), b char(5), UNIQUE whole (a(9), b(5)), KEY half (a(9), b(4)), KEY bin (b(5)));
 ALTER TABLE p5 MODIFY a varchar(9) CHARACTER SET latin1, MODIFY b char(9);
 ALTER TABLE p5 CONVERT TO CHARACTER SET utf8;
+CREATE TABLE p8 (g text CHARACTER SET latin2, n int, KEY whole (g), KEY part (g(2000)), KEY k (n));
+ALTER TABLE p8 CONVERT TO CHARACTER SET utf8mb4;
+CREATE TABLE p9 (a varchar(9) NOT NULL, b int, KEY a (a), KEY b (b));
+ALTER TABLE p9 ADD a int, CHANGE a c bigint AFTER a;
+ALTER TABLE p9 CHANGE a d bigint, ADD a int;
+-- When MariaDB puts keys in order: where one is added, and where the one that named the rows takes NULLs.
+CREATE TABLE m1 (a int, b varchar(9) NOT NULL, c int NOT NULL, d int, UNIQUE ub (b(3)), UNIQUE uc (c), UNIQUE ud (d), PRIMARY KEY (c));
+ALTER TABLE m1 MODIFY b varchar(9) NULL;
+ALTER TABLE m1 DROP PRIMARY KEY;
+ALTER TABLE m1 MODIFY d int NOT NULL;
+CREATE TABLE m2 LIKE m1;
+ALTER TABLE m1 MODIFY d int NULL, DROP KEY uc;
+CREATE TABLE m3 (b varchar(9) NOT NULL, d int, UNIQUE ub (b(3)), UNIQUE ud (d));
+ALTER TABLE m3 DROP b, ADD b char(7);
+CREATE TABLE m4 (a int NOT NULL, b int NOT NULL, c int, UNIQUE ua (a), UNIQUE ub (b), UNIQUE uc (c));
+ALTER TABLE m4 MODIFY b int NULL;
+ALTER TABLE m4 DROP KEY ua, MODIFY c int NOT NULL;
+CREATE TABLE m5 (a int NOT NULL, b int NOT NULL, c int, UNIQUE ua (a), UNIQUE ub (b), UNIQUE uc (c));
+ALTER TABLE m5 MODIFY a int NULL;
 -- Names that servers give.
 CREATE TABLE n1 (a int, b int, KEY (a), UNIQUE (a), KEY (a, b), INDEX a_4 (b), UNIQUE KEY (b), CONSTRAINT UNIQUE (b, a), CONSTRAINT c1 UNIQUE c2 (a, b), CONSTRAINT c3 UNIQUE (b));
 ALTER TABLE n1 ADD KEY (a), ADD UNIQUE (a), ADD KEY (B);

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import pidts.schema.actions as alter
 from pidts.model.table import Column, Table
+from pidts.model.types import LOB_BYTES
 from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
-from pidts.schema.charset_rules import Charset, closed, completed, converted
+from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import in_primary_key, with_implicit_defaults
 from pidts.schema.dialect import Dialect
@@ -34,7 +35,7 @@ class _Slot:
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
     """Returns the new structure; `inherited` is the database's charset, without which an open table stays open."""
     slots = _columns(table, actions)
-    changed = _charset(replace(table, columns=(), keys=()), slots, actions, dialect, inherited)
+    changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
     primary = {_fold(name) for key in keys if key.primary for name in key.columns}
     columns = with_implicit_defaults(
@@ -176,16 +177,16 @@ def _move(
 
 
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, Kept]:
-    """`DROP h, ADD h int` in one statement leaves the keys of the old `h` to the new one."""
+    """`DROP h, ADD h int` in one statement leaves the keys of the old `h` to the new one.
+
+    Of `CHANGE h i int, ADD h int` the column that comes first gets them.
+    """
     before = {_fold(column.name): column for column in table.columns}
-    kept = {}
+    kept: dict[str, Kept] = {}
     for slot, column in zip(slots, columns, strict=True):
-        name = _fold(column.name)
-        if slot.old is None and name in before:
-            kept[name] = Kept(before[name], column, is_new=True)
-    for slot, column in zip(slots, columns, strict=True):
-        if slot.old is not None:
-            kept[_fold(slot.old)] = Kept(before[_fold(slot.old)], column)
+        name = _fold(column.name if slot.old is None else slot.old)
+        if name in before:
+            kept.setdefault(name, Kept(before[name], column, is_new=slot.old is None))
     return kept
 
 
@@ -193,7 +194,9 @@ def _charset(
     table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
     """Returns the new default, and the columns under it."""
-    convert = next(iter(reversed(_of(alter.ConvertCharset, actions))), None)
+    before = {column.name: column for column in table.columns}
+    table = replace(table, columns=(), keys=())
+    convert = _convert(actions, dialect)
     charset, collation = _asked(table, actions, dialect, inherited)
     own = _own(charset, collation, inherited, dialect)
     columns = [slot.column for slot in slots]
@@ -206,10 +209,46 @@ def _charset(
         every = _own(meant, convert.collation, inherited, dialect) or own
         if _changes_nothing(actions, columns, every, dialect):
             return replace(table, columns=tuple(columns))
+        defined = {
+            _fold(item.column.name)
+            for item in actions
+            if isinstance(item, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn)
+        }
         columns = [
-            converted(closed(column, every, dialect), _binary(column, every, dialect), dialect) for column in columns
+            _redefined(slot.column, before.get(slot.old or ""), own, every, dialect)
+            if _fold(slot.column.name) in defined
+            else converted(closed(slot.column, every, dialect), every, dialect)
+            for slot in slots
         ]
     return replace(table, charset=own[0], collation=own[1], columns=tuple(columns))
+
+
+def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.ConvertCharset | None:
+    """The last CONVERT; MariaDB adds the collation that an earlier one has named."""
+    several = _of(alter.ConvertCharset, actions)
+    if not several:
+        return None
+    named = next((one.collation for one in reversed(several) if one.collation is not None), None)
+    return replace(several[-1], collation=named) if dialect.mariadb else several[-1]
+
+
+def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
+    """A column that the statement itself defines, `before` if it was there, under the statement's CONVERT.
+
+    Its text type does not grow with the charset: it is the one that was asked for.
+    """
+    kind = column.type
+    if dialect.mariadb and own[0] == "binary" and kind.is_text and kind.charset is None:
+        return closed(column, own, dialect)  # such a column is made of bytes first, which are not converted
+    after = converted(closed(column, every, dialect), _binary(column, every, dialect), dialect)
+    if after.type.kind not in LOB_BYTES:
+        return after
+    if kind.is_text and kind.charset != "binary":
+        kind = replace(kind, charset=every[0], collation=every[1])
+    asked = closed(replace(column, type=kind), every, dialect).type.kind
+    if before is not None and kind.length is None and not dialect.mariadb and dialect.version >= (8, 0, 0):
+        asked = text_for_old(asked, before.type, every[0])
+    return replace(after, type=replace(after.type, kind=asked))
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
@@ -249,7 +288,8 @@ def _asked(
             keeps = not _is_old(dialect) and named is not None and charset_of(named) in (action.charset, None)
             charset, collation = _meant(action.charset, inherited, dialect), named if keeps else None
         elif isinstance(action, alter.ConvertCharset):
-            charset, collation = _meant(action.charset, inherited, dialect), action.collation
+            named = action.collation or (named if dialect.mariadb else None)
+            charset, collation = _meant(action.charset, inherited, dialect), named
     return charset, collation
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
-from pidts.schema.altered_keys import closed_keys
+from pidts.schema.altered_keys import closed_keys, copied_keys
 from pidts.schema.charset_rules import Charset, close_table, completed
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
@@ -32,7 +32,9 @@ def apply(
         case ddl.CreateTable():
             return _create(statement, statement.structure, structures, schema_charsets, dialect)
         case ddl.CreateTableLike(like=like):
-            return _create(statement, _known(like, structures), structures, schema_charsets, dialect)
+            known = _known(like, structures)
+            pattern = replace(known, keys=copied_keys(known))
+            return _create(statement, pattern, structures, schema_charsets, dialect)
         case ddl.AlterTable():
             return _alter(statement, structures, schema_charsets, dialect)
         case ddl.RenameTable():
