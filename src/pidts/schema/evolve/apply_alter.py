@@ -238,7 +238,7 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
     Its text type does not grow with the charset: it is the one that was asked for.
     """
     kind = column.type
-    if dialect.mariadb and own[0] == "binary" and kind.is_text and kind.charset is None:
+    if dialect.mariadb and kind.is_text and completed(kind.charset, kind.collation, own, dialect)[0] == "binary":
         return closed(column, own, dialect)  # such a column is made of bytes first, which are not converted
     after = converted(closed(column, every, dialect), _binary(column, every, dialect), dialect)
     if after.type.kind not in LOB_BYTES:
