@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from pidts.model import (
     TableName,
 )
 from pidts.sandbox import Server
-from pidts.source import connect
-from pidts.task.checks.circular_replication import going_round, record_source
+from pidts.source import connect, query
+from pidts.task.checks.circular_replication import ORIGINS, going_round, record_source
 from pidts.task.checks.source import check_one_source, require_source_fit
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
@@ -142,6 +142,91 @@ def test_a_chain_of_servers_is_no_circle(
         assert told(make(f"second_{database}", mysql97, mysql56)) == []
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{first.name}'")
+
+
+@pytest.fixture
+def ring(
+    make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
+) -> Iterator[list[TaskConfig]]:
+    """Tasks from MariaDB to MySQL 9.7, from there to MySQL 5.6, and back to MariaDB; none has begun."""
+    servers = (mariadb, mysql97, mysql56)
+    for server in servers:
+        for name in ("t", "u"):
+            run_sql(server, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
+    targets = (*servers[1:], mariadb)
+    tasks = [
+        make(f"{name}_{database}", source, target)
+        for name, source, target in zip(("ab", "bc", "ca"), servers, targets, strict=True)
+    ]
+    yield tasks
+    for task, target in zip(tasks, targets, strict=True):
+        if run_sql(target, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+            run_sql(target, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.name}'")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_the_task_that_closes_a_ring_of_three_is_refused(
+    ring: list[TaskConfig], order: tuple[int, int, int], database: str
+) -> None:
+    first, second, last = (ring[place] for place in order)
+    begin(first, "t", database=database)
+    assert told(second) == []
+    begin(second, "t", database=database)
+    ((message, fix),) = told(last)
+    assert f"task {second.name} " in message
+    assert f"which come by task {first.name}," in message
+    assert f": changes of {database}.t go in a circle" in message
+    with pytest.raises(PrecheckFailed, match=ITEM):
+        require_source_fit(last)
+    statement = fix.split("never run again: ")[1].removesuffix("; there")
+    with closing(connect(last.source.server)) as source:
+        query(source, statement)
+    assert told(last) == []
+
+
+def test_a_ring_of_three_is_noticed_when_a_task_starts_again(ring: list[TaskConfig], database: str) -> None:
+    ab, bc, ca = ring
+    begin(bc, "t", database=database)
+    begin(ab, "t", database=database)
+    assert told(ca) == [], "the second task has not seen the first one"
+    begin(ca, "t", database=database)
+    ((message, _),) = told(ab)
+    assert f"task {ca.name} " in message
+    assert f"which come by task {bc.name}," in message
+    begin(bc, "t", database=database)
+    assert len(told(ca)) == 1
+
+
+def test_tables_that_end_elsewhere_make_no_ring(
+    make: Make, ring: list[TaskConfig], mysql97: Server, mysql56: Server, database: str
+) -> None:
+    ab, bc, ca = ring
+    begin(ab, "t", database=database)
+    begin(make(bc.name, mysql97, mysql56, route=f"{database}_archive"), "t", database=database)
+    assert told(ca) == []
+
+
+def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
+    ring: list[TaskConfig], mysql56: Server, database: str, run_sql: RunSql
+) -> None:
+    """As earlier versions have left it."""
+    ab, bc, ca = ring
+    begin(ab, "t", database=database)
+    begin(bc, "t", database=database)
+    run_sql(mysql56, f"DELETE FROM pidts_meta.note WHERE task = '{bc.name}' AND table_name = '{ORIGINS.name}'")
+    assert told(ca) == []
+
+
+def test_what_a_task_no_longer_carries_is_recorded_no_longer(
+    ring: list[TaskConfig], mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    ab, bc, ca = ring
+    begin(ab, "t", database=database)
+    begin(bc, "t", database=database)
+    assert len(told(ca)) == 1
+    run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ab.name}'")
+    begin(bc, "t", database=database)
+    assert told(ca) == []
 
 
 def test_a_task_does_not_write_into_what_it_reads(make: Make, mariadb: Server, database: str, run_sql: RunSql) -> None:

@@ -7,14 +7,21 @@ The evidence is on this task's source: another task that writes there keeps its 
 in its meta schema there, and records the identity of the server that it reads. If that server is this task's target,
 the routes of both tasks show which tables go in a circle. An account that may not read that schema does not see it.
 
+A ring of three tasks, A to B to C to A, is seen by what each task has recorded of the tasks before it: B's task records
+on C that it carries tables of A, too. It knows that if the task from A had begun before it started; it looks again at
+each start.
+
 Two tasks that start for the first time at the same moment do not see each other before they start. So each task checks
 again after it has recorded its own source: the later one of the two sees the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
@@ -30,13 +37,30 @@ from pidts.task.config.task_file import TaskConfig
 SOURCE_SERVER = TableName("", "source server")
 """The key of the note that holds the identity of a source's server."""
 
+ORIGINS = TableName("", "origins")
+"""The key of the note that holds the servers whose changes come to a source from other tasks."""
+
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
 """Tables of a meta schema, each with a column that only it has."""
 _NAMED = 3
 """A message names at most this many tables."""
+_MOST_RECORDED = 10_000
+"""A note holds at most this many tables of an origin."""
 
 Step = Callable[[TableName], TableName | None]
 """Returns the table to which a task carries the changes of a table; None where it does not carry them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A server whose changes come to another server by one task or by several, one behind the other."""
+
+    server: str
+    """Its identity; empty if an older version has not recorded it."""
+    tasks: tuple[str, ...]
+    """The tasks in the order in which a change passes them."""
+    tables: Mapping[TableName, TableName]
+    """The tables of that server, and the tables in which their changes end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +70,74 @@ class Writer:
     meta_schema: str
     task: str
     source: str
-    server: str
-    """The identity of the server that it reads; empty if an older version has not recorded it."""
-    rules: Rules
-    tables: frozenset[TableName]
-    """Its tables, by their names on the server that it reads."""
-
-    def step(self, name: TableName) -> TableName | None:
-        """Returns the table to which it writes the changes of a table; None if it does not carry them."""
-        return target_name(self.rules, name) if name in self.tables else None
+    origins: tuple[Origin, ...]
+    """The server that it reads, and those whose changes come to that server."""
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
-    """Records on the target which server this source is."""
+    """Records on the target which server this source is, and whose changes other tasks bring to it."""
+    there = _identity(config, target)
+    origins = _origins(config, writers_on(source), there) if there else []
+    notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
     target.begin()
-    target.meta.notes.write(config.name, OfSource(config.source.source_id), SOURCE_SERVER, server_info(source).identity)
+    notes.write(*place, SOURCE_SERVER, server_info(source).identity)
+    if origins or notes.read(*place, ORIGINS):
+        notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
+
+
+def _origins(config: TaskConfig, writers: Iterable[Writer], there: str) -> list[Origin]:
+    """Returns the origins of this task's changes behind its source: one for each server, the target aside."""
+    found: dict[str, Origin] = {}
+    for _, origin in _of_others(config, writers):
+        if not origin.server or _is_same(origin.server, there):
+            continue
+        known = found.get(origin.server) or Origin(origin.server, origin.tasks, {})
+        ends = ((name, _carried(config, at)) for name, at in origin.tables.items())
+        carried = {name: end for name, end in ends if end is not None}
+        if carried or known.tables:
+            found[origin.server] = replace(known, tables={**carried, **known.tables})
+    return list(found.values())
+
+
+def _of_others(config: TaskConfig, writers: Iterable[Writer]) -> Iterator[tuple[Writer, Origin]]:
+    """Yields the origins of the tasks that write to this task's source, those of the task itself aside."""
+    for writer in writers:
+        if (writer.task, writer.source) != (config.name, config.source.source_id):
+            yield from ((writer, origin) for origin in writer.origins)
+
+
+def _carried(config: TaskConfig, name: TableName) -> TableName | None:
+    """Returns the table to which this task carries the changes of a table of its source; None if it does not."""
+    return target_name(config.rules, name) if config.allow(name) else None
+
+
+def _as_text(origins: Iterable[Origin]) -> str:
+    return json.dumps(
+        [
+            {
+                "server": origin.server,
+                "tasks": origin.tasks,
+                "tables": [
+                    (name.schema, name.name, end.schema, end.name)
+                    for name, end in islice(sorted(origin.tables.items()), _MOST_RECORDED)
+                ],
+            }
+            for origin in origins
+        ],
+        ensure_ascii=False,
+    )
+
+
+def _from_text(text: str) -> list[Origin]:
+    return [
+        Origin(
+            one["server"],
+            tuple(one["tasks"]),
+            {TableName(schema, name): TableName(*end) for schema, name, *end in one["tables"]},
+        )
+        for one in json.loads(text or "[]")
+    ]
 
 
 def circle_findings(
@@ -72,27 +148,25 @@ def circle_findings(
     if not there:
         return []
 
-    def back(name: TableName) -> TableName | None:
-        return target_name(config.rules, name) if config.allow(name) else None
-
     findings = []
     if _is_same(server_info(source).identity, there):
-        round_trip = going_round(tables, back)
+        round_trip = going_round(tables, partial(_carried, config))
         if round_trip:
             findings.append(_finding(f"the target is the source itself: changes of {_listed(round_trip)} in a circle"))
-    for writer in writers_on(source):
-        if not _is_same(writer.server, there) or (writer.task, writer.source) == (config.name, config.source.source_id):
+    for writer, origin in _of_others(config, writers_on(source)):
+        if not _is_same(origin.server, there):
             continue
 
-        def there_and_back(name: TableName, writer: Writer = writer) -> TableName | None:
-            here = writer.step(name)
-            return back(here) if here is not None else None
+        def there_and_back(name: TableName, tables: Mapping[TableName, TableName] = origin.tables) -> TableName | None:
+            return _carried(config, tables[name]) if name in tables else None
 
-        round_trip = going_round(writer.tables, there_and_back)
+        round_trip = going_round(origin.tables, there_and_back)
         if round_trip:
+            first = ", ".join(origin.tasks[:-1])
             what = (
-                f"task {writer.task} (source-id {writer.source}) carries changes from this task's target to this "
-                f"source, and this task carries them back: changes of {_listed(round_trip)} in a circle"
+                f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
+                f"{f', which come by task {first},' if first else ''} to this source, and this task carries them back: "
+                f"changes of {_listed(round_trip)} in a circle"
             )
             where = f"FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
             findings.append(_finding(what, f", or, if task {writer.task} will never run again: DELETE {where}; there"))
@@ -126,20 +200,24 @@ def _writers_in(session: Session, schema: str) -> list[Writer]:
             session, f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }
-    known = query(session, f"SELECT task, source, table_schema, table_name FROM {place}.structure")
+    tables: dict[tuple[object, object], set[TableName]] = {}
+    for task, source, table_schema, name in query(
+        session, f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
+    ):
+        tables.setdefault((task, source), set()).add(TableName(str(table_schema), str(name)))
     found = []
     for task, source in begun:
         text = noted.get((task, source, RULES))
-        found.append(
-            Writer(
-                meta_schema=schema,
-                task=str(task),
-                source=str(source),
-                server=noted.get((task, source, SOURCE_SERVER), ""),
-                rules=from_text(text) if text else Rules(),
-                tables=frozenset(TableName(str(row[2]), str(row[3])) for row in known if row[:2] == (task, source)),
-            )
+        rules = from_text(text) if text else Rules()
+        ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
+        own = Origin(
+            noted.get((task, source, SOURCE_SERVER), ""),
+            (str(task),),
+            {name: end for name, end in ends if end is not None},
         )
+        before = _from_text(noted.get((task, source, ORIGINS), ""))
+        behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
+        found.append(Writer(schema, str(task), str(source), (own, *behind)))
     return found
 
 
