@@ -140,8 +140,8 @@ class Routes:
         if rule is None:
             return Landing(name)
         target = TableName(rule.target_schema or name.schema, rule.target_table or name.name)
-        told = zip(rule.extracts, (name.name, name.schema, self.source_id), strict=True)
-        return Landing(target, tuple((extract.column, extract(text)) for extract, text in told if extract), rule)
+        texts = zip(rule.extracts, (name.name, name.schema, self.source_id), strict=True)
+        return Landing(target, tuple((extract.column, extract(text)) for extract, text in texts if extract), rule)
 
     def _of_table(self, name: TableName) -> Iterator[RouteRule]:
         return (

@@ -20,7 +20,7 @@ _MOST_DIGITS = 30
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """An expression, told in the order in which it is computed."""
+    """An expression, in the order in which it is computed."""
 
     kind: str
     """`column`, `number`, `text`, `+`, `-`, `*`, `negative`, `concat` or `first`."""

@@ -50,7 +50,7 @@ def compare_multisets(
         report = replace(report, rows=rows.total())
         now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
         if not now or (not behind and flight.untouched(table.name, low, flight.place(table.name))):
-            return _told(report, now)
+            return _with_copies(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
         moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
         wrong = again
@@ -64,10 +64,10 @@ def compare_multisets(
         if pause(_PAUSE):
             break
     lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
-    return replace(_told(report, lasting), unsettled=_distance({row: (wrong or {})[row] for row in moving}))
+    return replace(_with_copies(report, lasting), unsettled=_distance({row: (wrong or {})[row] for row in moving}))
 
 
-def _told(report: TableReport, copies: Copies) -> TableReport:
+def _with_copies(report: TableReport, copies: Copies) -> TableReport:
     missing = sum(max(there - here, 0) for there, here in copies.values())
     return replace(report, missing=missing, extra=sum(max(here - there, 0) for there, here in copies.values()))
 

@@ -92,8 +92,8 @@ def _to_json(memory: Memory) -> dict[str, Any]:
         "asked": memory.asked,
         "done": [_report_json(report) for report in memory.done],
         "examples": [
-            [one.table.schema, one.table.name, told["kind"], told["key"], one.columns, one.members, one.shard]
-            for one, told in ((one, one.to_json()) for one in memory.examples)
+            [one.table.schema, one.table.name, values["kind"], values["key"], one.columns, one.members, one.shard]
+            for one, values in ((one, one.to_json()) for one in memory.examples)
         ],
         "place": None if place is None else {**asdict(place), "report": _report_json(place.report)},
     }

@@ -49,5 +49,5 @@ class Owners:
         """Returns the number of each row's member, or ANYBODY or NOBODY."""
         if not self.columns or not set(self.columns) <= set(rows.column_names):
             return [ANYBODY] * len(rows)
-        told = zip(*(rows.column(name).to_pylist() for name in self.columns), strict=True)
-        return [self.members.get(values, NOBODY) for values in told]
+        extracted = zip(*(rows.column(name).to_pylist() for name in self.columns), strict=True)
+        return [self.members.get(values, NOBODY) for values in extracted]

@@ -39,22 +39,22 @@ class Difference:
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
-        told = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
-        told += f" of {self.shard}" if self.shard else ""
-        told += ", of no shard that there is (dropped, or by others)" if self.shard is None else ""
-        return told + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
+        text = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
+        text += f" of {self.shard}" if self.shard else ""
+        text += ", of no shard that there is (dropped, or by others)" if self.shard is None else ""
+        return text + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; those that JSON does not know are text."""
         key = {name: _plain(value) for name, value in self.key.items()}
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "table": str(self.table),
             "kind": self.kind.value,
             "key": key,
             "columns": list(self.columns),
         }
-        told |= {} if self.shard == "" else {"shard": self.shard}
-        return told | ({"members": list(self.members)} if self.members else {})
+        values |= {} if self.shard == "" else {"shard": self.shard}
+        return values | ({"members": list(self.members)} if self.members else {})
 
 
 _SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note", "of_no_shard"})
@@ -100,9 +100,11 @@ class TableReport:
         return not self.differences and not self.problem and not self.waits
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; what is said of few tables only where it is true."""
-        told = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
-        return {"name": str(self.table)} | {name: value for name, value in told.items() if value or name not in _SELDOM}
+        """Plain facts; what is said of few tables only where it is true."""
+        facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
+        return {"name": str(self.table)} | {
+            name: value for name, value in facts.items() if value or name not in _SELDOM
+        }
 
 
 @dataclass(frozen=True, slots=True)

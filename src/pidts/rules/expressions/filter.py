@@ -210,19 +210,19 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
     return values
 
 
-def _held(told: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
+def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
     """Whether the image has the column, by the bitmaps of those changes whose images lack columns."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8
     if side == "after":  # the before image's bitmap stands in front of it, where there is such an image
-        has_before = pc.equal(pc.binary_length(told), 2 * width)
+        has_before = pc.equal(pc.binary_length(presence), 2 * width)
         byte = pc.if_else(
             has_before,
-            pc.binary_slice(told, width + first, width + first + 1),
-            pc.binary_slice(told, first, first + 1),
+            pc.binary_slice(presence, width + first, width + first + 1),
+            pc.binary_slice(presence, first, first + 1),
         )
     else:
-        byte = pc.binary_slice(told, first, first + 1)
+        byte = pc.binary_slice(presence, first, first + 1)
     having = [bytes([bits]) for bits in range(256) if bits >> (place % 8) & 1]
-    return pc.or_(told.is_null(), pc.is_in(byte, value_set=pa.array(having, pa.binary())))
+    return pc.or_(presence.is_null(), pc.is_in(byte, value_set=pa.array(having, pa.binary())))

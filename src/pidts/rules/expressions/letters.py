@@ -63,12 +63,12 @@ def in_case(name: str, expr: Expr) -> Expr:
 
 @lru_cache
 def _letters(case: str, rule: str) -> Numbers:
-    """Returns the table of letters by code point; below zero where the server's result cannot be told."""
+    """Returns the table of letters by code point; below zero where the server's result is not known."""
     data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
-    told = json.loads(data)[rule][case]
+    rule_letters = json.loads(data)[rule][case]
     letters = np.arange(POINTS)
-    letters[[ord(sign) for sign in told["from"]]] = [ord(sign) for sign in told["to"]]
-    letters[[ord(sign) for sign in told["lost"]]] = -1
+    letters[[ord(sign) for sign in rule_letters["from"]]] = [ord(sign) for sign in rule_letters["to"]]
+    letters[[ord(sign) for sign in rule_letters["lost"]]] = -1
     return letters
 
 

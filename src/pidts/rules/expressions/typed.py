@@ -201,10 +201,6 @@ def _sign(expr: Expr) -> Family | None:
     return expr.family if expr.family in (Family.INT, Family.UINT) else None
 
 
-def _if(condition: Expr, yes: Expr, no: Expr) -> Expr:
-    return choose.case(condition, yes, no)
-
-
 def _temporal_literal(family: Family) -> Callable[[Expr], Expr]:
     return lambda text: moments.constant(family, text.constant)
 
@@ -217,14 +213,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     **{sign: (partial(numbers.bits, sign), 2, 2) for sign in ("&", "|", "^", "<<", ">>")},
     **{name: (partial(moments.part, name), 1, 1) for name in moments.PARTS},
     **{name: (partial(texts.trimmed, name), 1, 1) for name in ("TRIM", "LTRIM", "RTRIM")},
-    **{
-        name: (partial(choose.coalesce, name), least, most)
-        for name, least, most in (
-            ("COALESCE", 1, _MANY),
-            ("IFNULL", 2, 2),
-            ("NVL", 2, 2),
-        )
-    },
+    "COALESCE": (partial(choose.coalesce, "COALESCE"), 1, _MANY),
+    **{name: (partial(choose.coalesce, name), 2, 2) for name in ("IFNULL", "NVL")},
     **{name: (partial(choose.extreme, name), 2, _MANY) for name in ("GREATEST", "LEAST")},
     **{name: (partial(numbers.whole, name), 1, 1) for name in ("FLOOR", "CEIL", "CEILING")},
     **dict.fromkeys(("SUBSTRING", "SUBSTR", "MID"), (texts.substring_of, 2, 3)),
@@ -242,7 +232,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     "IN": (_in, 2, _MANY),
     "LIKE": (texts.like, 3, 3),
     "CASE": (choose.case, 2, _MANY),
-    "IF": (_if, 3, 3),
+    "IF": (choose.case, 3, 3),
     "NULLIF": (choose.nullif, 2, 2),
     "DATE": (moments.date_of, 1, 1),
     "DATE LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),

@@ -60,7 +60,7 @@ class History:
     charsets: Mapping[str, Charset] = field(default_factory=dict)
     """Default charset and collation of each database; new tables inherit them."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
-    """The tables whose structure cannot be told, each with the statement since which, or up to which, that holds."""
+    """The tables whose structure is not known, each with the statement since which, or up to which, that holds."""
     unclear: tuple[str, ...] = ()
     """Statements that were not understood: what tables that nobody knew by then became of them is not known either."""
     complete: bool = True
@@ -294,14 +294,14 @@ class History:
         For most statements the charset makes no difference.
         """
         schema = statement.table.schema
-        told = self.charsets.get(schema) if inherits else None
+        default = self.charsets.get(schema) if inherits else None
         unread = [self.tables[name] for name in statement.tables if self._lacks_charset(name)]
         ways = []
         try:
-            for charset in CANDIDATES if told is None or unread else (told,):
+            for charset in CANDIDATES if default is None or unread else (default,):
                 supposing = {table.name: supposed(table, charset, dialect) for table in unread}
                 tables = {**self.tables, **supposing} if unread else self.tables
-                ways.append(apply(statement, tables, {schema: told or charset}, dialect=dialect))
+                ways.append(apply(statement, tables, {schema: default or charset}, dialect=dialect))
         except Halted:
             return self._lost(text, statement.tables if isinstance(statement, ddl.AlterTable) else statement.tables[:1])
         changed: dict[TableName, Known] = {}
@@ -362,22 +362,22 @@ class History:
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 
-def refined(told: Table, known: Table | None) -> Table:
+def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log tells in front of rows (FULL metadata), with what a record knows besides.
 
     The log does not tell unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and
     its JSON text. A record that contradicts it is of another time: only such types are taken from it.
     """
     if known is None:
-        return told
-    if len(told.columns) == len(known.columns) and all(map(_agree, told.columns, known.columns)):
+        return logged
+    if len(logged.columns) == len(known.columns) and all(map(_agree, logged.columns, known.columns)):
         return known
     types = {column.name: column.type for column in known.columns if column.type.kind in _IDENTIFIERS}
     columns = tuple(
         replace(column, type=types[column.name]) if column.name in types and column.type.kind is Kind.BINARY else column
-        for column in told.columns
+        for column in logged.columns
     )
-    return replace(told, columns=columns)
+    return replace(logged, columns=columns)
 
 
 def structure_unknown(name: TableName, statement: str) -> Halted:
@@ -401,10 +401,10 @@ def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
     return frozenset(TableName(schema, name) for schema, name in names)
 
 
-def _agree(told: Column, known: Column) -> bool:
+def _agree(logged: Column, known: Column) -> bool:
     """Whether two columns are one, as far as the log tells types."""
-    first, second = told.type, known.type
-    if told.name != known.name:
+    first, second = logged.type, known.type
+    if logged.name != known.name:
         return False
     if second.kind in _IDENTIFIERS:
         return first.kind is Kind.BINARY

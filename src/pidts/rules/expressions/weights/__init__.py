@@ -77,22 +77,22 @@ def load(collation: str) -> Weights:
 @lru_cache
 def _read(name: str) -> Weights:
     data = zlib.decompress((files(__package__) / f"{name}.weights").read_bytes())
-    told = np.frombuffer(data, np.uint8, POINTS)
-    counts = np.where(told <= _EXPLICIT, told, np.where(told == ITSELF, 1, np.where(told == UNKNOWN, 0, 2)))
+    codes = np.frombuffer(data, np.uint8, POINTS)
+    counts = np.where(codes <= _EXPLICIT, codes, np.where(codes == ITSELF, 1, np.where(codes == UNKNOWN, 0, 2)))
     starts = np.concatenate([[0], np.cumsum(counts)])
     weights = np.empty(starts[-1], ">u2")
-    explicit = np.repeat(told <= _EXPLICIT, counts)
+    explicit = np.repeat(codes <= _EXPLICIT, counts)
     size = int(explicit.sum())
     weights[explicit] = np.frombuffer(data, ">u2", size, POINTS)
-    itself = np.flatnonzero(told == ITSELF)
+    itself = np.flatnonzero(codes == ITSELF)
     weights[starts[itself]] = itself
     for base, code in IMPLICIT.items():
-        implicit = np.flatnonzero(told == code)
+        implicit = np.flatnonzero(codes == code)
         weights[starts[implicit]] = base + (implicit >> 15)
         weights[starts[implicit] + 1] = implicit & 0x7FFF | 0x8000
     contractions = json.loads(data[POINTS + 2 * size :] or b"{}")
     sequences = {text: bytes.fromhex(key) for text, key in contractions.items()}
-    return Weights(name, told, counts, starts[:-1], weights, sequences)
+    return Weights(name, codes, counts, starts[:-1], weights, sequences)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Weights:
     """One collation's."""
 
     name: str
-    told: Numbers
+    codes: Numbers
     counts: Numbers
     starts: Numbers
     weights: Numbers
@@ -109,7 +109,7 @@ class Weights:
     def keys(self, values: pa.StringArray) -> pa.BinaryArray:
         """Bytes that compare as the collation compares the texts, the spaces at their ends aside."""
         points, sizes = code_points(values)
-        if (self.told[points] == UNKNOWN).any():
+        if (self.codes[points] == UNKNOWN).any():
             raise self._unknown(points)
         counts = self.counts[points]
         ends = np.cumsum(counts)
@@ -152,7 +152,7 @@ class Weights:
         return self.weights[self.starts[point] : self.starts[point] + self.counts[point]].tobytes()
 
     def _unknown(self, points: Numbers) -> Halted:
-        point = int(points[self.told[points] == UNKNOWN][0])
+        point = int(points[self.codes[points] == UNKNOWN][0])
         return Halted(
             "expression-failed",
             f"nothing is known of the order of the character U+{point:04X} in {self.name}",
@@ -184,7 +184,7 @@ class Weights:
         """
         first = np.arange(POINTS, dtype=np.int64)
         for count in np.unique(self.counts):
-            mine = np.flatnonzero((self.counts == count) & ~np.isin(self.told, list(IMPLICIT.values())))
+            mine = np.flatnonzero((self.counts == count) & ~np.isin(self.codes, list(IMPLICIT.values())))
             low, high = _APART.get(self.name, (0xD800, 0xE000))
             mine = mine[(mine < low) | (mine >= high)]
             if count and len(mine):
