@@ -45,7 +45,7 @@ class Difference:
         return text + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; those that JSON does not know are text."""
+        """Returns plain values; those that JSON does not know are text."""
         key = {name: _plain(value) for name, value in self.key.items()}
         values: dict[str, Any] = {
             "table": str(self.table),
@@ -100,7 +100,7 @@ class TableReport:
         return not self.differences and not self.problem and not self.waits
 
     def to_json(self) -> dict[str, Any]:
-        """Plain facts; what is said of few tables only where it is true."""
+        """Returns plain values; what is said of few tables only where it is true."""
         facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
         return {"name": str(self.table)} | {
             name: value for name, value in facts.items() if value or name not in _SELDOM

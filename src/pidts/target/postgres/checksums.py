@@ -8,7 +8,7 @@ from pidts.model import Column, Kind, Table
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.postgres.reader import inet_text, set_text
 from pidts.target.postgres.session import PostgresSession
-from pidts.target.postgres.shape import PgColumn, PgTable, read_shape
+from pidts.target.postgres.shape import PgColumn, PgTable
 from pidts.target.postgres.statements import found_column
 
 _DIGITS, _BITS = 15, 60
@@ -25,7 +25,7 @@ def row_sum(
 
     None where a column has no common text.
     """
-    shape = read_shape(lambda sql, values: session.exchange.now(sql, values).rows, table.name)
+    shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):
         return None
     values = [_value(column, found_column(shape, column.name)) for column in table.columns]

@@ -13,7 +13,6 @@ from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.postgres.session import PostgresSession
-from pidts.target.postgres.shape import read_shape
 from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined, unreal
 
@@ -25,7 +24,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
     """Yields one statement for each key: the removals, then the rows that are written."""
     table = change.table
-    shape = read_shape(lambda sql, values: session.exchange.now(sql, values).rows, table.name)
+    shape = session.schema.shape(table.name)
     if shape is None:
         return
     forms = [Form(column, found_column(shape, column.name), Element.TEXT) for column in table.columns]
