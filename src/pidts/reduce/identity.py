@@ -15,17 +15,14 @@ zero here: else INSERT -0.0, UPDATE to 0.0 would give one statement the same key
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Op, Where
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,23 +40,17 @@ own table changes keeps what is there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
+from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.reduce.collision_columns import watched_columns
-from pidts.reduce.identity import any_of, brought, identities, image_columns
+from pidts.reduce.identity import Identities, any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange, by_width
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from pidts.model import Table, TableName
-    from pidts.reduce.identity import Identities
 
 
 def net_changes(
