@@ -23,12 +23,12 @@ from pidts.schema.compare import differences
 from pidts.schema.computed import Computed
 from pidts.schema.dialect import MYSQL, Dialect, is_strict
 from pidts.schema.evolve.apply_alter import keys_there
-from pidts.schema.evolve.apply_statement import apply, apply_charset, server_charset
+from pidts.schema.evolve.apply_statement import apply, apply_charset
 from pidts.schema.parse.classify import classify
 from pidts.schema.parse.column_type import column_type
 from pidts.schema.parse.lexer import Lexeme, Token
 from pidts.schema.render.definitions import type_text
-from pidts.schema.render.statement import column_clause, create_table, quote, quote_table, render_statement
+from pidts.schema.render.statement import column_clause, create_table, quote, render_statement
 from pidts.schema.statements import (
     AlterDatabase,
     AlterTable,
@@ -94,9 +94,7 @@ __all__ = [
     "is_strict",
     "keys_there",
     "quote",
-    "quote_table",
     "render_statement",
     "retargeted",
-    "server_charset",
     "type_text",
 ]

@@ -3,6 +3,5 @@
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 from pidts.target.values.session import ValuesTarget
-from pidts.target.values.store import Store
 
-__all__ = ["MySqlTarget", "PostgresTarget", "Store", "ValuesTarget"]
+__all__ = ["MySqlTarget", "PostgresTarget", "ValuesTarget"]

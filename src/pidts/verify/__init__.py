@@ -3,11 +3,11 @@
 from pidts.verify.compare import Outside, Progress, Stopped, compare
 from pidts.verify.memory import Memory, MemoryFile
 from pidts.verify.merged import Group, MergedFlight, MergedSource
-from pidts.verify.normal import EXACT, POSTGRES, Normal, Normals
+from pidts.verify.normal import EXACT, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, Owners
-from pidts.verify.report import Difference, Finding, Report, TableReport
+from pidts.verify.report import Finding, Report, TableReport
 from pidts.verify.settle import Settled
-from pidts.verify.side import Behind, Flight, Key, Leg, Mark, Member, Order, Size, SourceSide, Span, Sum, TargetSide
+from pidts.verify.side import Behind, Key, Order, Size, Span, Sum
 
 __all__ = [
     "ANYBODY",
@@ -15,19 +15,13 @@ __all__ = [
     "NOBODY",
     "POSTGRES",
     "Behind",
-    "Difference",
     "Finding",
-    "Flight",
     "Group",
     "Key",
-    "Leg",
-    "Mark",
-    "Member",
     "Memory",
     "MemoryFile",
     "MergedFlight",
     "MergedSource",
-    "Normal",
     "Normals",
     "Order",
     "Outside",
@@ -36,11 +30,9 @@ __all__ = [
     "Report",
     "Settled",
     "Size",
-    "SourceSide",
     "Span",
     "Stopped",
     "Sum",
     "TableReport",
-    "TargetSide",
     "compare",
 ]
