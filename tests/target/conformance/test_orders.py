@@ -110,7 +110,7 @@ def test_an_order_begins_anew_what_failed_and_another_order_replaces_it(desk: De
         desk.carry_out(dry)
     if isinstance(caught.value, Halted):
         assert (caught.value.code, caught.value.where.table) == ("order-refused", str(desk.name))
-        assert "ordered (replace): nonsense: " in caught.value.what
+        assert "`pidts ddl replace`: nonsense: " in caught.value.what
     desk.give(OrderKind.REPLACE, instead(desk))
     assert (desk.order().taken, desk.order().number) == (False, 2)
     assert desk.carry_out() is Outcome.APPLIED
