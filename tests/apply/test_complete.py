@@ -157,18 +157,20 @@ def behind_5(key: tuple[Any, ...]) -> bool:
 ROW = {"id": 7, "a": 7, "b": "x", "u": 1}
 
 
-def test_a_row_that_moves_to_where_the_copy_has_been_halts():
+def test_a_row_that_moves_to_where_the_copy_has_been_is_read_again_or_halts():
     for key, reads in ((9, True), (3, False)):
         moved: Change = (Op.UPDATE, ROW, {**ROW, "id": key})
         changed: Change = (Op.UPDATE, moved[2], {**ROW, "id": key, "a": 1})
         for changes in ([moved], [moved, changed]):
             batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
             if reads:
-                assert left_out(batch, is_unread=behind_5) == []
+                assert removed(batch, is_unread=behind_5) == {7, 9}
             else:
                 with pytest.raises(Halted, match="another key") as caught:
                     left_out(batch, is_unread=behind_5)
                 assert caught.value.code == "partial-row-image"
+            assert recorded(batch, is_unread=behind_5) == ([] if reads else [(3, 99 + len(changes))])
+            assert removed(batch, is_unread=behind_5, can_record=True) == {7, key}
 
 
 def test_only_where_a_moved_row_is_at_the_end_counts():
@@ -176,12 +178,14 @@ def test_only_where_a_moved_row_is_at_the_end_counts():
     deleted: Change = (Op.DELETE, {**ROW, "id": 3}, None)
     onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})
     back: Change = (Op.UPDATE, {**ROW, "id": 3}, ROW)
-    for changes, left in (([there, deleted], [Op.DELETE]), ([there, onward], []), ([there, back], [])):
+    for changes, gone in (([there, deleted], {3, 7}), ([there, onward], {3, 7, 9}), ([there, back], {3, 7})):
         batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
-        assert left_out(batch, is_unread=behind_5) == left
+        assert removed(batch, is_unread=behind_5) == gone
+        assert recorded(batch, is_unread=behind_5) == []
     batch = batch_of(PLAIN, [there, back], held=[minimal(PLAIN, change) for change in (there, back)])
     with pytest.raises(Halted):
         left_out(batch, is_unread=nothing)
+    assert recorded(batch, is_unread=nothing) == [(7, 101)]
 
 
 def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where_it_is_read():
@@ -189,10 +193,40 @@ def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where
     for key, reads in ((9, True), (3, False)):
         batch = batch_of(table, [(Op.INSERT, None, {"id": key, "b": "?"})], held=[((), ["id"])])
         if reads:
-            assert left_out(batch, is_unread=behind_5) == []
+            assert removed(batch, is_unread=behind_5) == {9}
         else:
             with pytest.raises(Halted):
                 left_out(batch, is_unread=behind_5)
+            assert recorded(batch, is_unread=behind_5) == [(3, 100)]
+
+
+def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_the_copy():
+    """The target has a row 7 of before the copy: its unique value may be another row's by now."""
+    changed: Change = (Op.UPDATE, ROW, {**ROW, "a": 1})
+    batch = with_whole_keys(batch_of(UNIQUE, [changed], held=[minimal(UNIQUE, changed)]))
+    for is_unread in (behind_5, nothing):
+        completion = Completion(batch, is_ahead=lambda _: True, is_foreign=lambda _: True)
+        assert completion.keys.num_rows == 0
+        written = completion.written(completion.images(rows_of(UNIQUE, [])), is_unread=is_unread, can_record=True)
+        keys = completion.unread_keys()[1].to_pylist()
+        assert (written.rows["op"].to_pylist(), keys) == (([], []) if is_unread is behind_5 else ([3, 3], [{"id": 7}]))
+
+
+def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
+    """The keys that are read again, each with the offset of its change."""
+    completion = Completion(with_whole_keys(batch))
+    completion.written(completion.images(rows_of(batch.table, [])), can_record=True, **why)
+    lsns, keys = completion.unread_keys()
+    places = (Lsn.from_bytes(lsn.as_py()).offset for lsn in lsns)
+    return list(zip(keys["id"].to_pylist(), places, strict=True))
+
+
+def removed(batch: ChangeBatch, **why: Any) -> set[int]:
+    """The keys that are removed, where nothing is written."""
+    completion = Completion(with_whole_keys(batch))
+    rows = completion.written(completion.images(rows_of(batch.table, [])), **why).rows
+    assert set(rows["op"].to_pylist()) == {Op.DELETE}
+    return {row["id"] for row in rows["before"].to_pylist()}
 
 
 def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -431,15 +465,21 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
     def dealt(table: Table, after: list[str]) -> list[ChangeBatch | None]:
         return buckets(with_whole_keys(batch_of(table, changes, held=[(["id"], after)] * 20)), 2)
 
-    with pytest.raises(Halted, match="two workers") as caught:
-        dealt(PLAIN, ["id"])
-    assert "worker-count: 1" in caught.value.todo
-
-    def worker(new: Row) -> list[bool]:
-        return [part is not None for part in buckets(batch_of(PLAIN, [(Op.INSERT, None, new)]), 2)]
-
-    first = next(number for number, (_, old, new) in enumerate(changes) if worker(old) != worker(new))
-    assert_partial(caught.value, 100 + first)
+    completions = [Completion(part) for part in dealt(PLAIN, ["id"]) if part is not None]
+    rows = rows_of(PLAIN, [old for _, old, _ in changes if old is not None])
+    images = [completion.images(rows) for completion in completions]
+    for completion, part in zip(completions, images, strict=True):
+        for why in ({}, {"seen_until": Lsn(0, 1, 999)}):
+            with pytest.raises(Halted, match="two workers") as caught:
+                completion.written(part, **why)
+            assert "worker-count: 1" in caught.value.todo
+            assert caught.value.code == "partial-row-image"
+        new = [
+            row for row in completion.written(part, is_unread=nothing, can_record=True).rows["after"].to_pylist() if row
+        ]
+        keys = completion.unread_keys()[1].to_pylist()
+        assert len(keys) > 0
+        assert {row["id"] for row in new}.isdisjoint(row["id"] for row in keys)
     dealt(UNIQUE, ["id"])  # unique values may be traded, so one worker has the whole table
     parts = dealt(PLAIN, ["id", "a", "b", "u"])
     halves = [Completion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]

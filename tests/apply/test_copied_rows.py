@@ -9,7 +9,7 @@ import pytest
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Halted, Lsn, OfGroups, OfSource, Op, Table
 from pidts.plan import CopyMode, CopyState
-from pidts.reduce import Counts
+from pidts.reduce import Counts, with_whole_keys
 
 from .made import PLAIN, UNIQUE, batch_of, minimal
 from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
@@ -123,7 +123,7 @@ def test_an_absent_key_beside_changes_that_are_told_in_part():
     live.change((Op.INSERT, None, ONE))
     live.change((Op.INSERT, None, {**ONE, "id": 2}), at=1)
     change = (Op.UPDATE, ONE, {**ONE, "a": 9})
-    told = batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)])
+    told = with_whole_keys(batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)]))
     written(live, absent(PLAIN, 2), told)
     assert live.rows == [{**ONE, "a": 9}]
 

@@ -15,6 +15,7 @@ import pytest
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.merge.table_owners import RULES
+from pidts.apply.unread import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
 from pidts.batch.copy.finish import Finishing
@@ -268,6 +269,10 @@ def test_what_came_before_a_piece_that_fails_is_told(place: Place) -> None:
     assert [row["id"] for row in place.rows("t")] == list(range(1, 11))
 
 
+def ending(table: Table) -> ChunkRequest:
+    return ChunkRequest(table.name, 1, None, None, 0, phase=Phase.FINISH)
+
+
 def test_tables_get_their_keys_side_by_side(place: Place) -> None:
     names = [f"t{number}" for number in range(5)]
     place.sql(*(f"CREATE TABLE {name} (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))" for name in names))
@@ -280,7 +285,7 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
             return len(found.keys) if found else 0
 
     Finishing(place.context, ()).wait(1)
-    finishing = Finishing(place.context, tables)
+    finishing = Finishing(place.context, [ending(table) for table in tables])
     began = time.monotonic()
     while not finishing.wait(0.1):
         assert time.monotonic() - began < 30
@@ -306,7 +311,7 @@ def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
         other.begin()
         other.clear(tables[0].name)
         assert other.count(tables[0].name) == 0  # so that it is done: the key has to wait for this transaction
-        finishing = Finishing(place.context, tables)
+        finishing = Finishing(place.context, [ending(table) for table in tables])
         assert not finishing.wait(0.5)
         finishing.begin_no_more()
         other.rollback()
@@ -319,7 +324,59 @@ def test_a_run_that_was_taken_over_is_told_so_by_the_end_of_a_table(place: Place
     place.sql("CREATE TABLE t (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))")
     place.know()
     place.context = replace(place.context, epoch=place.context.epoch - 1)
-    finishing = Finishing(place.context, place.context.structures.values())
+    finishing = Finishing(place.context, map(ending, place.context.structures.values()))
     with pytest.raises(Fenced, match="has taken over") as caught:
         finishing.wait(30)
     assert (caught.value.code, caught.value.where.source) == ("fenced", place.context.source.source_id)
+
+
+def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place: Place) -> None:
+    """On servers: a record is passed over where the key has other columns by now, and goes when it is settled."""
+    place.sql("CREATE TABLE t (id INT, k VARCHAR(9), v INT, PRIMARY KEY (k, id))")
+    place.sql("INSERT INTO t VALUES (1, 'a', 1), (2, 'ä', 2), (3, 'c', 3), (4, 'd', 4)")
+    place.know()
+    name = place.name("t")
+    table = place.context.structures[name]
+    schema = pa.schema([table.arrow.field(each) for each in table.identity])
+    records = {
+        10: pa.table([["a", "gone"], [1, 9]], schema=schema),
+        20: pa.table({"id": pa.array([4], pa.int64())}),
+        30: pa.table([["ä"], [2]], schema=schema),
+        40: pa.table([["c"], [3]], schema=schema),
+    }
+    places = {offset: Lsn(0, 1, offset) for offset in records}
+    with closing(place.context.target.connect()) as session:
+        session.begin()
+        for offset, keys in records.items():
+            session.meta.rereads.add(place.context.task, "s", name, places[offset], packed(keys))
+        session.commit()
+
+    def read(after: int | None, limit: int) -> tuple[Fetched, list[int]]:
+        begin = None if after is None else (str(places[after]),)
+        request = ChunkRequest(name, 1, begin, (str(places[30]),), limit, phase=Phase.REREAD)
+        cut = place.cut(request)
+        (fetched,) = carry_out(place.context, cut.pieces)
+        cut.settled(place.context, [fetched])
+        found = staged_chunk(place.context.staging, request)
+        assert found is not None
+        assert found.is_last == (not fetched.last_key)
+        rows = [row for part in staged_rows(place.context.staging, request) for row in part.to_pylist()]
+        return fetched, sorted(row["v"] for row in rows)
+
+    def left() -> list[Lsn]:
+        with closing(place.context.target.connect()) as session:
+            found = session.meta.rereads.read(place.context.task, "s", name, Lsn(0, 0, 0), 9)
+            return [lsn for lsn, _ in found]
+
+    fetched, values = read(None, 2)
+    assert (fetched.last_key, fetched.waiting, values) == (str(places[10]), 1, [1])
+    assert left() == list(places.values())
+    fetched, values = read(10, 2)
+    assert (fetched.last_key, values, left()) == ("", [2], list(places.values())[1:])
+    ends = [ChunkRequest(name, 1, (str(places[offset]),), None, 0, phase=Phase.FINISH) for offset in (30, 40)]
+    for end, is_read in zip(ends, (False, True), strict=True):
+        finishing = Finishing(place.context, [end])
+        while not finishing.wait(0.1):
+            pass
+        assert (end not in finishing.unread) is is_read
+    assert left() == []

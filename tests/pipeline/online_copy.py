@@ -22,6 +22,7 @@ from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
+from pidts.batch.copy.rereads import has_recorded_keys, recorded_keys
 from pidts.batch.decoding import absent, copied
 from pidts.batch.parts import Stretch
 from pidts.batch.workers import Commit, Workers
@@ -53,6 +54,7 @@ from pidts.plan import (
     plan_between,
     run_of,
 )
+from pidts.plan.copy.state import MOST_REREADS
 from pidts.reduce import buckets
 from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
@@ -130,7 +132,7 @@ class Task:
         self.known = set(tables)
         self.joining: dict[TableName, CopyMode] = {}
         self.has_joined = self.slow_ddl = False
-        self.loaded = self.waited = self.refused = 0
+        self.loaded = self.waited = self.refused = self.reread = 0
         self.zombies: list[Callable[[], object]] = []
         copy = {name: self._begun(server.structures[name], mode) for name, mode in tables.items()}
         self.first = Checkpoint(
@@ -192,6 +194,7 @@ class Task:
                 end = PlanState.from_json(end.to_json())
                 plan = plan_between(state, end, self.log, self.work)
                 moved = workers.moved(end)
+                self.end = end
                 self._write(plan, committer, Commit(workers.checkpoints, moved.checkpoints))
                 for due in set(end.dues) - running.keys() - done:
                     running[due] = self._schema_change(due, end)
@@ -266,7 +269,9 @@ class Task:
                     Halted
                 ):  # rows that are ahead may have a unique value twice; it is tried again at the end
                     self._finish(table)
-        runner.run(SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed), due)
+        renamed = dict(self.server.works[due].renamed)
+        change = SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed)
+        runner.run(replace(change, renamed=renamed), due)
         return changed
 
     def _clear(self, name: TableName) -> None:
@@ -319,8 +324,14 @@ class Task:
     def _read(self, request: ChunkRequest) -> StagedChunk:
         table = self.structures[request.table]
         if request.phase is Phase.FINISH:
-            self._finish(table)
-            return StagedChunk(request, self.first.lsn, 0, None, None, is_last=True)
+            session = self.target.connect()
+            is_last = not has_recorded_keys(session, "t", "s", request)
+            session.close()
+            if is_last:
+                self._finish(table)
+            return StagedChunk(request, self.first.lsn, 0, None, None, is_last=is_last)
+        if request.phase is Phase.REREAD:
+            return self._read_again(request, table)
         low = self.server.received
         self._go_on()
         if not self._fits(table):
@@ -425,6 +436,27 @@ class Task:
         last = None if is_last else found[-1]
         high = self.server.received
         return StagedChunk(request, high, len(found), last, None, is_last=is_last, low=low, waiting=gone.num_rows)
+
+    def _read_again(self, request: ChunkRequest, table: Table) -> StagedChunk:
+        session = self.target.connect()
+        keys, last, is_more = recorded_keys(session, "t", "s", table, request)
+        session.close()
+        wanted = {tuple(row.values()) for row in keys.to_pylist()}
+        assert len(keys) <= max(request.limit, MOST_REREADS)
+        self.reread += len(wanted)
+        self._go_on()
+        low = self.server.received
+        self._go_on()
+        if not self._fits(table):
+            return self._stale(request)
+        found = self.server.select_rows(table, None, 10**6)
+        places = list(zip(*(found[name].to_pylist() for name in table.identity), strict=True))
+        rows = found.filter(pa.array([key in wanted for key in places], pa.bool_()))
+        self._go_on()
+        self.waiting[request] = [rows]
+        count, high = rows.num_rows, self.server.received
+        key, upto = (last,) if is_more else None, request.upto
+        return StagedChunk(request, high, count, key, upto, is_last=not is_more, low=low, waiting=count, largest=count)
 
     def _load(self, low: Lsn, table: Table, rows: pa.Table) -> bool:
         attempt = partial(self._attempt, Asked("t", "s", self.epoch, self.batch, low), table, rows)

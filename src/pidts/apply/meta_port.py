@@ -174,6 +174,25 @@ class MoveRecord(Protocol):
         """Remove all entries of the table."""
 
 
+class RereadRecord(Protocol):
+    """The keys of copied tables that are read again, by the source's names, since the log did not tell their rows.
+
+    Reading need not see what the transaction has written.
+    """
+
+    def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
+        """Insert or overwrite the keys of a place of the log."""
+
+    def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
+        """Returns the next keys after a place, in the order of the log."""
+
+    def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
+        """Remove the keys up to a place."""
+
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Give tables other names, all at once; keys of an earlier table of a new name go."""
+
+
 class Meta(Protocol):
     """All records of one session in `pidts_meta`."""
 
@@ -216,6 +235,10 @@ class Meta(Protocol):
     @property
     def moves(self) -> MoveRecord:
         """The keys that may have moved between the members of a merged table."""
+
+    @property
+    def rereads(self) -> RereadRecord:
+        """The keys of copied tables that are read again."""
 
     def prepare(self) -> None:
         """Create the tables of `pidts_meta` where they are missing; outside of transactions."""

@@ -13,8 +13,9 @@ drops changes, the target does not have the source's row from before a change ei
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
-Crash points: nothing is written here but tombstones and keys that may have moved, and they belong to the transaction of
-their rows. A crash before the COMMIT leaves neither, one after it both, and the next attempt reads again.
+Crash points: nothing is written here but tombstones, keys that may have moved and keys that are read again. They belong
+to the transaction of their rows. A crash before the COMMIT leaves neither, one after it both, and the next attempt
+reads again.
 """
 
 from __future__ import annotations
@@ -40,14 +41,13 @@ from pidts.apply.rows.partial_images import KEEP_KEYS, Completion
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import Guard, Verdict
-from pidts.apply.unread import IsAhead, ahead, unread
+from pidts.apply.unread import ahead, foreign, records, unread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import identities
 from pidts.rules import Rules
-from pidts.rules.column_mapping import mapping_of
 
 _log = structlog.get_logger(__name__)
 
@@ -115,20 +115,12 @@ def prepared(
         completions = []
         images = []
         for batch in logs:
-            if batch.is_partial and _is_repaired(copies, table.name):
+            if batch.is_partial and _is_repaired(copies, table.name) and not _can_record(batch, rules, unfinished):
                 _check_moves(batch)
-            copy = copies.get(table.name)
-            early = copy is not None and copy.mode is CopyMode.NEW and table.name not in rules.merged
-            guard = rules if guarded else None
-            is_ahead = ahead(
-                unfinished.get(batch.origin),
-                same_keys=mapping_of(rules.filters.mappings, batch.origin) is None,
-                all_changes=parts_of[batch.origin] == 1 and not rules.filters.drops(batch.origin),
-            )
-            completions.append(
-                _completion(session, batch, guard, watched[table.name], read_early=early, is_ahead=is_ahead)
-            )
-            images.append(_images(session, batch, completions[-1]))
+            alone = parts_of[batch.origin] == 1
+            completion = _completion(session, batch, rules, watched[table.name], unfinished, is_alone=alone)
+            completions.append(completion)
+            images.append(_images(session, batch, completion))
         full = images[0]
         if guarded and any(map(len, images)):
             full, told = _one(logs, images)
@@ -141,12 +133,13 @@ def prepared(
             if completion is not None:
                 full = completion.written(
                     full,
-                    is_unread=unread(
-                        unfinished.get(batch.origin), same_keys=mapping_of(rules.filters.mappings, batch.origin) is None
-                    ),
+                    is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
+                    can_record=_can_record(batch, rules, unfinished),
                     filtered=rules.filters.drops(batch.origin),
                     seen_until=rules.safe_until,
                 )
+                for lsn, keys in records(*completion.unread_keys()):
+                    session.meta.rereads.add(rules.task, rules.source, batch.origin, lsn, keys)
         if any(map(rules.keeps_away, logs)):
             is_copied = any(batch.origin in unfinished for batch in logs)
             full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
@@ -227,6 +220,21 @@ def _is_alone(
     return not has_others(session, absent.table.name, rules.task, rules.source)
 
 
+def _can_record(batch: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]) -> bool:
+    """Whether the table is copied, and its copy can read a row again by its key.
+
+    A filter may have dropped the row on purpose, and of a guarded table only the guard knows which version counts.
+    """
+    if not rules.task or batch.origin not in copying or not batch.table.identity:
+        return False
+    guarded = is_guarded(batch.table, rules.version_column)
+    return not (guarded or rules.filters.drops(batch.origin) or _maps_key(batch, rules))
+
+
+def _maps_key(batch: ChangeBatch, rules: ApplyRules) -> bool:
+    return rules.filters.maps_key(batch.table.renamed(batch.origin))
+
+
 def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool:
     return name in copies and copies[name].mode is CopyMode.REPAIR
 
@@ -289,20 +297,30 @@ def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBat
 def _completion(
     session: TargetSession,
     batch: ChangeBatch,
-    guard: ApplyRules | None,
+    rules: ApplyRules,
     watched: Collection[str],
+    copying: Mapping[TableName, CopyState],
     *,
-    read_early: bool = False,
-    is_ahead: IsAhead | None = None,
+    is_alone: bool,
 ) -> Completion | None:
+    """Returns the completion of changes in part; `is_alone` where they are all that the batch has of their table."""
     if not batch.is_partial:
         return None
     needed = set(watched)
-    if guard is not None:
-        needed.add(guard.version_column)
-        _check_versions(batch, guard.version_column)
+    if is_guarded(batch.table, rules.version_column):
+        needed.add(rules.version_column)
+        _check_versions(batch, rules.version_column)
     computed = _computed(session, batch.table)
-    return Completion(batch, needed - computed, computed, read_early=read_early, is_ahead=is_ahead)
+    copy, same_keys = copying.get(batch.origin), not _maps_key(batch, rules)
+    all_changes = is_alone and not rules.filters.drops(batch.origin)
+    return Completion(
+        batch,
+        needed - computed,
+        computed,
+        read_early=copy is not None and copy.mode is CopyMode.NEW and batch.table.name not in rules.merged,
+        is_ahead=ahead(copy, same_keys=same_keys, all_changes=all_changes),
+        is_foreign=foreign(copy, same_keys=same_keys) if _can_record(batch, rules, copying) else None,
+    )
 
 
 def _images(session: TargetSession, batch: ChangeBatch, completion: Completion | None) -> ChangeBatch:

@@ -1,11 +1,19 @@
-"""Tells which keys a copy under way has still to read, and at which keys the target may be ahead of the log."""
+"""Tells which keys a copy under way has still to read, and at which keys the target may be ahead of the log.
+
+A key whose row the log could not complete is recorded on the target, and becomes unread again. The copy does not end
+before it has read all recorded keys, see `pidts.batch.copy.rereads`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
+
+from pidts.model import Lsn
 from pidts.plan import CopyMode, CopyState
-from pidts.plan.copy.state import Phase
+from pidts.plan.copy.state import MOST_REREADS, Phase
 
 Key = tuple[object, ...]
 IsUnread = Callable[[Key], bool]
@@ -18,7 +26,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that tells it, by the state after the batch; None where no copy is under way.
 
     `same_keys`: the target's keys are the source's. The source compares keys by its collations, while only whole
-    numbers are compared here. Any other key counts as unread only where all keys are.
+    numbers are compared here. Any other key counts as unread only where all keys are. Recorded keys are not looked up:
+    one that is recorded twice is read twice.
     """
     if copy is None:
         return None
@@ -35,23 +44,54 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
     """Returns what tells whether the target may be ahead of the batch; None where no copy is under way.
 
     `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Where it does not, a
-    row may have come to any key unseen.
+    row may have come to any key unseen. A table that had rows before its copy may have another row at any key, until
+    all rows were read.
     """
     if copy is None:
         return None
-    if not all_changes or copy.mode in (CopyMode.ADD, CopyMode.OWN):
+    if not all_changes or not (copy.mode is CopyMode.NEW or copy.is_read):
         return lambda _: True
     if not copy.ahead:
         return lambda _: False
-    after = copy.after
-    if same_keys and copy.reads > copy.settled and after is not None:
-        # What is loaded and not settled lies behind the last key that was settled.
-        return lambda key: not (_are_numbers(key, after) and key <= after)
-    if copy.reads > copy.settled:
-        return lambda _: True
     # The batch settles what was loaded; what it leaves unread nobody has loaded.
     is_unread = unread(copy, same_keys=same_keys)
-    return lambda key: is_unread is None or not is_unread(key)
+    return foreign(copy, same_keys=same_keys) or (lambda key: is_unread is None or not is_unread(key))
+
+
+def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
+    """Returns what tells whether the target's row may have unique values of another time; None where none may.
+
+    Such are rows from before the copy, and rows that were loaded and that this batch does not settle. They lie behind
+    the last key that was settled. If such a row was written, a row that was settled would give way to it, and nothing
+    would bring that back:
+
+        copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, told without u
+    """
+    if copy is None or copy.is_read or (copy.mode is CopyMode.NEW and not (copy.ahead and copy.reads > copy.settled)):
+        return None
+    after = copy.after if same_keys and copy.phase is Phase.ROWS else None
+    return lambda key: after is None or not (_are_numbers(key, after) and key <= after)
+
+
+def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
+    """Yields keys as they are recorded; each has the Lsn of its change, and all are in the order of the log."""
+    for begin in range(0, keys.num_rows, MOST_REREADS):
+        some = keys.slice(begin, MOST_REREADS)
+        yield Lsn.from_bytes(lsns[begin + some.num_rows - 1].as_py()), packed(some)
+
+
+def packed(keys: pa.Table) -> str:
+    """Returns keys of any type as one text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, keys.schema) as writer:
+        writer.write_table(keys)
+    return b64encode(sink.getvalue()).decode()
+
+
+def unpacked(text: str) -> pa.Table:
+    """Returns the keys of such a text; the inverse of `packed`."""
+    with pa.ipc.open_stream(b64decode(text)) as reader:
+        return reader.read_all()
 
 
 def _are_numbers(*keys: Key) -> bool:

@@ -25,7 +25,11 @@ _HALTS_SHOWN = 8
 _HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
-PHASES = {Phase.EXTRAS: "looking for rows that the source does not have", Phase.FINISH: "creating keys"}
+PHASES = {
+    Phase.EXTRAS: "looking for rows that the source does not have",
+    Phase.REREAD: "reading rows again whose keys have changed",
+    Phase.FINISH: "creating keys",
+}
 _COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
 """The names on the screen of counters whose names in JSON need an explanation.
 

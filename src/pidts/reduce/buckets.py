@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Column, Op, Table
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import identities
-from pidts.reduce.split_update import Lacking, halved_bitmaps
+from pidts.reduce.split_update import halved_bitmaps
 
 # The old key's worker removes the row at a time of its own.
-_TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -87,7 +86,7 @@ def _halved(
         pc.if_else(is_insert, pa.scalar(int(Op.INSERT), pa.int8()), op),
         batch.rows.column("before").take(pc.if_else(is_insert, none, row)),
         batch.rows.column("after").take(pc.if_else(is_delete, none, row)),
-        halved_bitmaps(batch, row, is_delete, is_insert, _TWO_WORKERS),
+        halved_bitmaps(batch, row, is_delete, is_insert),
     ]
     bucket = pc.if_else(is_delete, old.take(row), now.take(row))
     return pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), bucket

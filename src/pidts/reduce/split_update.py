@@ -35,14 +35,18 @@ def halves(batch: ChangeBatch, op: npt.NDArray[np.int64], gone: _Mask, halved: _
 
 
 def halved_bitmaps(
-    batch: ChangeBatch, row: pa.Int64Array, is_delete: pa.BooleanArray, is_insert: pa.BooleanArray, lack: Lacking
+    batch: ChangeBatch,
+    row: pa.Int64Array,
+    is_delete: pa.BooleanArray,
+    is_insert: pa.BooleanArray,
+    lack: Lacking | None = None,
 ) -> pa.BinaryArray:
     """Returns the columns that the images of both halves hold.
 
     An insert that lacks some columns keeps both bitmaps, so that it is known for a half. The missing values would have
-    to come from the row under the old key, which is not to be had here, so such an insert can never be completed. Only
-    generated columns may be missing (MariaDB leaves them out of every update): the target computes them. `row` is each
-    one's place in the batch.
+    to come from the row under the old key, which is not to be had here, so such an insert can never be completed. With
+    `lack` it halts. Only generated columns may be missing (MariaDB leaves them out of every update): the target
+    computes them. `row` is each one's place in the batch.
     """
     told = batch.rows.column("partial").take(row)
     if not batch.is_partial:
@@ -54,7 +58,7 @@ def halved_bitmaps(
     found = {bits: int.from_bytes(bits, "little") for bits in pc.unique(after.filter(is_insert)).to_pylist() if bits}
     short = [bits for bits, held in found.items() if held & needed != needed]
     lacking = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(short, pa.binary())))
-    if pc.any(lacking).as_py():
+    if lack is not None and pc.any(lacking).as_py():
         where = pc.indices_nonzero(lacking)[0].as_py()
         raise Halted(
             "partial-row-image",

@@ -68,8 +68,7 @@ class CopyLane:
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
         # A table that the source has no more is passed over until the log drops it.
-        known = [context.structures[request.table] for request in ending if request.table in context.structures]
-        finishing = Finishing(context, known)
+        finishing = Finishing(context, [request for request in ending if request.table in context.structures])
         try:
             if reading:
                 self._read(spark, context, reading, batch)
@@ -80,7 +79,8 @@ class CopyLane:
             finishing.begin_no_more()
         self._statistics.gather(context.target, finishing.later)
         for request in ending:
-            stage(context.staging, StagedChunk(request, plan.end.lsn, 0, None, None, is_last=True, low=plan.end.lsn))
+            is_last, here = request not in finishing.unread, plan.end.lsn
+            stage(context.staging, StagedChunk(request, here, 0, None, None, is_last=is_last, low=here))
 
     def prepare(self, spark: SparkSession, target: Target) -> None:
         """Starts Spark's processes in a thread, while the first batch is planned; they load what they will need."""

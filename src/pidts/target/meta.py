@@ -69,6 +69,7 @@ class SharedRecords:
         self.halts = HaltRecord(run)
         self.orders = OrderRecord(run)
         self.shadows = ShadowRecord(run)
+        self.rereads = RereadRecord(run)
 
 
 class StructureRecord:
@@ -262,3 +263,34 @@ class ShadowRecord:
         """Saves these and removes all others: those of an earlier task of this name are of another place of the log."""
         self._rows.remove(task, source)
         self.save(task, source, shadows)
+
+
+class RereadRecord:
+    """The keys of copied tables that are read again."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._rows = run, Rows(run, "reread", *_TABLE_KEY, "lsn")
+
+    def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
+        """Inserts or overwrites the keys of a place of the log."""
+        self._rows.put(task, source, name.schema, name.name, str(lsn), row_keys=keys)
+
+    def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
+        """Returns the next keys after a place, in the order of the log."""
+        tail = f" AND lsn > '{after}' ORDER BY lsn LIMIT {most}"
+        rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)
+        return [(Lsn.parse(lsn), keys) for lsn, keys in rows]
+
+    def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
+        """Removes the keys up to a place."""
+        where = "task = %s AND source = %s AND table_schema = %s AND table_name = %s AND lsn <= %s"
+        self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", (task, source, name.schema, name.name, str(upto)))
+
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Gives the keys to tables of other names. All are read before any is written, since names may be swapped."""
+        there = {new: self.read(task, source, old, Lsn(0, 0, 0), 1 << 30) for old, new in names.items()}
+        for name in {*names, *names.values()}:
+            self._rows.remove(task, source, name.schema, name.name)
+        for name, records in there.items():
+            for lsn, keys in records:
+                self.add(task, source, name, lsn, keys)

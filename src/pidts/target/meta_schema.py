@@ -82,6 +82,11 @@ META_TABLES = {
         f"{_TASK}, {_TABLE}, row_key {{row_key}}, member_schema {{object}}, member_name {{object}}",
         "lsn {lsn}",
     ),
+    "reread": MetaTable(
+        "Keys of copied tables that are read again, since the log does not tell their rows",
+        f"{_TASK}, {_TABLE}, lsn {{lsn}}",
+        "row_keys {text}",
+    ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),

@@ -53,7 +53,7 @@ it in step 1. The old run is refused in step 5, and the new one finds the change
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -316,7 +316,7 @@ class DdlRunner:
         self._record_others(session, change)
         session.meta.structures.save(self._task, OfSource(self._source), lsn, change.structures)
         session.meta.shadows.save(self._task, self._source, change.shadows)
-        session.meta.moves.rename(self._task, self._source, change.renamed)
+        self._rename(session, self._source, change.renamed)
         for record, structures in change.records.items():
             session.meta.structures.save(self._task, record, lsn, structures)
         own = replace(journal, source=self._source, lsn=lsn, statement=change.text)
@@ -330,8 +330,12 @@ class DdlRunner:
             session.meta.structures.save(self._task, OfSource(party.source), party.lsn, party.structures)
             session.meta.shadows.save(self._task, party.source, party.shadows)
             if not self._journal_says_done(session, party.lsn, party.source):
-                session.meta.moves.rename(self._task, party.source, party.renamed)
+                self._rename(session, party.source, party.renamed)
             session.meta.journal.write(party.journal(self._task))
+
+    def _rename(self, session: TargetSession, source: str, renamed: Mapping[TableName, TableName]) -> None:
+        session.meta.moves.rename(self._task, source, renamed)
+        session.meta.rereads.rename(self._task, source, renamed)
 
     def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
         """Locks the epoch of each source until the transaction ends; a newer one supersedes the attempt.

@@ -41,12 +41,18 @@ come to it. The same holds for a row of the target that was loaded ahead of the 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
 So while the table is copied, an update that gives a row another key takes no column from a key to which a row comes
-within the batch, nor from a key at which the target may be ahead of the batch. If the copy reads the row's new key
-after `e`, the update only removes the old key. Otherwise the table halts with `partial-row-image`.
+within the batch, nor from a key at which the target may be ahead of the batch. It only removes both keys, and the row
+has to be read at its new key after `e`.
 
 A row that was loaded ahead may have been removed again, since another row had its key or its unique value before. Its
 chunk is settled and not read again. So where the target may be ahead, a missing row is left to the copy only if the
 update changes neither its key nor a unique value.
+
+**A key that is not read after `e` is recorded** (`unread`), with nothing on the target, and then it is: see
+`pidts.batch.copy.rereads`. What was said of keys that are read after `e` holds for a recorded key until it is settled.
+The target's rows are always some of those that the source had at one place of the log. A row that is missing takes no
+unique value there, and no other row can have got its value without a change that the log tells. Where a key cannot be
+recorded, the table halts with `partial-row-image`.
 """
 
 from __future__ import annotations
@@ -84,12 +90,14 @@ class Completion:
         *,
         read_early: bool = False,
         is_ahead: IsAhead | None = None,
+        is_foreign: IsAhead | None = None,
     ) -> None:
         """Takes the columns that the target computes by itself (`computed`), so that their values are not asked for.
 
         `read_early`: the target has nothing of the table but what the log and a copy under way have brought, so that
         a row may be at its new key already. `is_ahead`: the table is being copied, and this tells at which keys the
-        target may have another row than the source had before the batch.
+        target may have another row than the source had before the batch. `is_foreign`: the same of rows whose unique
+        values must not be written.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -98,6 +106,9 @@ class Completion:
         for place, column in enumerate(self._table.columns):
             if column.name in computed:
                 self._told.before[:, place] = self._told.after[:, place] = True
+            elif column.name in self._table.identity:
+                given = pc.is_valid(pc.struct_field(batch.rows.column("after"), [place]))  # see `with_whole_keys`
+                self._told.after[:, place] |= to_mask(given)
         self._columns = np.vstack(
             [
                 self._told.before,
@@ -106,14 +117,14 @@ class Completion:
             ]
         )
         self._read_early, self._is_ahead = read_early, is_ahead
-        self._uncertain: Mask = np.zeros(self._size, np.bool_)
-        """Updates that give a row another key, where what was read at its old key may be another row."""
         self._arrives: Mask = self._told.has_after & ~self._told.has_before
         """The changes by which a row gets to its key."""
         self._comers: Numbers = np.zeros(0, np.int64)
         """The updates that are the first of the batch to bring a row to their new key."""
         self._chain()
         self.missing: Numbers = np.zeros(0, np.int64)
+        self.unread: Numbers = np.zeros(0, np.int64)
+        """Changes that came to a key which has to be read again, after `written`."""
         unique = (name for key in self._table.secondary_unique for name in key.columns)
         self._needed_before = {*self._table.identity, *unique, *needed_before}
         if not self._table.identity:  # a row without a key is found by all its values
@@ -122,6 +133,9 @@ class Completion:
         waiting = np.unique(origin[self._unresolved(self._prev, before=True)])
         self._roots: Numbers = waiting[np.isin(waiting, self._root_nodes)]
         """The before images that continue a row of the target."""
+        self._is_foreign = is_foreign if self._needed_before.difference(self._table.identity) else None
+        if self._is_foreign is not None:
+            self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
         # A key's first change either leaves it or gets to it, so no key is asked for twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
@@ -152,6 +166,7 @@ class Completion:
         batch: ChangeBatch,
         *,
         is_unread: IsUnread | None = None,
+        can_record: bool = False,
         filtered: bool = False,
         seen_until: Lsn | None = None,
     ) -> ChangeBatch:
@@ -161,6 +176,7 @@ class Completion:
         a later change takes away. And where the target may have seen the log up to `seen_until` already, one that is
         deleted later in it. These changes are left out, and so are those of rows that the task's filters have kept away
         (`filtered`). While the table is copied, neither excuses a row that came to its key: it may be lost otherwise.
+        With `can_record` the caller records the keys of `unread`, and the copy brings those rows, too.
         """
         if not len(self.missing):
             return batch
@@ -175,29 +191,39 @@ class Completion:
         if is_unread is not None:
             came = self._came()
             brought = self._brought(still, came, is_unread)
+        if can_record:
+            self.unread = still[~brought[still]]
+            came[self.unread] = brought[still] = True
         for change in still[~brought[still]]:
             seen = seen_until is not None and lsns[int(change)].as_py() <= seen_until.to_bytes()
             kept_away = filtered and self._told.has_before[change]
-            if came[change] or not (seen or kept_away):
+            if came[change] or self._told.halved[change] or not (seen or kept_away):
                 raise self._row_missing(int(change), copied=is_unread is not None)
-        return self._without(batch, lacks) if len(still) else batch
+        return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
-    def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray) -> ChangeBatch:
-        """Leaves out changes that lack a column; uncertain updates become a DELETE of the old key."""
-        rows = batch.rows
-        lsns = self._batch.rows.column("lsn").cast(pa.binary())
-        uncertain = pc.is_in(rows.column("lsn").cast(pa.binary()), value_set=lsns.filter(pa.array(self._uncertain)))
-        gone = pc.and_(pc.and_(lacks, uncertain), pc.equal(rows.column("op"), int(Op.UPDATE)))
-        if pc.any(gone).as_py():
-            after = rows.column("after")
-            images = pa.StructArray.from_arrays(
-                after.flatten(), fields=list(batch.table.arrow), mask=pc.or_(after.is_null(), gone)
-            )
-            op = pc.if_else(gone, pa.scalar(int(Op.DELETE), pa.int8()), rows.column("op"))
-            arrays = {"op": op, "after": images}
-            columns = [arrays.get(name, rows.column(name)) for name in rows.schema.names]
-            rows = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
-        return replace(batch, rows=rows.filter(pc.or_(pc.invert(lacks), gone)))
+    def unread_keys(self) -> tuple[pa.Array, pa.Table]:
+        """Returns the keys to which the rows of `unread` have come, each with the Lsn of its change."""
+        names = list(self._table.identity)
+        schema = self._table.arrow.empty_table().select(names).schema
+        keys = pa.Table.from_arrays(self._keys("after", self.unread), schema=schema)
+        return self._batch.rows.column("lsn").take(pa.array(self.unread)), keys
+
+    def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
+        """Leaves out changes that lack a column; of those that `came` names by their Lsns, both keys are removed.
+
+        What the target has there is another row, or this one as of later, and would be taken for it.
+        """
+        rows, table = batch.rows, batch.table
+        gone = pc.and_(lacks, pc.is_in(rows.column("lsn").cast(pa.binary()), value_set=came))
+        parts, places = [rows.filter(pc.invert(lacks))], [pc.indices_nonzero(pc.invert(lacks))]
+        for side in ("before", "after") if table.identity else ():
+            has = pc.and_(gone, rows.column(side).is_valid())
+            lsns, keys = (rows.column(name).filter(has) for name in ("lsn", side))
+            ops, nothing = pa.repeat(pa.scalar(int(Op.DELETE), pa.int8()), len(keys)), pa.nulls(len(keys), keys.type)
+            parts.append(ChangeBatch.of(table, lsns, ops, keys, nothing).rows)
+            places.append(pc.indices_nonzero(has))
+        order = np.argsort(pa.concat_arrays(places).to_numpy(), kind="stable")
+        return replace(batch, rows=pa.concat_batches(parts).take(pa.array(order)))
 
     def _chain(self) -> None:
         """Sets the node that each node continues; -1 only in passing."""
@@ -259,7 +285,6 @@ class Completion:
         partial = np.nonzero(moves & read & ~told.after[:, others].all(axis=1))[0]
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
-        self._uncertain[uncertain] = True
         prev[size + uncertain] = self._nowhere
         # What was read at a new key is the row that moved there only if no other row comes there.
         coming = np.nonzero(copied_there >= 0)[0]
@@ -406,6 +431,11 @@ class Completion:
             return brought
         keys = zip(*(values.to_pylist() for values in self._keys("after", judged)), strict=True)
         brought[judged] = [is_unread(key) for key in keys]
+        if self._is_foreign is not None:
+            kept = changes[~came[changes]]
+            keys = zip(*(values.to_pylist() for values in self._keys("after", kept)), strict=True)
+            brought[kept] = [is_unread(key) for key in keys]
+            brought[kept] |= ~self._ahead_at(self._is_foreign, size + kept)
         if self._is_ahead is not None:
             brought[judged] &= ~self._ahead_at(self._is_ahead, size + judged)
             # A row that was loaded ahead may have given way to one that had its unique value before.
@@ -417,6 +447,13 @@ class Completion:
 
     def _row_missing(self, change: int, *, copied: bool) -> Halted:
         where = self._where(change)
+        if self._told.halved[change]:
+            return Halted(
+                "partial-row-image",
+                "a row that is told in part gets another key, and the two keys belong to two workers",
+                where=where,
+                todo="Set worker-count: 1, or SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
+            )
         if not self._told.has_before[change]:
             return Halted(
                 "partial-row-image", "an inserted row lacks a column whose default is computed", where=where, todo=_FULL

@@ -8,7 +8,6 @@ since comes by the log as well. The batch that settles the request has all of th
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from pidts.apply import TargetSession
 from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged
 from pidts.apply.rows.target_rows import narrowed
+from pidts.apply.unread import packed, unpacked
 from pidts.copy import read_keys
 from pidts.model import Kind, Position, Table
 from pidts.plan.copy.state import KeyValues
@@ -56,11 +56,11 @@ def read_extras(
 ) -> Extras:
     """Looks at up to `limit` keys of the target's table `landed`; only at rows with the values `own`."""
     narrow, there = narrowed(table, ()), narrowed(landed, ())
-    place = None if after is None else _unpacked(str(after[0]))
+    place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # Labels are ordered by their numbers and compared as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
-    last = _packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
+    last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
     for name, value in own.items():  # a column that folds case has returned rows of others, too
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
@@ -93,17 +93,3 @@ def _among(table: Table, keys: pa.Table, others: pa.Table) -> Mask:
     names = table.identity
     numbers = key_numbers(merged([chunkless(keys, names), chunkless(others, names)]))
     return np.isin(numbers[: keys.num_rows], numbers[keys.num_rows :])
-
-
-def _packed(key: pa.Table) -> str:
-    """Returns a key of any type as one text."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, key.schema) as writer:
-        writer.write_table(key)
-    return b64encode(sink.getvalue()).decode()
-
-
-def _unpacked(text: str) -> list[object]:
-    with pa.ipc.open_stream(b64decode(text)) as reader:
-        (row,) = reader.read_all().to_pylist()
-    return list(row.values())

@@ -30,16 +30,29 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.batch.context import JobContext
+from pidts.batch.copy.rereads import has_recorded_keys
 from pidts.model import DdlState, Lsn, Rendered, Table
+from pidts.plan import ChunkRequest
 from pidts.schema import TruncateTable
 
 _log = structlog.get_logger(__name__)
 
 
-def finish(context: JobContext, table: Table) -> list[str]:
-    """Finishes a table, however long that takes; returns the statements that may run later."""
-    table = context.rules.landed(table)
-    return _run(context, f"finish {table.name}", lambda session: [session.schema.finish_statements(table)])
+def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
+    """Finishes a table, however long that takes; returns the statements that may run later.
+
+    Returns None where recorded keys are to be read first.
+    """
+    table = context.rules.landed(context.structures[request.table])
+    is_read = True
+
+    def statements(session: TargetSession) -> Iterable[Rendered]:
+        nonlocal is_read
+        is_read = not has_recorded_keys(session, context.task, context.source.source_id, request)
+        return [session.schema.finish_statements(table)] if is_read else []
+
+    later = _run(context, f"finish {table.name}", statements)
+    return later if is_read else None
 
 
 class Finishing:
@@ -49,15 +62,17 @@ class Finishing:
     leaves the statement that is running to the server.
     """
 
-    def __init__(self, context: JobContext, tables: Iterable[Table]) -> None:
+    def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:
         self._context = context
-        self._waiting: SimpleQueue[Table] = SimpleQueue()
-        for table in tables:
-            self._waiting.put(table)
+        self._waiting: SimpleQueue[ChunkRequest] = SimpleQueue()
+        for request in requests:
+            self._waiting.put(request)
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
         """The statements that may run after all of it."""
+        self.unread: set[ChunkRequest] = set()
+        """Those whose tables have keys to read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -78,7 +93,12 @@ class Finishing:
     def _work(self) -> None:
         while not self._failures and not self._begins_no_more:
             try:
-                self.later += finish(self._context, self._waiting.get_nowait())
+                request = self._waiting.get_nowait()
+                later = finish(self._context, request)
+                if later is None:
+                    self.unread.add(request)
+                else:
+                    self.later += later
             except Empty:
                 return
             except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches

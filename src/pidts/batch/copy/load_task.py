@@ -41,11 +41,12 @@ from pidts.apply.merge.table_owners import has_others, tells_apart
 from pidts.apply.prepare import is_guarded
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extras
+from pidts.batch.copy.rereads import recorded_keys
 from pidts.batch.copy.staging import keep
 from pidts.binlog.choice import compiled
-from pidts.copy import Chunk, Range, read_range, read_snapshot
+from pidts.copy import Chunk, Range, read_keys, read_range, read_snapshot
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
-from pidts.plan import ChunkRequest, CopyMode
+from pidts.plan import ChunkRequest, CopyMode, Phase
 from pidts.prefetch import ahead
 from pidts.relay import RelayReader
 from pidts.rules import merged
@@ -89,7 +90,7 @@ class Fetched:
     """Seconds in all, without the time that does not depend on its size."""
     stale: bool = False
     last_key: str = ""
-    """The last of the target's own keys that was read; empty after the last one of all."""
+    """The last of the target's own keys, or of its records, that was read; empty after the last one of all."""
 
     def to_json(self) -> str:
         """Returns the result as one text, on its way from the task to the driver."""
@@ -112,7 +113,8 @@ def carry_out(context: JobContext, pieces: Iterable[Piece]) -> Iterator[Fetched]
             yield _chunk(context, piece, table, chunk)
             continue
         began = time.monotonic()
-        work = _whole if piece.request.whole else _extras
+        phased = _reread if piece.request.phase is Phase.REREAD else _extras
+        work = _whole if piece.request.whole else phased
         fetched = _again(partial(work, context, piece, table))
         yield replace(fetched, seconds=time.monotonic() - began)
 
@@ -282,6 +284,18 @@ def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
     absent = found.absent if is_alone else found.absent.slice(0, 0)
     name = keep(context.staging, request, absent) if absent.num_rows else ""
     return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
+
+
+def _reread(context: JobContext, piece: Piece, table: Table) -> Fetched:
+    """Reads rows by recorded keys; they wait, since their batch may record more."""
+    with closing(context.target.connect()) as session:
+        keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
+    chunk = read_keys(context.source, table, keys, whole=True)
+    low, high = at(context, chunk.server, chunk.low, chunk.high)
+    rows = chunk.rows
+    name = keep(context.staging, piece.request, rows) if rows.num_rows else ""
+    fetched = Fetched(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, stale=chunk.stale)
+    return replace(fetched, last_key=last if is_more else "")
 
 
 def _again(work: Callable[[], Answer]) -> Answer:

@@ -62,7 +62,7 @@ class Cut:
         )
         if last.range is not None:
             chunk = replace(chunk, last_key=_plain(last.range.upto), is_last=last.range.is_last)
-        elif self.request.phase is Phase.EXTRAS and fetched[-1].last_key:
+        elif fetched[-1].last_key:
             chunk = replace(chunk, last_key=(fetched[-1].last_key,), is_last=False)
         stage(context.staging, chunk, [one.file for one in fetched if one.file])
 
@@ -111,7 +111,7 @@ def _cut(context: JobContext, source: _Lazy, request: ChunkRequest, batch: int, 
             where=Where(source=context.source.source_id, table=str(table.name)),
             todo=f"Run the task once with --resync {table.name}",
         )
-    if request.whole or request.phase is Phase.EXTRAS:
+    if request.whole or request.phase is not Phase.ROWS:
         limit = request.limit * request.parts
         return Cut(request, (Piece(request, batch, limit if most is None else min(limit, most)),), request.upto)
     limit = request.limit if most is None else min(request.limit, max(_LEAST_ROWS, most // request.parts))

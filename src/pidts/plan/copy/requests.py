@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.model import Lsn, TableName
-from pidts.plan.copy.state import ChunkRequest, CopyState, Phase, StagedChunk
+from pidts.plan.copy.state import MOST_REREADS, ChunkRequest, CopyState, Phase, StagedChunk
 from pidts.plan.limits import Limits
 
 _CHUNK_SECONDS = 0.5
@@ -79,13 +79,17 @@ def ask(
     slots = (_CHUNKS_PER_SLOT if limits.follows else _CHUNKS_ALONE) * limits.threads
     for share, parts in _parts(_chosen(copy, limits, held, lsn, slots), slots, limits):
         state = copy[share.name]
-        copy[share.name] = replace(state, reads=state.reads + 1, reading=_request(share.name, state, parts, limits))
+        request = _request(share.name, state, parts, limits, lsn)
+        copy[share.name] = replace(state, reads=state.reads + 1, reading=request)
     return copy
 
 
-def _request(name: TableName, state: CopyState, parts: int, limits: Limits) -> ChunkRequest:
+def _request(name: TableName, state: CopyState, parts: int, limits: Limits, lsn: Lsn) -> ChunkRequest:
     if state.phase is Phase.FINISH:
-        return ChunkRequest(name, state.reads, None, None, 0, phase=state.phase, mode=state.mode)
+        return ChunkRequest(name, state.reads, state.after, None, 0, phase=state.phase, mode=state.mode)
+    if state.phase is Phase.REREAD:
+        limit = min(MOST_REREADS, _rows(state, limits))
+        return ChunkRequest(name, state.reads, state.after, (str(lsn),), limit, phase=state.phase, mode=state.mode)
     whole = state.keyless
     # All rows that an earlier request may have loaded would have to be in memory.
     again = state.reads > state.settled
@@ -123,17 +127,18 @@ def _chosen(
 
 
 _LAST = 2
+_LAST_PHASES = (Phase.REREAD, Phase.FINISH)
 
 
 def _rank(state: CopyState, limits: Limits) -> int:
-    if state.phase is Phase.FINISH:
+    if state.phase in _LAST_PHASES:
         return 0
     small = 0 < state.estimate <= 2 * limits.chunk_rows
     return _LAST if state.keyless and not small else 1
 
 
 def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Share:
-    if state.phase is Phase.FINISH:
+    if state.phase in _LAST_PHASES:
         return _Share(name, _LEAST_WEIGHT, 1)
     limit = _rows(state, limits)
     if not state.limit or state.keyless:

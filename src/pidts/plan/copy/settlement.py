@@ -43,7 +43,8 @@ class Settling:
             if before is None or name in self.held or chunk.request.phase is not before.phase:
                 continue
             if chunk.request.phase is Phase.FINISH:
-                self._done(name, replace(before, done=True), chunk)
+                after = replace(before, done=True) if chunk.is_last else replace(before, phase=Phase.REREAD)
+                self._done(name, after, chunk)
             elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
                 # This also holds where the batch ends before the window: in the same time as much log would follow
                 # again.
@@ -88,13 +89,16 @@ class Settling:
             after = replace(after, rows=before.rows + chunk.rows)
         if chunk.is_last:
             extras = before.mode in (CopyMode.REPAIR, CopyMode.OWN) and before.phase is Phase.ROWS
-            after = replace(after, after=None, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
+            # The place up to which recorded keys were read.
+            reread = {Phase.REREAD: chunk.request.upto, Phase.EXTRAS: (str(Lsn(0, 0, 0)),)}.get(before.phase)
+            after = replace(after, after=reread, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
         return after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
         self.copy[name] = replace(after, settled=after.reads)
         self.settled.append(chunk.request)
-        self._names.add(name)
+        if chunk.request.phase is Phase.ROWS:
+            self._names.add(name)
 
     def _is_ahead(self, name: TableName, state: CopyState) -> bool:
         if state.done or state.keyless or state.mode is not CopyMode.NEW:

@@ -33,6 +33,12 @@ A table that is repaired (`CopyMode.REPAIR`) has rows on the target. After its r
 searched for those that the source does not have (`Phase.EXTRAS`). Where other sources have rows there, too
 (`CopyMode.OWN`), their rows are not examined, and are never removed.
 
+A batch may record keys whose rows the log does not tell, see `pidts.apply.rows.partial_images`. Before a table is
+finished, the target is asked for such records. If there are any, their keys are read (`Phase.REREAD`) as a chunk is,
+from the first record to the last one that all workers have written: that is at or before the place of the asking state.
+A request names the places between which it reads. A worker that was ahead in an earlier run may have written later
+records already, and another one may still write records before those. Then the target is asked again.
+
 Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy names the table once more as
 done; later states do not name it. So a task with thousands of tables pays only for those that it is copying.
 """
@@ -47,6 +53,9 @@ from typing import Any
 from pidts.model import Lsn, TableName
 
 KeyValues = tuple[Any, ...]
+
+MOST_REREADS = 1000
+"""The keys of one record, and of one request that reads recorded keys again."""
 
 
 class CopyMode(StrEnum):
@@ -68,6 +77,8 @@ class Phase(StrEnum):
     ROWS = "rows"
     EXTRAS = "extras"
     """Rows of the target that the source does not have are searched for, by the target's keys in its order."""
+    REREAD = "reread"
+    """Keys are read again that were recorded since the log did not tell their rows, in the order of their records."""
     FINISH = "finish"
     """Nothing is read: keys and counters are made, which are better made when all rows are there."""
 
@@ -175,6 +186,14 @@ class CopyState:
     """The most chunks that a request may have, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
     """Bytes of one row, as the source guessed when the copy began; 0 where it could not."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows were read before the batch that led here, but for recorded keys.
+
+        Where a phase after `ROWS` has no key yet, the batch may have settled the last rows.
+        """
+        return self.phase is Phase.REREAD or (self.phase is not Phase.ROWS and self.after is not None)
 
     @property
     def is_carried(self) -> bool:

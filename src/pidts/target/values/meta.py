@@ -41,6 +41,7 @@ class ValuesMeta:
         self.shadows = ValuesShadows(connection)
         self.moves = ValuesMoves(connection)
         connection.at_end.append(self.moves.reset)
+        self.rereads = ValuesRereads(connection)
 
     def prepare(self) -> None:
         """Does nothing: there is nothing to create."""
@@ -78,6 +79,10 @@ class ValuesCheckpoints:
             self._connection.store.checkpoints.update({(task, source, row.worker): row for row in claimed})
             for landed in self._meta.moves.target_tables(task, source) if claimed[0].epoch == 1 else ():
                 self._meta.moves.forget(task, source, landed)
+            if claimed[0].epoch == 1:
+                rereads = self._connection.store.rereads
+                for place in [place for place in rereads if place[:2] == (task, source)]:
+                    del rereads[place]
         self._connection.end()
         return claimed
 
@@ -274,6 +279,41 @@ class ValuesShadows:
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
         """Saves these and removes all others."""
         self._at_commit(lambda: self._shadows.update({(task, source): dict(shadows)}))
+
+
+class ValuesRereads:
+    """The keys of copied tables that are read again."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._rereads, self._at_commit = connection.store.rereads, connection.at_commit
+
+    def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
+        """Inserts or overwrites the keys of a place of the log."""
+        self._at_commit(lambda: self._rereads.setdefault((task, source, name), {}).update({lsn: keys}))
+
+    def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
+        """Returns the next keys after a place, of those that are committed."""
+        found = self._rereads.get((task, source, name), {})
+        return sorted((lsn, keys) for lsn, keys in found.items() if lsn > after)[:most]
+
+    def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
+        """Removes the keys up to a place."""
+        place = (task, source, name)
+
+        def forget() -> None:
+            found = self._rereads.pop(place, {})
+            self._rereads[place] = {lsn: keys for lsn, keys in found.items() if lsn > upto}
+
+        self._at_commit(forget)
+
+    def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
+        """Gives the keys to tables of other names, all at once."""
+
+        def rename() -> None:
+            there = {new: self._rereads.pop((task, source, old), {}) for old, new in names.items()}
+            self._rereads.update({(task, source, new): records for new, records in there.items()})
+
+        self._at_commit(rename)
 
 
 class ValuesMoves:

@@ -76,6 +76,7 @@ class Store:
     orders: dict[tuple[str, str], dict[Lsn, DdlOrder]] = field(default_factory=dict)
     shadows: dict[tuple[str, str], dict[TableName, Shadow]] = field(default_factory=dict)
     moves: MoveStore = field(default_factory=dict)
+    rereads: dict[tuple[str, str, TableName], dict[Lsn, str]] = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

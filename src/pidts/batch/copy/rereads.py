@@ -1,0 +1,70 @@
+"""Finds the recorded keys of a copied table that are read again next.
+
+A batch records a key in the transaction of its rows, where neither the log nor the target tells the row that came to it
+(see `pidts.apply.rows.partial_images`). The key is then read like a chunk: after the batch, and settled by the batch
+that has all of the log up to the reading. So a record is a wish to read a key. Reading it once too often is harmless,
+also when the row has gone on to another key, which is recorded then. These cases cover a break:
+
+1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
+2. Between that COMMIT and the settling: the record is still there, and its key is read again.
+3. After the settling on some workers only: the next run begins with the copy as all workers have it, so with the place
+   after which the record is still to be read.
+4. A record is removed only by a request whose `after` is behind it. That place is settled on all workers by then: a
+   request is carried out when all of them have its state. Whoever removes late removes nothing else.
+
+A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
+the place that all workers have reached; no record comes to there any more.
+
+A schema change that concerns the key makes the copy begin again. Records of before have other columns or types than the
+key has now, or name keys which that copy reads anyway: the first ones are passed over, the others are read again.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pidts.apply import TargetSession
+from pidts.apply.unread import unpacked
+from pidts.model import Lsn, Table
+from pidts.plan import ChunkRequest
+from pidts.plan.copy.state import KeyValues
+
+_RECORDS = 100
+
+
+def recorded_keys(
+    session: TargetSession, task: str, source: str, table: Table, request: ChunkRequest
+) -> tuple[pa.Table, str, bool]:
+    """Returns keys to read, the place of the last record that has them, and whether there may be more records."""
+    names, upto = list(table.identity), _place(request.upto)
+    keys, last = table.arrow.empty_table().select(names), _place(request.after)
+    records = _next(session, task, source, request, _RECORDS)
+    for lsn, text in records:
+        if lsn > upto:
+            return keys, str(last), False
+        some = unpacked(text)
+        if keys.num_rows and keys.num_rows + some.num_rows > request.limit:
+            return keys, str(last), True
+        last = lsn
+        if _types(keys) <= _types(some):
+            keys = pa.concat_tables([keys, some.select(names).cast(keys.schema)])
+    return keys, str(last), len(records) == _RECORDS
+
+
+def has_recorded_keys(session: TargetSession, task: str, source: str, request: ChunkRequest) -> bool:
+    """Whether records are left after the last one that was settled, or are being written by a worker that is ahead."""
+    return bool(_next(session, task, source, request, 1))
+
+
+def _next(session: TargetSession, task: str, source: str, request: ChunkRequest, most: int) -> list[tuple[Lsn, str]]:
+    records, after = session.meta.rereads, _place(request.after)
+    records.forget(task, source, request.table, after)
+    return records.read(task, source, request.table, after, most)
+
+
+def _types(keys: pa.Table) -> set[tuple[str, pa.DataType]]:
+    return {(field.name, field.type) for field in keys.schema}
+
+
+def _place(key: KeyValues | None) -> Lsn:
+    return Lsn(0, 0, 0) if key is None else Lsn.parse(key[0])
