@@ -26,7 +26,8 @@ from pidts.model import (
     TableName,
 )
 from pidts.sandbox import Server
-from pidts.task.checks.source import check_one_source, require_source_fit
+from pidts.source.finding import demand
+from pidts.task.checks.source import check_one_source
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
 
@@ -73,7 +74,7 @@ def test_a_fit_task_passes_and_nothing_is_written(
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     config = write()
     assert failed(config) == {}
-    require_source_fit(config)
+    demand(check_one_source(config))
     assert not config.relay.exists()
     schemas = "SELECT count(*) FROM information_schema.schemata WHERE schema_name IN ('pidts_meta', %s)"
     assert run_sql(postgres, schemas, database, database=database) == [(0,)]
@@ -220,8 +221,8 @@ def test_tables_that_do_not_fit_are_told_until_they_are_ignored(
     run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
     assert "a" in failed(write())["target_tables"]
     with pytest.raises(PrecheckFailed, match="target_tables"):
-        require_source_fit(write())
-    require_source_fit(write(extra="ignore-checking-items: [target_tables]"))
+        demand(check_one_source(write()))
+    demand(check_one_source(write(extra="ignore-checking-items: [target_tables]")))
 
 
 def test_an_incremental_task_needs_its_tables(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
@@ -266,7 +267,7 @@ def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
     assert "has rows" in failed(config)["target_tables"]
     (fix,) = [finding.fix for finding in check_one_source(config) if not finding.ok]
     assert fix.endswith(f"--resync s:{database}.t")
-    require_source_fit(config, resync=("*.t",))
+    demand(check_one_source(config, resync=("*.t",)))
 
 
 def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_task_from_starting(

@@ -24,8 +24,9 @@ from pidts.model import (
 )
 from pidts.sandbox import Server
 from pidts.source import connect, query
+from pidts.source.finding import demand
 from pidts.task.checks.circular_replication import ORIGINS, going_round, record_source
-from pidts.task.checks.source import check_one_source, require_source_fit
+from pidts.task.checks.source import check_one_source
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
 
@@ -116,7 +117,7 @@ def test_a_table_goes_in_one_direction_only(
         assert f"task {there.name} " in message
         assert f": changes of {database}.t go in a circle" in message
         with pytest.raises(PrecheckFailed, match=ITEM):
-            require_source_fit(back)
+            demand(check_one_source(back))
         assert told(make(back.name, far, near, more=f"ignore-checking-items: [{ITEM}]")) == []
         assert told(make(back.name, far, near, tables="u")) == [], "another table may go the other way"
         assert told(make(back.name, far, near, route="archive")) == [], "a table of another name is not written back"
@@ -177,7 +178,7 @@ def test_the_task_that_closes_a_ring_of_three_is_refused(
     assert f"which come by task {first.name}," in message
     assert f": changes of {database}.t go in a circle" in message
     with pytest.raises(PrecheckFailed, match=ITEM):
-        require_source_fit(last)
+        demand(check_one_source(last))
     statement = fix.split("never run again: ")[1].removesuffix("; there")
     with closing(connect(last.source.server)) as source:
         query(source, statement)

@@ -78,7 +78,7 @@ def test_what_is_followed_and_how_much_at_once_is_taken_over(write: Callable[...
     assert found.taken == ("block-allow-list", "pidts.chunk-rows", "pidts.copy-rate")
     assert found.waiting == ()
     assert found.config.allow(TableName("a", "u"))
-    assert found.config.copy_rate == 100
+    assert found.config.limits.rate == 100
 
 
 def test_rules_are_taken_over_by_their_own_keys(write: Callable[..., TaskConfig]) -> None:
@@ -93,7 +93,7 @@ syncers: {s: {batch: 10}}
     file = write(extra=rules, instance=named)
     found = difference(running, file)
     assert found.taken == ("filters", "expression-filter", "routes", "syncers.batch")
-    assert (found.config.rules, found.config.batch_rows) == (file.rules, 8_000)
+    assert (found.config.rules, found.config.limits.row_events) == (file.rules, 8_000)
     moved_down = write(extra="\n" + rules, instance=named)
     assert difference(file, moved_down).taken == (), "the lines that rules stand in are no change"
 
@@ -146,7 +146,7 @@ def test_where_things_are_waits_for_the_next_start(write: Callable[..., TaskConf
     running = write()
     found = difference(running, write(source_port=10, mode="full", extra="pidts: {copy-rate: 5}"))
     assert found.waiting == ("task-mode", "mysql-instances")
-    assert (found.config.source, found.config.mode, found.config.copy_rate) == (running.source, "all", 5)
+    assert (found.config.source, found.config.mode, found.config.limits.rate) == (running.source, "all", 5)
 
 
 def test_nothing_happens_where_nothing_differs(write: Callable[..., TaskConfig]) -> None:

@@ -31,7 +31,12 @@ def load(tmp_path: Path) -> Load:
 
 def test_a_file_with_everything_in_it_is_taken_as_it_is(load: Load) -> None:
     config = load()
-    assert (config.name, config.mode, config.workers, config.copy_threads) == ("crm-to-analytics", "incremental", 3, 8)
+    assert (config.name, config.mode, config.workers, config.limits.threads) == (
+        "crm-to-analytics",
+        "incremental",
+        3,
+        8,
+    )
     assert config.source.start == Position("bin.000017", 4711)
     assert (config.source.server.server_id, config.target.port) == (429, 4000)
     noted = {note.split(": ")[1] for note in config.notes}

@@ -106,15 +106,15 @@ CASES: list[tuple[str, object, str, object]] = [
     ("instance.column-mapping-rules", ["id"], "unknown-name", "there is no 'id' in column-mappings"),
     ("instance.block-allow-list", "crn", "unknown-name", "Did you mean 'crm'?"),
     ("instance.black-white-list", "crm", "duplicate-key", "old name of block-allow-list"),
-    ("instance.mydumper-thread", 2, "copy_threads", 2),
-    ("instance.loader-thread", 5, "copy_threads", 5),
+    ("instance.mydumper-thread", 2, "limits.threads", 2),
+    ("instance.loader-thread", 5, "limits.threads", 5),
     ("instance.syncer-thread", 7, "workers", 7),
     ("instance.mydumper-config-name", "x", "unknown-name", "in mydumpers"),
     ("instance.loader-config-name", "x", "unknown-name", "in loaders"),
     ("instance.syncer-config-name", "x", "unknown-name", "in syncers"),
     ("instance.validator-config-name", "x", "unknown-name", "in validators"),
-    ("instance.mydumper", {"threads": 3}, "copy_threads", 8),
-    ("instance.loader", {"pool-size": 0}, "copy_threads", 8),
+    ("instance.mydumper", {"threads": 3}, "limits.threads", 8),
+    ("instance.loader", {"pool-size": 0}, "limits.threads", 8),
     ("instance.syncer", {"safe-mode": True}, "safe_mode", True),
     ("instance.validator", {"mode": "fast"}, "not-supported", "pidts verify"),
     ("routes.customers.schema-pattern", "a*b", "bad-pattern", "last character"),
@@ -142,14 +142,14 @@ CASES: list[tuple[str, object, str, object]] = [
     ("block-allow-list.crm.ignore-dbs", ["a"], "allow.ignore_dbs", ("a",)),
     ("block-allow-list.crm.do-tables", [{"db-name": "a", "tbl-name": "b"}], "allow.do_tables", (("a", "b"),)),
     ("block-allow-list.crm.ignore-tables", [{"db-name": "a"}], "missing-key", "tbl-name"),
-    ("mydumpers.all.threads", 2, "copy_threads", 8),
+    ("mydumpers.all.threads", 2, "limits.threads", 8),
     ("mydumpers.all.where", "id > 5", "not-supported", "chooses rows"),
     ("mydumpers.all.extra-args", "--where id>5", "not-supported", "may choose rows"),
     *(
         (f"mydumpers.all.{key}", 1, "note", "there is no dump")
         for key in ("mydumper-path", "chunk-filesize", "statement-size", "rows", "skip-tz-utc")
     ),
-    ("loaders.all.pool-size", 1, "copy_threads", 8),
+    ("loaders.all.pool-size", 1, "limits.threads", 8),
     *(
         (f"loaders.all.{key}", "x", "note", "there is no dump")
         for key in (
@@ -169,10 +169,10 @@ CASES: list[tuple[str, object, str, object]] = [
         )
     ),
     ("syncers.all.worker-count", 0, "bad-value", "at least 1"),
-    ("syncers.all.batch", 50, "batch_rows", 40_000),
-    ("syncers.all.batch", 100, "batch_rows", 80_000),
-    ("syncers.all.queue-size", 512, "batch_bytes", 28 << 20),
-    ("syncers.all.queue-size", 0, "batch_bytes", 56 << 20),
+    ("syncers.all.batch", 50, "limits.row_events", 40_000),
+    ("syncers.all.batch", 100, "limits.row_events", 80_000),
+    ("syncers.all.queue-size", 512, "limits.bytes", 28 << 20),
+    ("syncers.all.queue-size", 0, "limits.bytes", 56 << 20),
     ("syncers.all.checkpoint-flush-interval", 5, "note", "commit in one transaction"),
     ("syncers.all.compact", False, "note", "always compacted"),
     ("syncers.all.multiple-rows", False, "note", "many at a time"),

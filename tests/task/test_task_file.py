@@ -68,7 +68,7 @@ def test_the_documented_example_is_understood(load: Load, tmp_path: Path) -> Non
     assert config.allow(TableName("shop_1", "t"))
     assert not config.allow(TableName("other", "t"))
     assert (config.relay, config.path) == (tmp_path / "relay" / "shop", tmp_path / "task.yaml")
-    assert (config.spark_master, config.spark_conf, config.direct_rows, config.chunk_rows) == (
+    assert (config.spark_master, config.spark_conf, config.direct_rows, config.limits.chunk_rows) == (
         "local[*,4]",
         {},
         100_000,
@@ -92,7 +92,7 @@ def test_our_own_block_is_read(load: Load, tmp_path: Path) -> None:
           spark: {master: "local[2,4]", direct-rows: 0, conf: {spark.driver.memory: 2g, spark.cores.max: 2}}
         """)
     )
-    assert (config.relay, config.chunk_rows) == (tmp_path.parent / "r", 500)
+    assert (config.relay, config.limits.chunk_rows) == (tmp_path.parent / "r", 500)
     assert (config.spark_master, config.direct_rows) == ("local[2,4]", 0)
     assert config.spark_conf == {"spark.driver.memory": "2g", "spark.cores.max": "2"}
 
@@ -368,12 +368,12 @@ def test_a_copy_has_the_fewer_of_the_dumps_and_the_loaders_threads(
 ) -> None:
     lines = "".join(f"    {line}\n" for line in instance)
     text = replaced("    syncer-config-name", f"{lines}    syncer-config-name") + blocks + "\n"
-    assert load(text).copy_threads == threads
+    assert load(text).limits.threads == threads
 
 
 def test_a_copy_may_be_slowed_down(load: Load) -> None:
-    assert load(TASK).copy_rate == 0
-    assert load(TASK + "pidts: {copy-rate: 5000}\n").copy_rate == 5000
+    assert load(TASK).limits.rate is None
+    assert load(TASK + "pidts: {copy-rate: 5000}\n").limits.rate == 5000
 
 
 def test_a_validator_is_refused_unless_it_does_nothing(load: Load) -> None:

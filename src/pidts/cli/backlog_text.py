@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,13 +23,6 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
     """Returns the things that are shown, and the number of those that are not."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
-
-
-def named(names: Iterable[str], count: int = SHOWN) -> str:
-    """Returns the first names, and how many more there are."""
-    found = list(names)
-    more = len(found) - count
-    return ", ".join(found[:count]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def backlog_size(backlog: Backlog) -> str:

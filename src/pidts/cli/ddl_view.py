@@ -13,7 +13,6 @@ from pidts.cli.backlog_text import (
     backlog_size,
     first_of,
     moment,
-    named,
     plural,
     position_of,
     retained_log,
@@ -23,6 +22,7 @@ from pidts.cli.backlog_text import (
 from pidts.cli.errors import show_error
 from pidts.cli.lock_view import effect_on_others, show_lock
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
+from pidts.model.errors import listed
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 
@@ -237,7 +237,7 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
     lines = effect_on_others(lock, at)
     if lock.awaited:
         lines += [
-            f"the target does not wait for: {named(lock.awaited)}",
+            f"the target does not wait for: {listed(lock.awaited)}",
             "rows of these shards are applied as long as they fit; their own change is not run again",
         ]
     unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is OrderKind.UNLOCK else ""

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
+from pidts.model.errors import listed
 from pidts.source.finding import Finding
 from pidts.task.operate.progress import Progress
 from pidts.verify import Report, TableReport
@@ -88,9 +89,7 @@ def _apart(one: TableReport, kind: str) -> str:
 
 def _merged(one: TableReport) -> str:
     """Returns the source tables of a merged table; of many tables only the first."""
-    shown = ", ".join(one.members[:_MEMBERS])
-    more = len(one.members) - _MEMBERS
-    return f"merged from {shown}" + (f" and {more:,} more" if more > 0 else "") if one.members else ""
+    return f"merged from {listed(one.members, _MEMBERS)}" if one.members else ""
 
 
 def _colour(one: TableReport) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pidts.cli.backlog_text import backlog_size, first_of, named, plural, position_of, shard_name, since
+from pidts.cli.backlog_text import backlog_size, first_of, plural, position_of, shard_name, since
 from pidts.model import Halt
+from pidts.model.errors import listed
 from pidts.task.operate.orders import is_joining
 from pidts.task.operate.shard_locks import by_statement, split_by_agreement
 
@@ -63,10 +64,10 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
     """Returns which other shards continue when the target runs this change, and which have a different change."""
     alike, apart = split_by_agreement(lock, at)
-    lines = [f"these shards continue, too: {named(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
+    lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):
         lines.append(f"the target does not run this different change: {group[0].statement}")
-        lines.append(f"  from {named(map(shard_name, group))}")
+        lines.append(f"  from {listed(map(shard_name, group))}")
     if apart:
         lines.append(
             "if their rows do not fit the table then, these shards still wait and need a ddl command of their own"

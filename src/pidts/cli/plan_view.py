@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pidts.cli.backlog_text import named
 from pidts.model import PrecheckFailed
+from pidts.model.errors import listed
 from pidts.task.checks.preview import Outcome, TablePreview
 from pidts.task.config.task_file import TaskConfig
 
@@ -107,13 +107,13 @@ def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
     key = f"key ({', '.join(table.key)})" if table.key else "no key: rows are found by the values of all columns"
     console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}, {key}"))
     if len(names) > 1:
-        console.print(Text.assemble(("  of ", "cyan"), named(names)))
+        console.print(Text.assemble(("  of ", "cyan"), listed(names)))
     for rule in table.rules:
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
     for number, column in enumerate(table.columns):
         values = dict.fromkeys(f"{one.columns[number].value!r}" for _, one in alike.shards)
-        origin = column.source_type if column.value is None else f"extracted {named(values, _VALUES)}"
+        origin = column.source_type if column.value is None else f"extracted {listed(values, _VALUES)}"
         grid.add_row(column.name, Text(origin), "->", Text(column.target_type))
     console.print(grid)
     for statement in table.statements:
@@ -121,7 +121,7 @@ def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
     for statement in table.finish:
         console.print(Text.assemble(("  after the copy: ", "cyan"), (f"{statement};", "dim")))
     if alike.others:
-        console.print(Text.assemble(("  shares its target with ", "cyan"), named(alike.others)))
+        console.print(Text.assemble(("  shares its target with ", "cyan"), listed(alike.others)))
     for note in table.notes:
         console.print(Text(f"  note: {note}", "yellow"))
     for problem in table.problems:

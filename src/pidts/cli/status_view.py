@@ -8,12 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.backlog_text import moment, named, plural, retained_log
+from pidts.cli.backlog_text import moment, plural, retained_log
 from pidts.cli.ddl_view import advice, halted_json, show_halted_tables
 from pidts.cli.lock_view import show_lock
 from pidts.cli.relay_view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn
+from pidts.model.errors import listed
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import applied_json
@@ -97,7 +98,7 @@ def _show(found: TaskStatus, task: Path) -> None:
 def _shards_with_column(one: PartialColumn) -> str:
     count = len(one.having) + len(one.lacking)
     few = len(one.having) < len(one.lacking)
-    names = f"only {named(map(str, one.having))}" if few else f"all but {named(map(str, one.lacking))}"
+    names = f"only {listed(one.having)}" if few else f"all but {listed(one.lacking)}"
     return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {names}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,6 +41,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+
+
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """Returns the first names, and how many more there are."""
+    found = list(map(str, names))
+    more = len(found) - most
+    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def sentence(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pidts.model.errors import PidtsError
+from pidts.model.errors import PidtsError, listed
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
@@ -108,9 +108,7 @@ class Halt:
         )
 
     def __str__(self) -> str:
-        names = ", ".join(map(str, self.tables[:_NAMED])) or "all tables"
-        if len(self.tables) > _NAMED:
-            names = f"{names} and {len(self.tables) - _NAMED} more"
+        names = listed(self.tables, _NAMED) or "all tables"
         return f"{names}: [{self.code}] {self.why} (at {self.position or self.lsn})"
 
 

@@ -17,6 +17,11 @@ from pidts.model import PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
 from pidts.source.structures import read_structures
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql import privileges as mysql
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres import privileges as postgres
+from pidts.target.postgres.dialect import identifier
 from pidts.task.checks.circular_replication import meta_schemas
 from pidts.task.checks.privileges import named_in, source_privileges, takes_all_of
 from pidts.task.config.task_file import TaskConfig
@@ -150,15 +155,11 @@ def _target(config: TaskConfig, looks: OtherAccounts, tables: list[TableName], s
 
 
 def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Grants:
-    from pidts.target.postgres import PostgresSession
-    from pidts.target.postgres.dialect import identifier
-    from pidts.target.postgres.privileges import needs, version_of
-
     role, spec = config.target.user, config.target
     with closing(target.connect()) as session:
         assert isinstance(session, PostgresSession)  # noqa: S101 - that is its type
-        found = needs(session, spec.database, role, tables, spec.meta_schema)
-        about = f"postgresql {version_of(session)} at {spec.host}:{spec.port}, database {spec.database}"
+        found = postgres.needs(session, spec.database, role, tables, spec.meta_schema)
+        about = f"postgresql {postgres.version_of(session)} at {spec.host}:{spec.port}, database {spec.database}"
     return Grants(
         "target",
         about,
@@ -170,18 +171,15 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
 
 
 def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, host: str) -> Grants:
-    from pidts.target.mysql import MySqlSession
-    from pidts.target.mysql.privileges import account_there, needed, own_account, version_of
-
     spec = config.target
     with closing(target.connect()) as session:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
-        version = version_of(session)
+        version = mysql.version_of(session)
         if host:
             to = account_name(spec.user, host)
         else:
-            to = own_account(session) if own else account_there(session, spec.user)
-    privileges = list(needed(schemas, spec.meta_schema))
+            to = mysql.own_account(session) if own else mysql.account_there(session, spec.user)
+    privileges = list(mysql.needed(schemas, spec.meta_schema))
     why = {True: "for the task's own tables: checkpoints, structures", False: "to write rows and to follow DDL"}
     statements = [
         (why[is_meta], sql)

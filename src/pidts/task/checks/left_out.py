@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from pidts.batch.online_ddl import online_of
 from pidts.model import TableName
+from pidts.model.errors import listed
 from pidts.schema.online.names import Role
 from pidts.source import Session, connect, read_structures
 from pidts.source.finding import Finding
 from pidts.source.structures import sequences
 from pidts.task.config.task_file import TaskConfig
-
-_SHOWN = 5
 
 
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
@@ -33,10 +32,9 @@ def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
     names = sorted(map(str, read_structures(session, is_passed_by)))
     if not names:
         return []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     what = (
         f"not replicated, because their names are those of gh-ost and pt-online-schema-change: "
-        f"{', '.join(names[:_SHOWN])}{more} (if they are tables of your own: online-ddl: false, or your own rules)"
+        f"{listed(names)} (if they are tables of your own: online-ddl: false, or your own rules)"
     )
     return [Finding("online_ddl", ok=True, message=what)]
 
@@ -61,8 +59,7 @@ def sequence_note(config: TaskConfig, session: Session) -> str:
     names = sorted(map(str, filter(config.allow, sequences(session))))
     if not names:
         return ""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (
-        f"not carried, as SEQUENCE objects: {', '.join(names[:_SHOWN])}{more}; where the target is to go on counting, "
+        f"not carried, as SEQUENCE objects: {listed(names)}; where the target is to go on counting, "
         "create them there, and set them (SETVAL) before anything writes there"
     )

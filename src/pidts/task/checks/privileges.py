@@ -18,6 +18,10 @@ from pidts.source.connection import ServerInfo, server_info
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants
 from pidts.source.position import needs_row_locks
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.privileges import missing, own_account
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres.privileges import needs, own_role
 from pidts.task.config.task_file import TaskConfig
 
 _PATTERN = frozenset("*?[")
@@ -81,11 +85,7 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
         tables = [config.rules.landed_name(name) for name in upstream]
     except ConfigError:
         return []  # `target_tables` reports it
-    if config.target.type == "postgresql":
-        from pidts.target.postgres import PostgresSession
-        from pidts.target.postgres.privileges import needs, own_role
-
-        assert isinstance(session, PostgresSession)  # noqa: S101 - that is its type
+    if isinstance(session, PostgresSession):
         all_needs = needs(session, config.target.database, own_role(session), tables, config.target.meta_schema)
         lacking = [need for need in all_needs if not need.held and not need.only_for_ddl]
         found = [
@@ -100,9 +100,6 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
             if one.only_for_ddl and not one.held
         ]
     else:
-        from pidts.target.mysql import MySqlSession
-        from pidts.target.mysql.privileges import missing, own_account
-
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
         to = own_account(session)
         found = [

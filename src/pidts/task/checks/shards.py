@@ -13,6 +13,7 @@ from pidts.apply import TargetSession
 from pidts.apply.merge.differences import unlike_words
 from pidts.ddl.shards.record import load_missed
 from pidts.model import Member, OfGroups, OfSource, PidtsError, Table, TableName
+from pidts.model.errors import listed
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
 from pidts.source.finding import Finding
@@ -77,9 +78,7 @@ class _Group:
 
     def findings(self) -> Iterator[Finding]:
         found = structure_conflict(self.members, self.mode)
-        names = ", ".join(map(str, self.members[:_SHOWN]))
-        if len(self.members) > _SHOWN:
-            names = f"{names} and {len(self.members) - _SHOWN} more"
+        names = listed(self.members, _SHOWN)
         yield Finding(
             "schema_of_shard_tables",
             ok=bool(self.resumed) or not found,

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
 from pidts.model import OfSource, PidtsError, Position, Table, TableName, Transient
+from pidts.model.errors import listed
 from pidts.relay.permissions import is_open_to_others
 from pidts.source.connection import connect, variables
-from pidts.source.finding import Finding, demand
+from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
 from pidts.source.sizes import Size, table_sizes
 from pidts.source.structures import read_structures
@@ -37,8 +38,6 @@ _LOOK = (
     "Check the patterns of do-dbs and do-tables; system schemas are never included. If the tables are created later, "
     "the task follows them from the log: ignore-checking-items: [table_list]"
 )
-_NAMED = 5
-"""A message names at most this many held tables."""
 
 
 def check_one_source(
@@ -72,11 +71,6 @@ def check_one_source(
                 findings += target_findings(config, target, tables)
             findings += _held(config, target)
     return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
-
-
-def require_source_fit(config: TaskConfig, resync: Patterns = None, other_parts: Sequence[TaskConfig] = ()) -> None:
-    """Raises if a finding keeps the task from running."""
-    demand(check_one_source(config, resync, other_parts))
 
 
 def _source(
@@ -222,13 +216,10 @@ def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
     held = load_held_tables(target, config)
     if not held.tables:
         return []
-    names = ", ".join(map(str, sorted(held.tables)[:_NAMED]))
-    if len(held.tables) > _NAMED:
-        names = f"{names} and {len(held.tables) - _NAMED:,} more"
     kept = f"the relay keeps {held.log_bytes:,} bytes of log for this"
     if not held.is_known:
         kept = "only the machine of the relay knows how much log it keeps for this"
-    message = f"{names}: applied less far than the other tables; {kept}"
+    message = f"{listed(sorted(held.tables))}: applied less far than the other tables; {kept}"
     return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
 
 

@@ -95,7 +95,7 @@ class Repairs:
     """Tables that always have a change that is not applied yet."""
 
     def differ(self, group: Group, settled: Settled) -> bool:
-        """A few keys at a time; true where they are to be looked at again."""
+        """Repairs a few keys at a time; returns whether they have to be compared again."""
         members = members_of(group)
         leaves = _left_alone(merged=len(members) > 1)
         settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])
@@ -113,7 +113,7 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> Settled:
-        """Of extra rows that others may have left, only those that somebody asked to remove."""
+        """Returns the differences, without extra rows that others may have left and whose removal was not requested."""
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is Finding.EXTRA]
         if not self._is_merged(group, members):
             extra = [place for place in extra if settled.owners[place] == NOBODY]
@@ -125,7 +125,7 @@ class Repairs:
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
     def _is_merged(self, group: Group, members: Sequence[SourceTable]) -> bool:
-        """Also where others are gone, and their rows are not, by the target's record."""
+        """Whether the table has rows of several shards; by the target's record, also of shards that are gone."""
         name = group.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id
@@ -133,7 +133,7 @@ class Repairs:
         return self._merged[name]
 
     def _write(self, group: Group, members: Sequence[SourceTable], keys: pa.Table) -> None:
-        """Where changes of the table are on their way, a better moment may come."""
+        """Writes the rows of these keys; waits for a better moment while the task writes the same rows."""
         name = group.table.name
         origins = [
             Origin(
@@ -179,12 +179,15 @@ class Repairs:
 
 
 def _left_alone(*, merged: bool) -> frozenset[Finding]:
-    """What waits is put right by what it waits for; of merged tables nobody knows whose an unsettled row is to be."""
+    """Returns the kinds of differences that are not repaired.
+
+    A row that waits is right once its change is applied. Of merged tables, the owner of an unsettled row is not known.
+    """
     return frozenset({Finding.WAITING, Finding.UNSETTLED}) if merged else frozenset({Finding.WAITING})
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
-    """Rows of a source as the target is to have them."""
+    """Returns a source's rows as the target has to have them."""
     part = member.part
     chunk = read_keys(part.config.source.server, member.whole, member.own_keys(keys), whole=True)
     if chunk.stale:

@@ -1,8 +1,8 @@
-"""A table of a source as a comparison asks for it: its rows as they land, looked up by the target's keys.
+"""Reads a source's table for a comparison: its rows as the target has them, looked up by the target's keys.
 
-The target's keys are the source's with two exceptions. A column mapping may make other values of them: they are made
-the source's again, and what no value of the source becomes is not looked for. Extracted columns may be a part of the
-key: rows that have others than this table's come from elsewhere.
+The target's keys are the source's with two exceptions. A column mapping may have changed their values: they are changed
+back, and a value that the mapping never makes is not looked up. Extracted columns may be a part of the key: rows with
+other values than this table's come from other tables.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """Of one source; the connection is shared by all of its tables."""
+    """A table of one source; all of its tables share a connection."""
 
     part: OpenPart
     rules: Rules
-    """With what is known of the target's keys."""
+    """The task's rules, completed by the extracted columns in the target's keys."""
     whole: Table
     """The source's table."""
     table: Table
@@ -54,30 +54,30 @@ class SourceTable:
 
     @property
     def name(self) -> TableName:
-        """The source's."""
+        """The table's name on the source."""
         return self.whole.name
 
     @property
     def leg(self) -> TaskCatchUp:
-        """The source's."""
+        """The catch-up of the target with the source."""
         return self.part.leg
 
     @property
     def extracted(self) -> dict[str, str]:
-        """What stands in the columns that the route adds."""
+        """The values of the columns that the route adds."""
         return dict(self.rules.routes.landing(self.name).extracted)
 
     def size(self) -> Size:
-        """From the engine's statistics."""
+        """Returns the size by the engine's statistics."""
         found = table_sizes(self.part.session, [self.name]).get(self.name)
         return Size() if found is None else Size(found.rows, found.bytes // max(found.rows, 1))
 
     def highest(self) -> Key | None:
-        """By the server's own order."""
+        """Returns the highest key in the server's own order."""
         return self._landed_key(highest(self.part.session, self.table))
 
     def spans(self, span: Span, rows: int) -> Iterator[Span]:
-        """Cut while they are used: no more of the table is gone through than is compared."""
+        """Yields the spans one by one, so that no more of the table is read than is compared."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
@@ -87,7 +87,7 @@ class SourceTable:
                 after = one.upto
 
     def sum(self, span: Span) -> Sum | None:
-        """As the server has the rows just now; None where a mapping changes them on their way."""
+        """Returns the checksum of the present rows; None if a mapping changes them on their way."""
         if mapping_of(self.rules.mappings, self.name) is not None:
             return None
         floats = self.part.config.target.type != "postgresql"
@@ -95,28 +95,28 @@ class SourceTable:
         return None if found is None else Sum(*found)
 
     def rows(self, span: Span) -> pa.Table:
-        """In the order of the key."""
+        """Returns the rows in the order of the key."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         return self.rules.rows(self.table, select_range(self.part.session, self.table, after, upto))
 
     def find(self, keys: pa.Table) -> pa.Table:
-        """With all that the log holds, also where the server shows rows later than it logs them."""
+        """Returns the rows of these keys as the log has them; a server may show a row later than it logs it."""
         lock = row_lock(server_info(self.part.session))
         found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)
         return self.rules.rows(self.table, found)
 
     def count(self) -> int:
-        """Exact."""
+        """Returns the exact number of rows."""
         return int(query(self.part.session, f"SELECT COUNT(*) FROM {quoted_table(self.name)}")[0][0])
 
     def all(self) -> Iterator[pa.Table]:
-        """On a connection of its own, from one snapshot."""
+        """Yields all rows from one snapshot, on a connection of its own."""
         with read_snapshot(self.part.config.source.server, self.table) as snapshot:
             for rows in snapshot.batches:
                 yield self.rules.rows(self.table, rows)
 
     def own_keys(self, keys: pa.Table) -> pa.Table:
-        """The identities of this table that are meant by some of the target's; others' are left out."""
+        """Returns this table's identities for the target's keys; keys of other tables are left out."""
         for column, value in self.extracted.items():
             if column in keys.column_names:
                 keys = keys.filter(pc.equal(keys.column(column), value))
@@ -137,7 +137,7 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Keys between spans are numbers where their order matters, and mapped by adding one."""
+        """Maps a key between spans: where the order of keys matters, a mapping adds a number to them."""
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:
             return key
@@ -150,7 +150,7 @@ class SourceTable:
 
 
 def _possible(values: pa.ChunkedArray, kind: ColumnType) -> pa.ChunkedArray:
-    """Null where another member's key is a number that this column cannot hold."""
+    """Returns the values, null where another shard's key is a number that this column cannot hold."""
     if not kind.is_integer or values.type == kind.arrow:
         return values
     narrow = pc.cast(values, kind.arrow, safe=False)

@@ -1,4 +1,4 @@
-"""Which tables are compared with which: those of all sources of a task, brought together by where their rows land.
+"""Decides which tables are compared: the tables of all sources of a task, grouped by their target tables.
 
 Tables that are merged into one have the same columns but for the time of a schema change, or where the task lets them
 be different (`shard-mode: optimistic`). What is compared then is what all of them have.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.model import Column, ColumnType, ConfigError, Halted, Key, OfSource, Table, TableName
+from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
 from pidts.task.compare.source import OpenPart, SourceTable
@@ -19,12 +20,10 @@ from pidts.verify import Group
 
 TakesTable = Callable[[TableName], bool]
 
-_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A table of a source, and what its rows become."""
+    """A table of a source, and the structure of its rows on the target."""
 
     part: OpenPart
     rules: Rules
@@ -33,14 +32,14 @@ class _Member:
 
     @property
     def target_table(self) -> Table:
-        """As it is, where its rows cannot land."""
+        """The structure of its rows on the target; its own structure if the rules refuse them."""
         return (
             self.table.renamed(self.rules.landed_name(self.table.name)) if self.odd else self.rules.landed(self.table)
         )
 
     @property
     def odd(self) -> str:
-        """Why its rows cannot land, if so."""
+        """Why the rules refuse its rows; empty if they do not."""
         try:
             self.rules.landed(self.table)
         except (Halted, ConfigError) as error:
@@ -49,7 +48,7 @@ class _Member:
 
 
 def landing_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
-    """By the target's names, the tables of all sources; no structure is read."""
+    """Returns the tables of all sources by the target's names; no structure is read."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
         names: list[TableName] = []
@@ -60,12 +59,12 @@ def landing_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenP
 
 
 def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
-    """What a table of a source is called."""
+    """Returns the name of a source's table in messages."""
     return f"{part.config.source.source_id}: {name}" if len(parts) > 1 else str(name)
 
 
 def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, Group]:
-    """All of which some table, or the table on the target, is asked for."""
+    """Returns the groups of which `takes` selects the target table or a source table."""
     wanted = {
         landed: members
         for landed, members in landing_names(parts).items()
@@ -88,7 +87,7 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
 
 
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
-    """Tables whose changes go to the target, whether the account may read them or not."""
+    """Returns the tables that the task follows, whether the account may read them or not."""
     config = part.config
     mine = (config.name, OfSource(config.source.source_id))
     return sorted(
@@ -103,7 +102,7 @@ def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = 
     problem = _problem(members, tables, shared)
     if hidden:
         problem = (
-            f"{', '.join(hidden[:_SHOWN])}: the task follows this table, and the source does not show it: the account "
+            f"{listed(hidden)}: the task follows this table, and the source does not show it: the account "
             "may not SELECT from it (see: pidts grants), or it was dropped a moment ago"
         )
     table, most = tables[0], None
@@ -121,7 +120,7 @@ def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = 
 
 
 def _columns(tables: Sequence[Table]) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Those that all have, in the first one's order, and all others."""
+    """Returns the columns that all tables have, in the first table's order, and all other columns."""
     shared: dict[str, Column] = {}
     alone: dict[str, Column] = {}
     for table in tables:
@@ -139,7 +138,7 @@ def _types(tables: Iterable[Table], name: str) -> list[ColumnType]:
 
 
 def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
-    """A type that holds the values of all; None where the same value may be another one in it."""
+    """Returns a type that holds the values of all; None if it would change a value."""
     first = kinds[0]
     if all(kind.is_integer and kind.unsigned == first.unsigned for kind in kinds):
         return max(kinds, key=lambda kind: int(kind.arrow.bit_width))
@@ -175,13 +174,12 @@ def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[st
         for one, table in zip(members, tables, strict=True)
         if not set(alone) <= {column.name for column in table.columns}
     ]
-    more = f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
-    why = f"these tables lack it: {', '.join(without[:_SHOWN])}{more}" if without else "its types are different"
+    why = f"these tables lack it: {listed(without)}" if without else "its types are different"
     return f"column {', '.join(alone)} is not compared; {why}"
 
 
 def _reduced(one: _Member, table: Table) -> Table:
-    """The source's table with the columns that are compared, in their order, and what a mapping needs."""
+    """Returns the source's table with the compared columns, in their order, and the columns that a mapping needs."""
     mapping = mapping_of(one.rules.mappings, one.table.name)
     own = {column.name: column for column in one.table.columns}
     names = [column.name for column in table.columns if column.name in own]

@@ -1,4 +1,4 @@
-"""The target as a comparison asks for it: where the rows of one table or of several land."""
+"""Reads the target for a comparison; a table of the target has the rows of one table or of several shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RowSum = Callable[[Table, Sequence[object] | None, Sequence[object] | None], tup
 
 
 class TargetRows:
-    """On one connection; tables are those that are compared, under the target's names."""
+    """The compared tables of the target, by the target's names, on one connection."""
 
     def __init__(
         self, session: TargetSession, row_sum: RowSum, groups: Callable[[], Groups], *, is_postgres: bool
@@ -35,7 +35,7 @@ class TargetRows:
         self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
 
     def order(self, table: Table) -> Order:
-        """Text is ordered by collations, which PostgreSQL has of its own.
+        """Returns how the target orders keys. Collations order text, and PostgreSQL has its own.
 
         Where extracted columns are part of the key, rows with the same key on the source follow each other in their
         order: a span of the source's keys holds the same rows here, but for rows of tables that the task does not have.
@@ -51,7 +51,7 @@ class TargetRows:
         return Order.LIKELY if texts and not self._is_postgres else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
-        """From the catalogue; a column that only some of the merged tables have may be there or not."""
+        """Returns why the table does not fit; a column that only some shards have may be there or not."""
         group = self._groups()[table.name]
         found = self._session.schema.misfits(table)
         if found and group.most is not None and self._session.schema.misfits(group.most) == []:
@@ -59,31 +59,31 @@ class TargetRows:
         return found if found is None or not group.problem else [group.problem, *found]
 
     def sum(self, table: Table, span: Span) -> Sum | None:
-        """As the server has the rows just now."""
+        """Returns the checksum of the present rows."""
         cut = self._groups()[table.name].cut
         found = self._row_sum(cut, self._values(cut, span.after), self._values(cut, span.upto))
         return None if found is None else Sum(*found)
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """By lists of keys."""
+        """Returns the rows of these keys."""
         return self._session.read_rows(table, keys=keys)
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Labels are ordered by number and compared by text: such keys are read all at once."""
+        """Returns the next keys. Labels are ordered by number and compared by text: such keys are read all at once."""
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # Behind a key of the source come all extracted texts that are not empty: too much, but nothing too little.
+            # After a key of the source come all extracted texts that are not empty: too many keys, but never too few.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """At once."""
+        """Yields all rows at once."""
         yield self._session.read_rows(table)
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
-        """As a statement is given them; PostgreSQL takes its bits one by one."""
+        """Returns a key's values for a statement; PostgreSQL takes bits as text."""
         if key is None:
             return None
         kinds = [table.column(name).type for name in table.identity]
@@ -114,7 +114,7 @@ def _is_plain_text(table: Table, name: str) -> bool:
 
 
 def _is_mapped(group: Group) -> bool:
-    """Whether keys are other texts here."""
+    """Whether a column mapping changes keys of these tables."""
     return any(
         isinstance(one, SourceTable)
         and (mapping := mapping_of(one.rules.mappings, one.name)) is not None

@@ -1,4 +1,4 @@
-"""A task's sources, its target and what is between them, as a comparison asks for them."""
+"""Connects a comparison with a task's sources and its target."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compare_task(
     outside: Outside | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Every table of all sources that `takes` lets pass."""
+    """Compares every table of all sources that `takes` selects."""
     outside = outside or Outside()
     with opened_comparison(parts, takes or (lambda _: True), stop=outside.stop, say=say) as comparison:
         return comparison.run(examples=examples, memory=memory, outside=outside)
@@ -55,7 +55,7 @@ def opened_comparison(
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
-    """With connections to all servers; `left` is to get the tables that filters keep rows of, which are left out."""
+    """Opens connections to all servers. `left` receives the tables with filtered rows, which are not compared."""
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
         opened = []
@@ -69,17 +69,17 @@ def opened_comparison(
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One of a task's, of which connections are open."""
+    """A comparison of a task whose connections are open."""
 
     parts: tuple[OpenPart, ...]
     target: TargetSession
     takes: TakesTable
     left: set[TableName] | None = None
     known: dict[TableName, Group] = field(default_factory=dict)
-    """All that were compared, by the target's names, as they were read last."""
+    """All compared groups, by the target's names, as they were read last."""
 
     def run(self, *, examples: int = 100, memory: Memory | None = None, outside: Outside | None = None) -> Report:
-        """Go on from the memory. What is told has the source's name of a table that is alone, else the target's."""
+        """Continues from the memory. A single table is reported by its source's name, a merged one by the target's."""
         outside = outside or Outside()
 
         def read() -> dict[TableName, Group]:
@@ -106,7 +106,7 @@ class Comparison:
         )
 
     def groups(self) -> dict[TableName, Group]:
-        """As the servers have them now."""
+        """Returns the groups with the structures that the servers have now."""
         found = read_groups(self.parts, self.target, self.takes)
         if self.left is not None:
             filtered = {name for name, group in found.items() if any(map(keeps_rows, members_of(group)))}
@@ -115,7 +115,7 @@ class Comparison:
         return found
 
     def members(self, name: TableName) -> frozenset[str]:
-        """The labels of all tables that land in one now."""
+        """Returns the labels of all tables that have this target table now."""
         return frozenset(label(self.parts, part, one) for part, one in landing_names(self.parts).get(name, ()))
 
     def _told(self, report: TableReport) -> TableReport:
@@ -136,26 +136,26 @@ class Comparison:
 
 
 def members_of(group: Group) -> tuple[SourceTable, ...]:
-    """As this module has made them."""
+    """Returns a group's source tables."""
     return tuple(one for one in group.members if isinstance(one, SourceTable))
 
 
 def display_name(groups: Mapping[TableName, Group], name: TableName) -> TableName:
-    """What people call a table of the target: by the source's name, where it is one."""
+    """Returns a target table's name for people: its source's name, if it has the rows of one table."""
     group = groups.get(name)
     return group.members[0].name if group is not None and len(group.members) == 1 else name
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether rows of this table may differ on purpose."""
+    """Whether filters keep rows of this table on the target, so that rows may differ on purpose."""
     return member.rules.keeps_rows(member.name)
 
 
 def normals_of(config: TaskConfig) -> Normals:
-    """What the kind of target changes of values by agreement."""
+    """Returns which differences of values this kind of target has by design."""
     return POSTGRES if config.target.type == "postgresql" else EXACT
 
 
 def chosen(tables: str) -> TakesTable:
-    """`--tables a.b,c.*`; nothing chooses all."""
+    """Parses `--tables a.b,c.*`; an empty text selects all tables."""
     return AllowList.parse(tables) if tables else lambda _: True

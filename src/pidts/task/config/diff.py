@@ -15,26 +15,27 @@ from typing import Any
 from pidts.rules import Rules
 from pidts.task.config.task_file import TaskConfig
 
-_SAFE: Mapping[str, str] = {
-    "batch_bytes": "syncers.queue-size",
-    "batch_rows": "syncers.batch",
-    "rules": "rules",
-    "chunk_rows": "pidts.chunk-rows",
-    "copy_threads": "mydumpers.threads",
-    "copy_rate": "pidts.copy-rate",
+_SAFE: Mapping[str, str | Mapping[str, str]] = {
+    "limits": {
+        "bytes": "syncers.queue-size",
+        "row_events": "syncers.batch",
+        "chunk_rows": "pidts.chunk-rows",
+        "threads": "mydumpers.threads",
+        "rate": "pidts.copy-rate",
+    },
+    "rules": {
+        "allow": "block-allow-list",
+        "events": "filters",
+        "expressions": "expression-filter",
+        "mappings": "column-mappings",
+        "routes": "routes",
+    },
     "direct_rows": "pidts.spark.direct-rows",
     "relay_keep": "pidts.relay-keep",
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }
-_RULES: Mapping[str, str] = {
-    "allow": "block-allow-list",
-    "events": "filters",
-    "expressions": "expression-filter",
-    "mappings": "column-mappings",
-    "routes": "routes",
-}
-"""The parts of `rules`. Whether a route or a mapping can be taken over depends on the tables: see `moved`."""
+"""Whether a route or a mapping can be taken over depends on the tables: see `rule_changes`."""
 _WAITS: Mapping[str, str] = {
     "online": "online-ddl",
     "safe_start": "syncers.safe-mode-duration",
@@ -75,9 +76,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> Difference:
     if "rules" in taken:
         taken["rules"] = _with_tools(file.rules, running.rules)
     waiting = tuple(_WAITS[name] for name in changed if name not in _SAFE)
-    names = [
-        key for name in taken for key in (_parts(running.rules, taken["rules"]) if name == "rules" else [_SAFE[name]])
-    ]
+    names = [key for name in taken for key in _keys(_SAFE[name], getattr(running, name), taken[name])]
     return Difference(replace(running, **taken), tuple(names), waiting)
 
 
@@ -86,8 +85,10 @@ def _with_tools(rules: Rules, other: Rules) -> Rules:
     return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
 
 
-def _parts(before: Rules, after: Rules) -> list[str]:
-    return [key for part, key in _RULES.items() if getattr(before, part) != getattr(after, part)]
+def _keys(known: str | Mapping[str, str], before: object, after: object) -> list[str]:
+    if isinstance(known, str):
+        return [known]
+    return [key for part, key in known.items() if getattr(before, part) != getattr(after, part)]
 
 
 class FileWatch:

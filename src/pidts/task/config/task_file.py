@@ -3,7 +3,7 @@
 Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
 its own settings. All that a task keeps, on the target and in the relay, it keeps for each part.
 
-Every key is honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `config_dm` lists DM's
+Every key is honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `dm_keys` lists DM's
 keys that nothing here reads. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
 """
 
@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, Where
+from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
 from pidts.task.config import dm_keys
@@ -64,10 +65,8 @@ class TaskConfig:
     """None: tables of gh-ost and pt-online-schema-change are tables like any other."""
     workers: int
     """Target connections that apply in parallel; with one, every state of the target is one that the source had."""
-    batch_rows: int
-    """Row events that one transaction of the target has at most, unless one of the source has more."""
-    batch_bytes: int
-    """Of the source's log; likewise."""
+    limits: Limits
+    """How much a batch and its part of the copy have at most."""
     safe_mode: bool
     """Rows give way to what is written, also where they hold its unique values under another key."""
     safe_start: bool
@@ -84,12 +83,6 @@ class TaskConfig:
     spark_conf: Mapping[str, str]
     direct_rows: int
     """Batches of at most so many rows are applied by the driver, without a Spark job."""
-    chunk_rows: int
-    """Rows of a full copy's first chunks; the others are as large as has shown to be right."""
-    copy_threads: int
-    """Chunks of a full copy that are read and loaded at the same time."""
-    copy_rate: int
-    """Rows a second that a full copy reads at most; 0: no limit."""
     ignored_checks: tuple[str, ...]
     """Prechecks that may fail; `all` stands for every one."""
     notes: tuple[str, ...]
@@ -204,8 +197,13 @@ def _part(
         rule_names=rule_names,
         online=online,
         workers=syncing.workers,
-        batch_rows=syncing.batch_rows,
-        batch_bytes=syncing.batch_bytes,
+        limits=Limits(
+            row_events=syncing.batch_rows,
+            bytes=syncing.batch_bytes,
+            chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
+            threads=copy_threads,
+            rate=ours.integer("copy-rate", 0) or None,
+        ),
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
@@ -215,9 +213,6 @@ def _part(
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
         direct_rows=spark.integer("direct-rows", 100_000),
-        chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
-        copy_threads=copy_threads,
-        copy_rate=ours.integer("copy-rate", 0),
         ignored_checks=_ignored_checks(task),
         notes=(),
         path=task.document.file.absolute(),

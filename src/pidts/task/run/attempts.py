@@ -27,7 +27,7 @@ from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Halted, Lsn, Transient
-from pidts.plan import Limits, PlanState
+from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_marks import TaskMark
@@ -218,19 +218,12 @@ class Attempts:
                             filters=begun.rules,
                         ),
                         watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),
-                        copy_threads=config.copy_threads,
-                        copy_rate=config.copy_rate,
+                        copy_threads=config.limits.threads,
+                        copy_rate=config.limits.rate or 0,
                     ),
                     checkpoints=begun.checkpoints,
                     meaning=Meaning(config.allow, begun.dialect, config.rules.events),
-                    limits=Limits(
-                        row_events=config.batch_rows,
-                        bytes=config.batch_bytes,
-                        chunk_rows=config.chunk_rows,
-                        threads=config.copy_threads,
-                        follows=config.mode != "full",
-                        rate=config.copy_rate or None,
-                    ),
+                    limits=replace(config.limits, follows=config.mode != "full"),
                     direct_rows=config.direct_rows,
                     goal=self._goal.lsn if self._goal is not None else None,
                     scratch=scratch,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pidts.batch.workers import Workers, resume_point
-from pidts.model import Checkpoint, Halted, OfSource, PidtsError, Position, TableName, parse_gtid_set
-from pidts.model.errors import sentence
+from pidts.model import Checkpoint, Halted, OfSource, PidtsError, Position, parse_gtid_set
+from pidts.model.errors import listed, sentence
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.task_marks import read_needs
@@ -22,7 +22,6 @@ _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of the same kind that may also mean that the wrong server answers, or that the folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
 """Codes of the same kind once the source could not send the broken part of the relay again."""
-_NAMED = 5
 _FILE_HEAD = 4
 
 
@@ -141,7 +140,7 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
     if not stored:
         return "The target never received any of it"
     begin = resume_point(stored)
-    text = f"Lost for the target: changes of {_listed(tables)} after {begin.position or begin.lsn}"
+    text = f"Lost for the target: changes of {listed(tables) or 'its tables'} after {begin.position or begin.lsn}"
     with suppress(PidtsError), closing(RelayReader(config.relay, source_id)) as relay:
         last = relay.find(begin.lsn)
         moved_at = (last.transaction.timestamp if last is not None else 0) or moved_at
@@ -160,12 +159,6 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
 
 def _folder(config: TaskConfig) -> Folder:
     return Folder.of(config.relay, config.source.source_id)
-
-
-def _listed(tables: Sequence[TableName]) -> str:
-    names = ", ".join(map(str, tables[:_NAMED]))
-    more = len(tables) - _NAMED
-    return f"{names} and {more} more tables" if more > 0 else names or "its tables"
 
 
 def _time(seconds: float) -> str:

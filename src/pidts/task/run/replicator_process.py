@@ -203,13 +203,13 @@ def _end_with(parent: int) -> None:
 
 
 class _LogLines(io.TextIOBase):
-    """Standard error, of which a line is dropped where the disk is full.
+    """Standard error; lines are dropped while the disk is full.
 
     `replicator.log` is on the disk of the relay. That this is full is in the status and in the run's own log.
     """
 
     def write(self, text: str) -> int:
-        """Write a line, or a part of one."""
+        """Writes a line, or a part of one."""
         try:
             os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
         except OSError as error:
@@ -219,7 +219,7 @@ class _LogLines(io.TextIOBase):
 
 
 def log_to_stderr() -> None:
-    """Have this process log to standard error, which a full disk does not turn into a failure."""
+    """Makes this process log to standard error; a full disk does not turn that into a failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
 
 

@@ -68,12 +68,10 @@ def begin_task(
     other_parts: Sequence[TaskConfig] = (),
     on_claim: Callable[[int], None] = lambda _: None,
 ) -> StartState:
-    """Start the replicator, claim the task on the target, and say where it stands.
+    """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` is told the epoch of the claim. It is told before the claim, too: the claim may be committed although its
-    answer is lost, and the start may fail after it.
-
-    `beside` are the task's other sources, whose tables may land where those of this one do.
+    `on_claim` receives the epoch of the claim, also before the claim: it may be committed although its answer is lost,
+    and the start may fail after it. Tables of `other_parts` may have the same target tables.
     """
     target.meta.prepare()
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)

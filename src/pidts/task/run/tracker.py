@@ -1,4 +1,4 @@
-"""Keeps count of a run and tells about it: rows, rate, lag, the copy of each table."""
+"""Counts the progress of a run and reports it: rows, rate, lag, the copy of each table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTE_SECONDS = 30.0
 
 
 class Tracker:
-    """Of one source. Fed by the stream's thread, read by the task's."""
+    """The progress of one source: the stream's thread feeds it, the task's thread reads it."""
 
     def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
         self._task, self._source, self._on_progress = task, source, on_progress
@@ -54,7 +54,7 @@ class Tracker:
         """Batches that were committed before this attempt; None before the first one."""
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
-        """A run or another attempt of it begins here; of these tables those that the state does not name are done."""
+        """Takes note that an attempt begins; `copied` tables that the state does not name are done."""
         self._copied.clear()
         self._resumed_with = self._batches
         self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
@@ -68,7 +68,7 @@ class Tracker:
         self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
 
     def batch(self, done: BatchDone) -> None:
-        """A batch is committed."""
+        """Counts a committed batch."""
         self._cause = None
         self._batches += 1
         self._counts += done.counts
@@ -82,7 +82,7 @@ class Tracker:
         return self._batches
 
     def tell(self, stage: Stage, *, caught_up: bool = False, message: str = "", waits_since: int = 0) -> None:
-        """Give the current picture to whoever watches.
+        """Reports the current progress.
 
         `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
         silent for an hour before is not an hour ahead.
@@ -103,30 +103,30 @@ class Tracker:
         self._on_progress(self._picture(stage, caught_up=caught_up, message=message))
 
     def note(self, text: str) -> None:
-        """Something that the user should know; shown for a while."""
+        """Shows a text to the user for a while."""
         self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
-        """Nothing goes on before the cause is gone; in so many seconds it is tried again."""
+        """Reports that the run waits until the cause is gone; the next attempt is in so many seconds."""
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.tell("paused")
 
     def lacks(self, lack: NotReceiving | None) -> None:
-        """What keeps the source's log from coming in now; None while it comes in."""
+        """Takes note of what keeps the relay from receiving the log now; None while it is received."""
         self._lack = lack
 
     def halted(self, halts: tuple[Halt, ...]) -> None:
-        """What waits for an operator now."""
+        """Takes note of the halts that need an operator now."""
         self._halts = halts
 
     def refetching(self, message: str, count: int) -> None:
-        """The relay is mended, for the so-manieth time."""
+        """Reports that broken parts of the relay are fetched again; `count` parts so far."""
         self._refetched = count
         self.tell("paused", message=message)
 
     def summary(self, *, synced: bool) -> Progress:
-        """The last picture."""
+        """Returns the last snapshot."""
         stage: Stage = "paused" if self._cause is not None or self._lack is not None else "stopped"
         if synced:
             stage = "halted" if self._halts else "synced"

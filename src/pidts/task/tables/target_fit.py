@@ -65,12 +65,12 @@ def fit_of(
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
 ) -> Fit:
-    """`copies`: existing rows are going to be copied; with `may_have_rows` those that are there are put right.
+    """Returns the fit of one table. `copies`: its existing rows are going to be copied.
 
-    Without that they are refused: a row that the source does not have would stay for ever, and may hold a unique value
-    that another needs. `beside` are the task's tables, of which others may land in the same table: where one of them
-    has begun, rows that are there are taken for its own. Of such a table no row is ever removed unless its own source
-    says so.
+    Rows that are on the target already are repaired with `may_have_rows`, and otherwise refused: a row that the source
+    does not have would stay for ever, and may have a unique value that another row needs. If one of the `other_shards`
+    with the same target table has begun, the rows there count as its own, and none of them is ever removed unless its
+    own source deletes it.
     """
     try:
         rules.check(table)
