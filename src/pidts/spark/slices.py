@@ -1,14 +1,17 @@
 """The streaming source that hands out pointers to a batch's parts, never rows.
 
-Spark runs the planning side in a Python process of its own beside the JVM, and each pointer's `read` in pooled workers.
-The offset of a batch is the planner's whole state after it, so any two neighbouring offsets describe the batch between.
+The driver plans every batch, see `pidts.spark.planning`, and does the small ones itself. For one that is to be a job it
+leaves a note of the states before and after, and returns from Spark's call. The note is the next offset, and the job's
+partitions are the pointers of the batch between the two states. Without a note the two are equal, and there is nothing
+to do for a job: Spark's next call comes at once, and the driver goes on planning in it.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,40 +21,25 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pidts.batch.copy.staging import staged_chunk
 from pidts.batch.pointers import pointers
 from pidts.batch.relevance import Meaning
-from pidts.ddl.planner_signals import done_of, halted_of, kept_of
-from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan import Limits, PlanState, StagedChunk, next_state, plan_between
-from pidts.plan.continuity import UpToBreak
+from pidts.plan import PlanState, plan_between
 from pidts.relay import RelayReader
 from pidts.spark.failures import carried
-
-_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.004, 0.025
-_BUSY_SECONDS = 1.0
-"""The time after the last work in which new work is looked for often.
-
-Where nothing happens, that would cost 4 % of a core.
-"""
-_WAIT_SECONDS = 0.4
-"""The time for which one call looks for work before it reports none: Spark's own polling is busier than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOptions:
-    """The planner's options.
+    """What tells the pointers of a batch.
 
     They are pickled into a file that only this user can read; the source's option names the file.
     """
 
     relay: Path
     source_id: str
-    staging: Path
-    start: PlanState
-    limits: Limits
     meaning: Meaning
-    goal: Lsn | None
+    note: Path
+    """The file in which the driver leaves the batch of the next offset."""
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -65,6 +53,30 @@ class SliceOptions:
         if not isinstance(options, cls):
             raise TypeError(f"{path} does not hold slice options")
         return options
+
+
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """A batch that is to be a job: the states before and after it, and when it was planned."""
+
+    before: PlanState
+    after: PlanState
+    planned: float
+
+    def save(self, path: Path) -> None:
+        """Leave the note for the next offset; it appears whole or not at all."""
+        written = path.with_suffix(".new")
+        written.write_text(
+            json.dumps({"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned})
+        )
+        written.replace(path)
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> JobNote | None:
+        """Returns the note that an offset holds; None where the driver had left none."""
+        if "before" not in offset:
+            return None
+        return cls(PlanState.from_json(offset["before"]), PlanState.from_json(offset["after"]), offset["planned"])
 
 
 class SliceSource(DataSource):
@@ -85,73 +97,32 @@ class SliceSource(DataSource):
 
 
 class SliceReader(DataSourceStreamReader):
-    """Plans batches over the relay's index."""
+    """Makes offsets of the driver's notes, and partitions of offsets."""
 
     def __init__(self, path: str) -> None:
         self._options = SliceOptions.load(path)
-        self._relay: RelayReader | None = None
-        self._worked = time.monotonic()
-
-    def _open(self) -> RelayReader:
-        if self._relay is None:
-            self._relay = RelayReader(self._options.relay, self._options.source_id)
-        return self._relay
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The target's checkpoint. Spark asks twice; the answer is the same."""
-        return {"state": self._options.start.to_json()}
+        """Before the first call."""
+        return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002 - Spark's
-        """The state after the next batch; `start` again where there is no work."""
-        with carried():
-            return self._next(PlanState.from_json(start["state"]), start)
+        """The driver's note, with a number of its own: Spark calls the driver wherever the offset is a new one."""
+        offset = {"number": start["number"] + 1}
+        with suppress(FileNotFoundError):
+            offset |= json.loads(self._options.note.read_text())
+        return offset
 
-    def _next(self, state: PlanState, start: dict[str, Any]) -> dict[str, Any]:
-        deadline = time.monotonic() + _WAIT_SECONDS
-        seen: tuple[Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
-        while True:
-            staging = self._options.staging
-            known = self._open().received, done_of(staging, state.dues), kept_of(staging)
-            if known != seen or state.reading:
-                seen = known
-                after = self._plan(state, known[1], known[2])
-                if after is not None:
-                    self._worked = time.monotonic()
-                    return {"state": after.to_json()}
-            now = time.monotonic()
-            if now >= deadline:
-                return start
-            time.sleep(_POLL_SECONDS if now - self._worked < _BUSY_SECONDS else _IDLE_POLL_SECONDS)
-
-    def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
-        options = self._options
-        staged = {}
-        for request in state.reading:
-            chunk: StagedChunk | None = staged_chunk(options.staging, request)
-            if chunk is not None:
-                staged[request.table] = chunk
-        read: list[UpToBreak] = []
-
-        def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
-            read.append(UpToBreak(self._open().entries(at, to, joined=True)))
-            return read[-1]
-
-        halted = halted_of(options.staging, state.dues)
-        after = next_state(state, log, staged, options.limits, options.meaning, options.goal, done, halted, kept)
-        broken = next((entries.broken for entries in read if entries.broken is not None), None)
-        if after is None and broken is not None:
-            raise broken
-        return after
-
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the end of the relay, so that the lag shows in the query's progress."""
-        return {"received": str(self._open().received)}
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
         """Returns one pointer a partition."""
-        first, last = PlanState.from_json(start["state"]), PlanState.from_json(end["state"])
+        note = JobNote.of(end)
+        if note is None:
+            return []
         with carried():
-            plan = plan_between(first, last, partial(self._open().entries, joined=True), self._options.meaning)
+            relay = RelayReader(self._options.relay, self._options.source_id)
+            log = partial(relay.entries, joined=True)
+            plan = plan_between(note.before, note.after, log, self._options.meaning)
+            relay.close()
         return [InputPartition(pointer.to_json()) for pointer in pointers(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:

@@ -3,6 +3,11 @@
 Two lanes, one pair of functions: a small batch is decoded and applied by the driver itself, which costs no Spark job; a
 large one is a job whose tasks share the work.
 
+Spark's bookkeeping for one call of ours (an offset, a plan, a commit) takes longer than a small batch. So a call is no
+batch: in it the driver plans and carries out one small batch after the other, as transactions arrive. It returns where
+the next batch is to be a job, since only Spark's next call has the job's partitions; and after a while, so that Spark
+sees its query go on. Each batch is committed on the target by itself, whatever becomes of the call.
+
 What a batch reads of a full copy comes last, when its log is in the target and committed: another job, which loads what
 it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, and nothing is lost by it.
 
@@ -13,7 +18,11 @@ until an operator has decided about it.
 
 Spark's checkpoint directory is bookkeeping of one run. The truth is the target's checkpoint: every start, also the one
 after a failed batch, claims the task there with a new epoch and begins a new directory. So it does not matter what
-Spark believes to have done when the driver dies.
+Spark believes to have done when the driver dies:
+
+- between two batches of a call: the target has the first, and the next run plans on from there;
+- when a job is noted, before Spark's call comes: nothing of it is done, and the next run plans it anew;
+- when a call has returned, before Spark notes that: the target has its batches, and nobody asks Spark about them.
 """
 
 from __future__ import annotations
@@ -53,7 +62,8 @@ from pidts.relay import RelayReader
 from pidts.spark.copy_job import CopyLane
 from pidts.spark.failures import restored
 from pidts.spark.job import is_large, run_job
-from pidts.spark.slices import SliceOptions, SliceSource
+from pidts.spark.planning import Planner
+from pidts.spark.slices import JobNote, SliceOptions, SliceSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +75,11 @@ _GRACE_SECONDS = 3.0
 """The time for which everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
 """The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
+_CALL_SECONDS = 30.0
+"""The time after which a call of Spark's returns although no batch needs a job."""
+_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.001, 0.025
+"""The intervals at which new work is looked for: a short time after the last one, and later."""
+_BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 """The interval at which a run that is to end looks for a copy to break off.
 
@@ -117,11 +132,13 @@ class TaskStream:
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
         self._relay = RelayReader(context.relay, context.source.source_id)
+        self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
         self._sequences = SequencesOfRelay(self._relay)
         self._left_out: set[TableName] = set()
         """Sequences that a log line has named."""
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
+        self._note = scratch / "job.json"
         self._busy = threading.Lock()
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing)
@@ -166,15 +183,7 @@ class TaskStream:
 
     def start(self) -> None:
         """Begin the query."""
-        options = SliceOptions(
-            relay=self._context.relay,
-            source_id=self._context.source.source_id,
-            staging=self._context.staging,
-            start=self._state,
-            limits=self._limits,
-            meaning=self._meaning,
-            goal=self._goal,
-        )
+        options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
         path = self._scratch / "slices.pickle"
         options.save(path)
         self._spark.dataSource.register(SliceSource)
@@ -236,7 +245,11 @@ class TaskStream:
             return
         try:
             with bound_contextvars(source=self._context.source.source_id):
-                self._run(slices, *self._planned_end(batch_id))
+                note = self._noted(batch_id)
+                if note is not None:
+                    self._note.unlink()
+                    self._run(slices, note.after, note.planned)
+                self._go_on()
         except Exception as error:
             self._failure = error
             raise
@@ -256,26 +269,47 @@ class TaskStream:
             return False
         return True
 
-    def _planned_end(self, batch_id: int) -> tuple[PlanState, float]:
-        """Returns the planned end of a batch and when it was written, from the query's own log.
+    def _noted(self, batch_id: int) -> JobNote | None:
+        """Returns the job for which Spark calls, if it calls for one, from the query's own log.
 
         Spark writes that log before it calls us: the data frame would cost a job to ask.
         """
         path = self._scratch / "query" / "offsets" / str(batch_id)
-        return PlanState.from_json(_json_state(path.read_text())), path.stat().st_mtime
+        return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
 
-    def _run(self, slices: DataFrame, end: PlanState, planned: float) -> None:
+    def _go_on(self) -> None:
+        """Carries out small batches as transactions arrive, until one is to be a job."""
+        worked = time.monotonic()
+        ends = worked + _CALL_SECONDS
+        while not self._closing and time.monotonic() < ends:
+            after = self._planner.next(self._state)
+            if after is not None:
+                planned = time.time()
+                if not self._run(None, after, planned):
+                    JobNote(self._state, after, planned).save(self._note)
+                    return
+                worked = time.monotonic()
+            elif time.monotonic() - worked < _BUSY_SECONDS:
+                time.sleep(_POLL_SECONDS)
+            else:
+                time.sleep(_IDLE_POLL_SECONDS)
+
+    def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
+        """Carries out the batch up to this state; returns False, with nothing done, where that needs `slices`."""
         began, clock = time.monotonic(), _Clock(planned)
         self._take_structures()
         plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
+        written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
+        waiting = sum(chunk.waiting for chunk in written)
+        if slices is None and is_large(plan, self._direct_rows, waiting):
+            return False
         gtids = _with(self._gtids, plan.gtids)
         self._check_structures(plan)
         position = self._relay.position(end.lsn)
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit(self._workers.checkpoints, moved.checkpoints)
         clock.step("plan")
-        written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
-        counts = self._carry_out(slices, plan, commit, clock, sum(chunk.waiting for chunk in written))
+        counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
         # Most copied rows are in the target already; each counts once, when nobody will read it again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
@@ -290,11 +324,12 @@ class TaskStream:
             with self._shards.barrier.quiet(source):
                 self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
         if plan.read:
-            self._copying.run(slices.sparkSession, self._context, plan, moved.checkpoints[0].batch)
+            self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
         clock.tell(plan, counts)
         if any(request.phase is Phase.FINISH for request in plan.read):
             self._reconnect()
+        return True
 
     def _take_structures(self) -> None:
         """Takes over the structures that a DDL has left."""
@@ -332,8 +367,10 @@ class TaskStream:
             _log.info("a SEQUENCE is not carried: its rows in the log are left out", sequence=str(name))
         return True
 
-    def _carry_out(self, slices: DataFrame, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int) -> Counts:
-        if is_large(plan, self._direct_rows, waiting):
+    def _carry_out(
+        self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
+    ) -> Counts:
+        if slices is not None:
             counts = run_job(slices, self._context, commit, plan, waiting)
             clock.step("job")
             return counts
@@ -400,11 +437,3 @@ def _with(gtid_set: str, gtids: tuple[str, ...]) -> str:
     if not gtids:
         return gtid_set
     return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))
-
-
-def _json_state(offsets: str) -> str:
-    """The one source's state in a file of Spark's offset log: a version, a line of metadata, a line per source."""
-    state = json.loads(offsets.splitlines()[-1])["state"]
-    if not isinstance(state, str):
-        raise TypeError("Spark's offset log does not hold a state of ours")
-    return state

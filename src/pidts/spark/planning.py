@@ -1,0 +1,59 @@
+"""Plans the next batch from what the relay and the staging folder hold by now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from pidts.batch.copy.staging import staged_chunk
+from pidts.batch.relevance import Meaning
+from pidts.ddl.planner_signals import done_of, halted_of, kept_of
+from pidts.model import LogEntry, Lsn, TableName
+from pidts.plan import Limits, PlanState, next_state
+from pidts.plan.continuity import UpToBreak
+from pidts.relay import RelayReader
+
+_AGAIN_SECONDS = 0.4
+
+
+class Planner:
+    """Plans the batches of one run, each time from the state that is in the target."""
+
+    def __init__(self, relay: RelayReader, staging: Path, limits: Limits, meaning: Meaning, goal: Lsn | None) -> None:
+        self._relay, self._staging, self._limits, self._meaning, self._goal = relay, staging, limits, meaning, goal
+        self._seen: tuple[PlanState, Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
+        self._planned = 0.0
+
+    def next(self, state: PlanState) -> PlanState | None:
+        """Returns the state after the next batch; None where there is nothing to do.
+
+        Where nothing has come since the last call it looks closely only now and then.
+        """
+        known = state, self._relay.received, done_of(self._staging, state.dues), kept_of(self._staging)
+        now = time.monotonic()
+        if known == self._seen and not state.reading and now < self._planned + _AGAIN_SECONDS:
+            return None
+        self._seen, self._planned = known, now
+        return self._plan(*known)
+
+    def _plan(
+        self, state: PlanState, _received: Lsn | None, done: frozenset[Lsn], kept: frozenset[TableName]
+    ) -> PlanState | None:
+        staged = {
+            request.table: chunk
+            for request in state.reading
+            if (chunk := staged_chunk(self._staging, request)) is not None
+        }
+        read: list[UpToBreak] = []
+
+        def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
+            read.append(UpToBreak(self._relay.entries(at, to, joined=True)))
+            return read[-1]
+
+        halted = halted_of(self._staging, state.dues)
+        after = next_state(state, log, staged, self._limits, self._meaning, self._goal, done, halted, kept)
+        broken = next((entries.broken for entries in read if entries.broken is not None), None)
+        if after is None and broken is not None:
+            raise broken
+        return after
