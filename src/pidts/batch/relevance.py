@@ -37,6 +37,7 @@ from pidts.schema import (
 
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Work(WorkKind.NOTHING)
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Meaning:
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
+    _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
+    """What rows of these tables are. Most transactions of a log change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
         """Returns the planner's view of an entry."""
@@ -56,9 +59,14 @@ class Meaning:
             if work.kind is WorkKind.DDL:
                 return work
         if transaction.row_events:
-            ours = frozenset(filter(self.allow, transaction.tables))
-            return Work(WorkKind.ROWS, ours) if ours else _NOTHING
+            return self._rows.get(transaction.tables) or self._of_rows(transaction.tables)
         return _NOTHING
+
+    def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
+        ours = frozenset(filter(self.allow, tables))
+        if len(self._rows) >= _REMEMBERED:
+            self._rows.clear()
+        return self._rows.setdefault(tables, Work(WorkKind.ROWS, ours) if ours else _NOTHING)
 
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its modes, which the index does not hold; only ANSI_QUOTES could hide names."""
