@@ -329,7 +329,7 @@ class World:
         return TaskStream(
             spark=None, context=context, checkpoints=claimed, meaning=Meaning(rules.allow, Dialect()),
             limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
-            on_batch=lambda _: None, shards=self.groups, told=told,
+            on_batch=lambda _: None, shards=self.groups, earlier_halts=told,
         )  # fmt: skip
 
     def _keyed(self, rules: Rules) -> Rules:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -54,30 +54,18 @@ class Halt:
         return f"{self.what} (key {self.key})" if self.key else self.what
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "tables": [str(name) for name in self.tables],
-            "lsn": str(self.lsn),
-            "position": self.position,
-            "statement": self.statement,
-            "code": self.code,
-            "what": self.what,
-            "key": self.key,
-            "todo": self.todo,
-            "awaits": list(self.awaits),
-            "since": self.since,
-            "unfit": list(self.unfit),
-            "lacks": list(self.lacks),
-            "stays": list(self.stays),
-        }
+        """Returns plain values."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        lists = {name: list(value) for name, value in data.items() if isinstance(value, tuple)}
+        return {**data, **lists, "tables": [str(name) for name in self.tables], "lsn": str(self.lsn)}
 
     def dumps(self) -> str:
-        """One text, which names tables without a doubt."""
+        """Returns one text, which names tables without a doubt."""
         return json.dumps({**self.to_json(), "tables": [[name.schema, name.name] for name in self.tables]})
 
     @classmethod
     def loads(cls, text: str) -> Halt:
-        """The inverse of `dumps`."""
+        """Returns the halt of such a text; the inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
         lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays")}
@@ -94,7 +82,7 @@ class Halt:
         statement: str = "",
         since: float = 0.0,
     ) -> Halt:
-        """Makes a halt of an error."""
+        """Returns the halt that an error makes."""
         return cls(
             tables=tables,
             lsn=lsn,

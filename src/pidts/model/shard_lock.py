@@ -1,7 +1,4 @@
-"""Upstream tables that share one table of the target, and the changes that they wait for from each other.
-
-They change together: the first of them to have a schema change waits for the others, as the holder of a lock would.
-"""
+"""Source tables that share one target table, and the schema changes for which they wait for each other."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """One upstream table, by its own name."""
+    """A source table, by its own name."""
 
     source: str
     table: TableName
@@ -26,13 +23,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A member that stands before a schema change: all that lies before it is in the target."""
+    """A member that has reached a schema change: everything before the change is in the target."""
 
     member: Member
     lsn: Lsn
     text: str
     before: Table
-    """The structure before the change, as it is on the target; of a table that joins, the same as `after`."""
+    """The structure before the change, by the target's names; for a new table the same as `after`."""
     after: Table
     since: float = 0.0
     """Seconds since 1970."""
@@ -41,20 +38,17 @@ class Arrival:
     order: OrderKind | None = None
     """The operator's order about it."""
     runs: bool = True
-    """False of a table that comes: whatever its statement says, it is not run where there are others."""
+    """Whether the statement may be run; that of a new table is not, where there are other members."""
     revalues: frozenset[str] = frozenset()
-    """The columns whose values the change may have rewritten, so it has to be run.
-
-    A table that has room for both is no place for such rows.
-    """
+    """The columns whose values the change may have rewritten, so that it has to be run even where its rows fit."""
     computes: frozenset[tuple[str, object]] = frozenset()
-    """The generated columns that the statement adds, each with its expression: a structure does not tell that."""
+    """The generated columns that the statement adds, each with its expression, which a structure does not tell."""
     adds: frozenset[str] = frozenset()
     """Columns that are new by the statement, in lower case: a structure does not tell them from renamed ones."""
 
     @property
     def unlocked(self) -> bool:
-        """Whether an operator wants it to go on without those who have not come."""
+        """Whether an operator wants it to go on without the members that have not arrived."""
         return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
@@ -71,27 +65,27 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLock:
-    """A schema change of one table of the target for which some members wait."""
+    """A schema change of a target table for which some members wait."""
 
     target: TableName
     text: str
     """The statement as the owner's source ran it."""
     owner: Member
-    """The shard that came first."""
+    """The shard that has arrived first."""
     since: float
     arrived: tuple[Arrival, ...]
     """The shards that wait, the owner first."""
     awaited: tuple[Member, ...] = ()
-    """The shards that have not come."""
+    """The shards that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
     """The waiting shards whose schema change would lead elsewhere than the owner's."""
     absent: tuple[str, ...] = ()
     """Sources that have not begun in this run: nobody knows what they have."""
     running: bool = False
-    """Whether all shards have come, and the target is being changed."""
+    """Whether all shards have arrived, and the target is being changed."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         return {
             "target": str(self.target),
             "statement": self.text,

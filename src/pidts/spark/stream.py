@@ -113,7 +113,7 @@ class TaskStream:
         scratch: Path,
         on_batch: Callable[[BatchDone], None],
         halted: Sequence[Halt] = (),
-        told: Sequence[Halt] = (),
+        earlier_halts: Sequence[Halt] = (),
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
     ) -> None:
@@ -130,7 +130,7 @@ class TaskStream:
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlLane(meaning, halts_alone, self._shards, told)
+        self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
         self._sequences = SequencesOfRelay(self._relay)

@@ -229,7 +229,7 @@ class Attempts:
                     scratch=scratch,
                     on_batch=self._committed,
                     halted=self._halted.rows,
-                    told=self._halted.told,
+                    earlier_halts=self._halted.told,
                     halts_alone=self._is_final,
                     shards=self._shared.shards,
                 )
