@@ -68,6 +68,11 @@ ALTER TABLE p8 CONVERT TO CHARACTER SET utf8mb4;
 CREATE TABLE p9 (a varchar(9) NOT NULL, b int, KEY a (a), KEY b (b));
 ALTER TABLE p9 ADD a int, CHANGE a c bigint AFTER a;
 ALTER TABLE p9 CHANGE a d bigint, ADD a int;
+CREATE TABLE p10 (a int, b int, c int, KEY b (b));
+ALTER TABLE p10 DROP a, ADD a year AFTER b, ADD d int, MODIFY a varchar(8) NOT NULL;
+ALTER TABLE p10 ADD c bigint FIRST, DROP c, MODIFY c year;
+ALTER TABLE p10 DROP b, ADD b text, MODIFY b date FIRST, ADD e int;
+ALTER TABLE p10 DROP d, ADD d text FIRST, MODIFY d text AFTER e, COMMENT 'x';
 -- When MariaDB puts keys in order: where one is added, and where the one that named the rows takes NULLs.
 CREATE TABLE m1 (a int, b varchar(9) NOT NULL, c int NOT NULL, d int, UNIQUE ub (b(3)), UNIQUE uc (c), UNIQUE ud (d), PRIMARY KEY (c));
 ALTER TABLE m1 MODIFY b varchar(9) NULL;

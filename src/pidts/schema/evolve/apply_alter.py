@@ -121,6 +121,9 @@ def _columns(table: Table, actions: Sequence[alter.Action]) -> list[_Slot]:
             again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
             slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
         elif isinstance(action, alter.ModifyColumn | alter.ChangeColumn):
+            if _fold(action.column.name) in dropped:
+                # `DROP a, ADD a int FIRST, MODIFY a text`, which MariaDB takes, forgets the first place.
+                slots = sorted(slots, key=lambda slot: _fold(slot.column.name) == _fold(action.column.name))
             slots = _move(table, slots, action)
         if isinstance(action, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn):
             named.add(_fold(action.column.name))
