@@ -13,6 +13,20 @@ TIMES = pa.array([1_709_209_800_000_000, 1_709_240_000_000_000], pa.int64())
 """2024-02-29 12:30:00 and 20:53:20 in UTC."""
 
 
+INTERVALS = [
+    f"NOW() - INTERVAL {interval} > at"
+    for interval in (
+        "1 MICROSECOND",
+        "'1:1' MINUTE_SECOND",
+        "1.5 DAY",
+        "id DAY",
+        "1 + 1 DAY",
+        "1 FORTNIGHT",
+        "101 YEAR",
+    )
+]
+
+
 def verdicts(text, zone="+00:00"):
     expressions = ExpressionFilter((rule(insert=text),), zone)
     expressions.check(TABLE)
@@ -31,13 +45,20 @@ def verdicts(text, zone="+00:00"):
         ("CURRENT_DATE() = '2024-03-01'", "+08:00", [False, True]),
         ("HOUR(NOW()) = 20 AND id = 7", "+00:00", [False, True]),
         ("NOW() = '2024-02-29 07:30:00'", "America/New_York", [True, False]),
+        ("NOW() - INTERVAL 8 HOUR < at", "+00:00", [True, False]),
+        ("at > NOW() - INTERVAL 1 DAY", "+00:00", [True, True]),
+        ("CURDATE() + INTERVAL 1 YEAR = '2025-02-28'", "+00:00", [True, True]),
+        ("DATE_SUB(NOW(), INTERVAL 12 MONTH) = '2023-03-01 04:53:20'", "+08:00", [False, True]),
+        ("NOW() - INTERVAL 1 MONTH = '2024-01-29 07:30:00'", "America/New_York", [True, False]),
     ],
 )
 def test_the_time_is_that_of_the_change_in_the_zone_of_the_task(text, zone, expected):
     assert verdicts(text, zone) == expected
 
 
-@pytest.mark.parametrize("text", ["NOW(7) > at", "NOW(id) > at", "NOW('1') > at", "CURDATE(1) > at", "NOW() + 0 > 1"])
+@pytest.mark.parametrize(
+    "text", ["NOW(7) > at", "NOW(id) > at", "NOW('1') > at", "CURDATE(1) > at", "NOW() + 0 > 1", *INTERVALS]
+)
 def test_what_servers_refuse_or_compute_in_other_ways_is_refused(text):
     with pytest.raises(ConfigError, match="expression-not-supported"):
         verdicts(text)

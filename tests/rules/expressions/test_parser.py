@@ -53,6 +53,10 @@ def shown(node):
         ("left(a, 1) = if((b), 1, (2))", "=(LEFT(a, 1), IF(b, 1, 2))"),
         ("trim((a))", "TRIM(a)"),
         ("now()", "NOW()"),
+        ("a > now() - interval 1 day", ">(a, DATE_SUB(NOW(), 1, 'DAY'))"),
+        ("NOW() + INTERVAL -2 MONTH - INTERVAL '3' YEAR", "DATE_SUB(DATE_ADD(NOW(), -2, 'MONTH'), '3', 'YEAR')"),
+        ("date_add(date(now()), interval 1 + 1 hour)", "DATE_ADD(DATE(NOW()), +(1, 1), 'HOUR')"),
+        ("interval_ = NOW(6) - INTERVAL 1 QUARTER", "=(interval_, DATE_SUB(NOW(6), 1, 'QUARTER'))"),
         ("Now(6) > current_timestamp", ">(NOW(6), CURRENT_TIMESTAMP())"),
         ("CURRENT_DATE = day or a < `current_date`", "OR(=(CURRENT_DATE(), day), <(a, current_date))"),
         ("utc_timestamp() = now", "=(UTC_TIMESTAMP(), now)"),
@@ -76,7 +80,7 @@ def test_what_is_no_expression_is_not_understood(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["a IN (SELECT 1)", "EXISTS (SELECT 1)", "a = ANY (1)", "a REGEXP 'x'", "(a, b) = (1, 2)", "a + INTERVAL 1 DAY", "_utf8mb4'x'", "CAST(a AS CHAR)", "TRIM(BOTH 'x' FROM a)", "SUBSTRING(a FROM 2)"],
+    ["a IN (SELECT 1)", "EXISTS (SELECT 1)", "a = ANY (1)", "a REGEXP 'x'", "(a, b) = (1, 2)", "a + INTERVAL 1 DAY", "NOW() * INTERVAL 1 DAY", "DATE_SUB(a, INTERVAL 1 DAY)", "_utf8mb4'x'", "CAST(a AS CHAR)", "TRIM(BOTH 'x' FROM a)", "SUBSTRING(a FROM 2)"],
 )  # fmt: skip
 def test_what_the_servers_know_besides_is_told_apart(text):
     with pytest.raises(NotSupportedError):

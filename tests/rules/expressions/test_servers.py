@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from datetime import UTC, datetime
 from random import Random
 
 import pyarrow as pa
@@ -204,6 +205,7 @@ CLOCK_CONDITIONS = [
     "NOW() BETWEEN '2024-03-01' AND '2024-03-02'", "CURDATE() = '2024-03-01'", "CURRENT_DATE <= ts", "DATE(ts) = CURDATE()",
     "HOUR(NOW()) = 0 AND DAY(UTC_TIMESTAMP) = 29", "UTC_TIMESTAMP(3) <=> '2024-02-29 16:30:00'", "DATE(NOW()) = CURRENT_DATE()",
     "ts = LOCALTIMESTAMP", "COALESCE(ts, NOW()) >= NOW()",
+    "ts > NOW() - INTERVAL 1 DAY", "NOW() + INTERVAL 1 MONTH > ts", "DATE_SUB(NOW(), INTERVAL 1 YEAR) < ts",
     "IF(NOW() > ts, 1, 0)", "CURDATE() > '2024-02-29 23:59:59'", "NOW() IN ('2024-03-01 00:30:00', '2024-03-02')",
 ]  # fmt: skip
 
@@ -218,6 +220,38 @@ def test_the_time_of_a_change_is_as_on_a_server_at_that_time(server, session):
         rule = ExpressionRule(schema=name.schema, table=name.name, insert=text)
         ours = ExpressionFilter((rule,), "+08:00").dropped(changes, (), times).to_pylist()
         assert ours == truth_of_the_server(session, text), text
+
+
+ENDS_OF_MONTHS = [
+    "2023-12-31 23:59:59", "2024-01-31 00:00:00", "2024-02-29 12:30:00", "2023-02-28 05:06:07", "2024-03-31 23:00:01",
+    "2024-04-30 00:00:59", "2000-02-29 01:02:03", "2037-08-31 10:00:00", "1999-10-30 20:59:59", "2024-06-15 13:14:15",
+]  # fmt: skip
+UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+
+
+@on_all_servers
+def test_an_interval_leads_to_the_moment_that_the_server_finds(server, session):
+    """The server tells the moment; the filter has to find that one and no other."""
+    table = fill(session, server, Random(2), unreal=False)
+    name, random = table.table.name, Random("intervals")
+    session.execute("SET time_zone = '+00:00'")
+    for place in range(240):
+        at = datetime.fromisoformat(random.choice(ENDS_OF_MONTHS)).replace(tzinfo=UTC)
+        seconds = int(at.timestamp())
+        unit = UNITS[place % len(UNITS)]
+        count = random.choice([0, 1, 1, 2, 3, 4, 11, 12, 13, 23, 30, -1, -7, random.randrange(60)])
+        clock = random.choice(["NOW()", "NOW()", "CURDATE()", "UTC_TIMESTAMP", "DATE(NOW())"])
+        interval = f"INTERVAL {random.choice([str(count), repr(str(count))])} {unit}"
+        text = random.choice(
+            [f"{clock} + {interval}", f"{clock} - {interval}", f"DATE_ADD({clock}, {interval})",
+             f"DATE_SUB({clock}, {interval})", f"{clock} - {interval} + INTERVAL 1 MONTH"]
+        )  # fmt: skip
+        session.execute(f"SET timestamp = {seconds}")
+        session.execute(f"SELECT CAST({text} AS CHAR)")
+        ((found,),) = session.fetchall()
+        rule = ExpressionRule(schema=name.schema, table=name.name, insert=f"{text} = '{found}'")
+        times = pa.array([seconds * 1_000_000] * ROWS, pa.int64())
+        assert all(ExpressionFilter((rule,), "+00:00").dropped(table, (), times).to_pylist()), (at, text, found)
 
 
 JSON_VALUES = [

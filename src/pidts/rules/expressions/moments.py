@@ -187,6 +187,47 @@ def today(local: Callable[[pa.Array], pa.Array], name: str) -> Expr:
     return Expr(Family.MOMENT, midnight, nature=f"{name}()")
 
 
+_SECOND = 1_000_000
+_SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DAY": DAY, "WEEK": 7 * DAY}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
+_MOST_DAYS = 100 * 365
+"""The longest interval: with the years in which a log may be written, all results are dates."""
+
+
+def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
+    """`NOW() + INTERVAL 3 MONTH`, or minus it where `direction` is -1; a month that is too short gives its last day."""
+    units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
+    given, name = amount.constant, unit.constant
+    if isinstance(given, str) and _WHOLE.match(given):
+        given = int(given)
+    if name not in units:
+        raise NotSupportedError(f"an INTERVAL in {name or 'no unit'}: only in {', '.join(units)}")
+    if not isinstance(given, int):
+        raise NotSupportedError("an INTERVAL of anything but a constant whole number")
+    if abs(given) * units[name] > _MOST_DAYS * DAY:
+        raise NotSupportedError(f"an INTERVAL of {given} {name}: the most are 100 years")
+    count, run = direction * given, expr.run
+
+    def shift(rows: Rows) -> Any:
+        values = run(rows)
+        if name in _SPANS:
+            return pc.add(values, pa.scalar(count * _SPANS[name], pa.int64()))
+        return pc.add(pc.multiply(_months_later(values, count * _MONTHS[name]), DAY), _time_of_day(values))
+
+    return Expr(Family.MOMENT, shift, nature="a date with an INTERVAL")
+
+
+def _months_later(values: pa.Array, months: int) -> pa.Array:
+    """Returns the days since 1970 of the same day of another month, or of the last day that this month has."""
+    days = _days(values).astype("datetime64[D]")
+    month = days.astype("datetime64[M]")
+    place = days - month.astype("datetime64[D]")
+    first, behind = ((month + offset).astype("datetime64[D]") for offset in (months, months + 1))
+    last = behind - np.timedelta64(1, "D")
+    return _again(np.minimum(first + place, last).astype(np.int64), values)
+
+
 def part(name: str, expr: Expr) -> Expr:
     """`YEAR(d)` and its like, of dates and datetimes."""
     _must_be_moment(name, expr)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pidts.rules.expressions.tree import BARE_CLOCK, Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.tree import BARE_CLOCK, CLOCK, Call, ColumnRef, Literal, Node, NotSupportedError
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, quoted
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
@@ -22,6 +22,7 @@ _BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}
 """Operators between two values, the loosest first; each binds to the left."""
 
 _SAME = {"!=": "<>", "%": "MOD"}
+_SHIFTS = frozenset({"DATE_ADD", "DATE_SUB"})
 _NOT_A_NAME = {
     "AND", "AS", "BETWEEN", "BY", "CASE", "COLLATE", "DISTINCT", "DIV", "ELSE", "ESCAPE", "EXISTS", "FROM", "IN",
     "INTERVAL", "IS", "LIKE", "MOD", "NOT", "NULL", "OR", "REGEXP", "RLIKE", "SELECT", "THEN", "WHEN", "XOR",
@@ -182,7 +183,8 @@ class _Reader:
         node = self._operators(level + 1)
         while sign := self._take(*_BINARY[level]):
             if self.now.word == "INTERVAL":
-                raise NotSupportedError("arithmetic with INTERVAL")
+                node = self._shifted("DATE_SUB" if sign == "-" else "DATE_ADD" if sign == "+" else sign, node)
+                continue
             node = Call(_SAME.get(sign, sign), (node, self._operators(level + 1)))
         return node
 
@@ -282,6 +284,11 @@ class _Reader:
         if self._take(")"):
             return Call(name, ())
         first = self.expression()
+        if name in _SHIFTS:
+            self._must(",")
+            node = self._shifted(name, first)
+            self._must(")")
+            return node
         if self.now.word in ("FROM", "IN", "USING", "AS", "FOR"):
             raise NotSupportedError(f"{name}(… {self.now.word} …): write its arguments with commas")
         if name == "POSITION":
@@ -290,6 +297,14 @@ class _Reader:
             return Call(name, (first, *self._list()))
         self._must(")")
         return Call(name, (first,))
+
+    def _shifted(self, name: str, node: Node) -> Node:
+        """`DATE_ADD(NOW(), INTERVAL 1 DAY)`, from INTERVAL on; also written as `NOW() + INTERVAL 1 DAY`."""
+        if name not in _SHIFTS or not _is_of_clock(node):
+            raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
+        self._must("INTERVAL")
+        amount = self.expression()
+        return Call(name, (node, amount, Literal(self._next().word)))
 
     def _list(self) -> tuple[Node, ...]:
         """Values with commas between them, and the bracket that ends them."""
@@ -316,6 +331,13 @@ class _Reader:
         parts.append(self.expression() if self._take("ELSE") else Literal(None))
         self._must("END")
         return Call("CASE", tuple(parts))
+
+
+def _is_of_clock(node: Node) -> bool:
+    """Whether a node is the time of a change, its date, or such a time with an interval."""
+    return isinstance(node, Call) and (
+        node.name in CLOCK or (node.name in {"DATE", *_SHIFTS} and _is_of_clock(node.args[0]))
+    )
 
 
 def _number(text: str) -> int | Decimal | float:

@@ -235,6 +235,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     "IF": (choose.case, 3, 3),
     "NULLIF": (choose.nullif, 2, 2),
     "DATE": (moments.date_of, 1, 1),
+    "DATE_ADD": (partial(moments.shifted, 1), 3, 3),
+    "DATE_SUB": (partial(moments.shifted, -1), 3, 3),
     "DATE LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
     "TIMESTAMP LITERAL": (moments.timestamp_literal, 1, 1),
     "TIME LITERAL": (_temporal_literal(Family.TIME), 1, 1),
