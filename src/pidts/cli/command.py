@@ -42,6 +42,11 @@ class _Stderr:
     debug = info = warning = error = critical = exception = log = msg
 
 
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger comes from elsewhere: py4j reports a lost JVM there, with a traceback."""
+    return record.module != "java_gateway"
+
+
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`."""
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
@@ -49,6 +54,8 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
     # py4j logs each call into a JVM that died; the command reports `spark-died`.
     logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)
+    if not debug:
+        logging.getLogger().addFilter(_is_not_of_py4j)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
+import structlog
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, accumulators
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -27,6 +28,8 @@ from pidts.spark.class_data import java_options
 from pidts.spark.worker_start import launcher
 
 Session: TypeAlias = SparkSession
+
+_log = structlog.get_logger(__name__)
 
 _MEASURED = {
     # The stock file manager starts `chmod` and `readlink` processes for each of its files: 66 ms a batch against 21.
@@ -80,6 +83,9 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     }
     for name, value in {**fixed, **settings}.items():
         builder = builder.config(name, value)
+    # A JVM that is killed breaks off what it sends to this server, whose base class prints a traceback then.
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _accumulators_lost  # type: ignore[assignment,method-assign]
     try:
         with _stderr_into(log), _java_options():
             return builder.getOrCreate()
@@ -92,6 +98,10 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
             raise Transient("spark-died", "Spark's JVM ended while it was starting") from error
         todo = "Install a Java runtime of version 17 or newer (apt-get install default-jre-headless), or set JAVA_HOME"
         raise PidtsError("spark-not-started", f"Spark does not start: {error}", todo=todo) from error
+
+
+def _accumulators_lost(_server: object, _request: object, _client: object) -> None:
+    _log.debug("the connection for Spark's accumulators is lost", exc_info=True)
 
 
 @contextmanager
@@ -200,6 +210,7 @@ def forget_session() -> None:
     if gateway is not None:
         with suppress(Exception):  # it is dead, or must be
             gateway.proc.kill()
+            gateway.proc.wait()
     SparkContext._active_spark_context = None  # noqa: SLF001
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
