@@ -24,6 +24,7 @@ _A = TypeVar("_A")
 
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
 """Kinds of columns of which a key may hold a part."""
+_IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
 _LABELED = frozenset({Kind.ENUM, Kind.SET})
 _FIXED = {
     Kind.TINYINT: 1,
@@ -323,7 +324,7 @@ def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
 
 
 def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialect) -> int | None:
-    if key.fulltext:
+    if key.fulltext or kind.kind not in _IN_PARTS:  # MySQL 5.6 takes `int_column(1)`, and means the whole
         return None
     is_open = kind.is_text and kind.charset is None
     if kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:

@@ -47,6 +47,7 @@ ALTER TABLE w3 DEFAULT COLLATE sjis_bin, DEFAULT CHARSET sjis, ADD z char(1);
 CREATE TABLE v1 (a varchar(64), b mediumtext, c tinytext, d tinyblob, e decimal(65,30), f int, g varchar(100) CHARACTER SET utf8mb4, h longtext) CHARSET latin2;
 ALTER TABLE v1 MODIFY a text, MODIFY b tinytext CHARACTER SET latin1, CHANGE c cc mediumtext NOT NULL, MODIFY d text, MODIFY e tinytext, MODIFY f mediumblob, MODIFY g text, MODIFY h text, CONVERT TO CHARACTER SET utf8mb4;
 ALTER TABLE v1 ADD i mediumtext CHARACTER SET latin2, ADD j text(60) CHARACTER SET latin1, ADD k text(100) CHARACTER SET latin1, ADD l blob, ADD m text CHARACTER SET binary, CONVERT TO CHARACTER SET utf8;
+ALTER TABLE v1 ADD COLUMN IF NOT EXISTS b char(7), MODIFY IF EXISTS zz text, CONVERT TO CHARACTER SET utf8mb4;
 ALTER TABLE v1 MODIFY a text, MODIFY b text(300), MODIFY cc longtext, CONVERT TO CHARACTER SET latin1;
 ALTER TABLE v1 MODIFY a mediumtext CHARACTER SET latin2, CONVERT TO CHARACTER SET binary, ADD n varchar(12) COLLATE latin1_bin, ADD o varchar(12) CHARACTER SET latin1;
 CREATE TABLE v2 (a varchar(5), b enum('x','y')) CHARSET latin2;

@@ -54,6 +54,8 @@ ALTER TABLE p6 DROP c, ADD c mediumint NOT NULL;
 ALTER TABLE p6 DROP c, ADD c decimal(2) NOT NULL;
 ALTER TABLE p6 DROP d, ADD d mediumint NOT NULL;
 ALTER TABLE p6 DROP i, ADD i timestamp NULL;
+ALTER TABLE p6 ADD KEY byte (t(1), i(4));
+ALTER TABLE p6 ADD KEY byte (d(1));
 CREATE TABLE p4 (e enum('x','yy') CHARACTER SET latin1, s set('p','q') CHARACTER SET latin1, f enum('a','b') CHARACTER SET latin1, i int, KEY e (e), KEY s (s, i), KEY f (f), KEY i (i));
 ALTER TABLE p4 MODIFY e varchar(9);
 ALTER TABLE p4 MODIFY s char(9), MODIFY f char(3);

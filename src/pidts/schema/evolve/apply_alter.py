@@ -212,14 +212,12 @@ def _charset(
         every = _own(meant, convert.collation, inherited, dialect) or own
         if _changes_nothing(actions, columns, every, dialect):
             return replace(table, columns=tuple(columns))
-        defined = {
-            _fold(item.column.name)
-            for item in actions
-            if isinstance(item, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn)
+        redefined = {
+            _fold(item.column.name) for item in actions if isinstance(item, alter.ModifyColumn | alter.ChangeColumn)
         }
         columns = [
             _redefined(slot.column, before.get(slot.old or ""), own, every, dialect)
-            if _fold(slot.column.name) in defined
+            if slot.old is None or _fold(slot.column.name) in redefined
             else converted(closed(slot.column, every, dialect), every, dialect)
             for slot in slots
         ]
