@@ -11,17 +11,7 @@ from pidts.model.table import Column, Table, TableName
 from pidts.model.types import Kind
 
 _NUMBERS = frozenset(
-    {
-        Kind.TINYINT,
-        Kind.SMALLINT,
-        Kind.MEDIUMINT,
-        Kind.INT,
-        Kind.BIGINT,
-        Kind.FLOAT,
-        Kind.DOUBLE,
-        Kind.BIT,
-        Kind.YEAR,
-    }
+    {Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR}
 )
 _TEMPORALS = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _LABELS = frozenset({Kind.ENUM, Kind.SET})

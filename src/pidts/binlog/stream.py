@@ -28,13 +28,7 @@ Pieces = Callable[[], Iterable[bytes | memoryview]]
 _ROLLBACK = re.compile(rb"ROLLBACK", re.IGNORECASE)
 _HEAD = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
 _DOUBTFUL = frozenset(
-    {
-        EventType.QUERY_COMPRESSED,
-        EventType.XA_PREPARE,
-        EventType.ROTATE,
-        EventType.STOP,
-        EventType.FORMAT_DESCRIPTION,
-    }
+    {EventType.QUERY_COMPRESSED, EventType.XA_PREPARE, EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION}
 )
 
 

@@ -81,11 +81,7 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
 
 def store_catalogue(folder: Folder, catalogue: Catalogue) -> None:
     """Stores a catalogue; it is durable when this returns."""
-    data = {
-        "lsn": str(catalogue.lsn),
-        "dialect": asdict(catalogue.dialect),
-        "history": catalogue.history.to_json(),
-    }
+    data = {"lsn": str(catalogue.lsn), "dialect": asdict(catalogue.dialect), "history": catalogue.history.to_json()}
     directory = _directory(folder)
     make_folder(directory)
     replace_durably(directory / f"{catalogue.lsn}.json", json.dumps(data, separators=(",", ":")) + "\n")

@@ -121,12 +121,7 @@ def refused(folder: Folder, error: OSError) -> Halted | Transient:
     """Returns the error for a small file beside the relay that cannot be written."""
     where = Where(source=folder.source_id, file=str(error.filename or folder.path))
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return Transient(
-            "relay-full",
-            "the relay's disk is full",
-            where=where,
-            todo="Make room on that disk.",
-        )
+        return Transient("relay-full", "the relay's disk is full", where=where, todo="Make room on that disk.")
     todo = "Look at the disk and the folder's permissions, then start again."
     return Halted("relay-unwritable", f"the relay's folder cannot be written: {error.strerror}", where=where, todo=todo)
 

@@ -34,10 +34,7 @@ def start_postgres(
                 *program.command,
                 *("-D", str(data), "-h", HOST, "-p", str(port)),
                 *("-c", "unix_socket_directories="),  # a full path may be too long for a socket
-                *(
-                    "-c",
-                    "fsync=off",
-                ),  # safe when the server dies, not when the machine does: nobody keeps this
+                *("-c", "fsync=off"),  # safe when the server dies, not when the machine does: nobody keeps this
                 *options,
             ]
             launch = Launch(

@@ -13,7 +13,7 @@ _GLOBAL = re.compile(r"GRANT (?P<privileges>.+?) ON \*\.\* TO ", re.IGNORECASE |
 _EVERYTHING = "ALL PRIVILEGES"
 _SAME = {
     # MariaDB 10.5 renamed it; it accepts the old word and shows the new one.
-    "REPLICATION CLIENT": frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
+    "REPLICATION CLIENT": frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"})
 }
 
 

@@ -21,13 +21,7 @@ _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
 """The bytes of a file that are read for its GTIDs; beyond them, the log's next file tells them in its own time."""
 _TOLD_BY = frozenset(
-    {
-        EventType.ROTATE,
-        EventType.FORMAT_DESCRIPTION,
-        EventType.PREVIOUS_GTIDS,
-        EventType.GTID,
-        EventType.GTID_TAGGED,
-    }
+    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID, EventType.GTID_TAGGED}
 )
 
 

@@ -15,16 +15,7 @@ import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pidts.model import (
-    ConfigError,
-    DecodeError,
-    Fenced,
-    Halted,
-    PidtsError,
-    PrecheckFailed,
-    Transient,
-    Where,
-)
+from pidts.model import ConfigError, DecodeError, Fenced, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.plan.continuity import Discontinuity
 
 _KINDS: dict[str, type[PidtsError]] = {

@@ -19,14 +19,7 @@ Instruction = tuple[int, int, int, int, int]
 _COPIED = {1: at.BYTES1, 2: at.BYTES2, 4: at.BYTES4, 8: at.BYTES8}
 _IDENTIFIERS = {Kind.UUID: (at.UUID, 16), Kind.INET4: (at.INET4, 4), Kind.INET6: (at.INET6, 16)}
 _PREFIXED_BY_SIZE = frozenset(
-    {
-        WireType.BLOB,
-        WireType.TINY_BLOB,
-        WireType.MEDIUM_BLOB,
-        WireType.LONG_BLOB,
-        WireType.GEOMETRY,
-        WireType.VECTOR,
-    }
+    {WireType.BLOB, WireType.TINY_BLOB, WireType.MEDIUM_BLOB, WireType.LONG_BLOB, WireType.GEOMETRY, WireType.VECTOR}
 )
 _COMPRESSED = frozenset({WireType.BLOB_COMPRESSED, WireType.VARCHAR_COMPRESSED})
 _TIME2, _DATETIME2, _TIMESTAMP2 = (3, 5, 4)

@@ -60,8 +60,4 @@ def _inet4_text(value: bytes) -> str:
     return str(ipaddress.IPv4Address(value))
 
 
-_TEXTS: dict[Kind, Callable[[bytes], str]] = {
-    Kind.UUID: uuid_text,
-    Kind.INET6: inet6_text,
-    Kind.INET4: _inet4_text,
-}
+_TEXTS: dict[Kind, Callable[[bytes], str]] = {Kind.UUID: uuid_text, Kind.INET6: inet6_text, Kind.INET4: _inet4_text}

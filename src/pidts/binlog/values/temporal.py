@@ -150,12 +150,7 @@ def _datetime2(digits: int) -> MakeReader:
             raise DecodeError("bad-date", "a datetime before the year 0")
         packed -= 1 << 39
         return _datetime(
-            packed >> 22,
-            packed >> 17 & 31,
-            packed >> 12 & 31,
-            packed >> 6 & 63,
-            packed & 63,
-            (number & mask) * unit,
+            packed >> 22, packed >> 17 & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, (number & mask) * unit
         )
 
     return _reading(5 + size, convert)
