@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.binlog import columns, compressed
+from pidts.binlog import compressed
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.gtid_events import _signed, _varlen
-from pidts.binlog.values import charsets, decimals, identifiers, json
+from pidts.binlog.values import charsets, columns, decimals, identifiers, json
 from pidts.binlog.wire import Wire, WireType
 from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Table, TableName, calendar
 

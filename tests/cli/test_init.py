@@ -14,7 +14,7 @@ from pidts.cli.server_urls import source_address, target_address
 from pidts.model import ConfigError, TableName
 from pidts.sandbox import Server
 from pidts.source.finding import Finding
-from pidts.source.sizes import Size
+from pidts.source.structures import Size
 from pidts.task.config.task_file import load_task
 from pidts.task.draft.inspect import FirstLook, SeenTable
 from pidts.task.draft.task_file import Draft, Login, pattern, source_id_of, task_name_of

@@ -10,7 +10,7 @@ import pytest
 
 from pidts.cli.plan_view import show_plan
 from pidts.model import TableName
-from pidts.source.sizes import Size
+from pidts.source.structures import Size
 from pidts.task.checks.preview import ColumnPreview, Outcome, TablePreview
 from pidts.task.config.task_file import load_task
 

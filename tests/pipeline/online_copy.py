@@ -59,8 +59,9 @@ from pidts.reduce import buckets
 from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
-from pidts.source import ValuesSource
 from pidts.target.values.session import ValuesSession, ValuesTarget
+
+from .values_source import ValuesSource
 
 Row = dict[str, Any]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from pidts.model import Column, LogEntry, Lsn, Table, TableName
 from pidts.schema import apply, classify
-from pidts.source import ValuesSource
+
+from .values_source import ValuesSource
 
 Row = dict[str, Any]
 Rename = Mapping[str, str]

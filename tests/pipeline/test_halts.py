@@ -21,10 +21,10 @@ from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
-from pidts.source import ValuesSource
 from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
+from .values_source import ValuesSource
 
 INT = ColumnType(Kind.INT)
 A, B = TableName("shop", "a"), TableName("shop", "b")

@@ -23,10 +23,10 @@ from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.rules import RouteRule, Routes, Rules
-from pidts.source import ValuesSource
 from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
+from .values_source import ValuesSource
 
 INT = ColumnType(Kind.INT)
 A, B, ALL = TableName("shop", "t_a"), TableName("shop", "t_b"), TableName("all", "t")

@@ -24,10 +24,10 @@ from pidts.plan import CopyState, Limits, Phase, PlanState, StagedChunk, Work, W
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
-from pidts.source import ValuesSource
 from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
+from .values_source import ValuesSource
 
 NAME = TableName("shop", "orders")
 INT = ColumnType(Kind.INT)

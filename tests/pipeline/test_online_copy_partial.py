@@ -22,7 +22,6 @@ from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
 from pidts.reduce import with_whole_keys
-from pidts.source import ValuesSource
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 from .test_online_copy import (
@@ -39,6 +38,7 @@ from .test_online_copy import (
     is_valid,
     new_target,
 )
+from .values_source import ValuesSource
 
 
 class Minimal(Server):

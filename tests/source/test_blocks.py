@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from pidts.model import Where
 from pidts.model.errors import Transient
-from pidts.source.block import Block, Shape
 from pidts.source.blocks import BlockReader
-from pidts.source.packets import BUFFER_SIZE, MAX_PACKET
+from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, Shape
 
 
 @pytest.fixture

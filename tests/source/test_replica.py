@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pidts.model import Halted, MySqlGtidSet, PrecheckFailed, Where
 from pidts.model.errors import Transient
-from pidts.source.dump import dump_refusal
-from pidts.source.gtid_wire import encode_gtid_set
+from pidts.source.dump import dump_refusal, encode_gtid_set
 from pidts.source.replica import free_id
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

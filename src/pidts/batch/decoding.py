@@ -24,7 +24,7 @@ from pidts.batch.copy.staging import staged_rows
 from pidts.batch.parts import Stretch
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
-from pidts.binlog import Told, decode_slice, decode_stream, whole_events
+from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
 from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
@@ -70,7 +70,7 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
     extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        about: Told = {
+        facts: LogFacts = {
             "format": log_format(relay.format(extent.segment)),
             "log_file": piece.begin.position(relay.log_base).file,
             "change_no": piece.begin.change_no,
@@ -81,9 +81,9 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
             "sieve_of": partial(_sieve, context),
         }
         if extent.size <= AT_ONCE:
-            stretches = iter([decode_slice(relay.read(extent), **about)])
+            stretches = iter([decode_slice(relay.read(extent), **facts)])
         else:
-            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **about)
+            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **facts)
         for batches in stretches:
             yield [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
 

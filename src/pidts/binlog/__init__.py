@@ -1,34 +1,14 @@
 """The binary log of MySQL and MariaDB: from bytes to events, transactions and Arrow batches; no files, no sockets."""
 
-from pidts.binlog.decode import RowDecoder, Told, decode_slice
-from pidts.binlog.events import Event, EventType, Format, type_name
+from pidts.binlog.decode import LogFacts, decode_slice
+from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GtidEvent, gtid_list, previous_gtids
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.statements import Control, Query
 from pidts.binlog.stream import decode_stream
 from pidts.binlog.table_map import TableMap, table_name
-from pidts.binlog.walk import MAGIC, LogWalker, iter_raw, rotate_target, whole_events
+from pidts.binlog.walk import MAGIC, LogWalker, iter_raw, whole_events
 
-__all__ = [
-    "MAGIC",
-    "Control",
-    "Event",
-    "EventType",
-    "Format",
-    "GtidEvent",
-    "LogWalker",
-    "Query",
-    "RowDecoder",
-    "TableMap",
-    "Told",
-    "TransactionScanner",
-    "decode_slice",
-    "decode_stream",
-    "gtid_list",
-    "iter_raw",
-    "previous_gtids",
-    "rotate_target",
-    "table_name",
-    "type_name",
-    "whole_events",
-]
+__all__ = ["MAGIC", "Control", "Event", "EventType", "Format", "GtidEvent", "LogFacts", "LogWalker", "Query"]
+__all__ += ["TableMap", "TransactionScanner", "decode_slice", "decode_stream", "gtid_list", "iter_raw"]
+__all__ += ["previous_gtids", "table_name", "whole_events"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, Unpack
 
 from pidts.binlog import refusals
 from pidts.binlog.blocks.event_times import EventTimes
@@ -11,16 +11,21 @@ from pidts.binlog.choice import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS
+from pidts.binlog.rows import Binding as PlainBinding
+from pidts.binlog.rows import TableRows
 from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent, op_of
 from pidts.binlog.statements import Control, Query
-from pidts.binlog.storage import Binding, Rows, new_rows
 from pidts.binlog.table_map import TableMap, table_id
 from pidts.binlog.walk import LogWalker, iter_raw
+from pidts.binlog.xa import XaPrepare
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.sieve import Sieve, SieveOf, TimesOf
 from pidts.model.table import Table, TableName
+
+if TYPE_CHECKING:
+    from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
@@ -29,38 +34,31 @@ BATCH_BYTES = 2**29
 
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 
-Mark = dict[Rows, tuple[int, int, int]]
+Rows: TypeAlias = "TableRows | CompiledRows"
+"""The rows of one table, on their way into one `ChangeBatch`."""
+Binding: TypeAlias = "PlainBinding | CompiledBinding"
+"""One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
+Mark: TypeAlias = "dict[Rows, tuple[int, int, int]]"
 StructureOf = Callable[[TableMap], Table | None]
 """The structure in which the rows behind a TABLE_MAP event are written; None where they are not wanted."""
 Structures = Mapping[TableName, Table] | StructureOf
 
 
-class Told(TypedDict):
-    """The facts that a stretch of log does not hold itself; see `decode_slice`."""
+class LogFacts(TypedDict):
+    """What the bytes of a stretch of log do not tell, and which of its rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str
     change_no: int
     structures: Structures
-    offset: int
+    after: NotRequired[Lsn | None]
+    offset: NotRequired[int]
     commit: NotRequired[Lsn | None]
     commit_time: NotRequired[int]
     sieve_of: NotRequired[SieveOf | None]
 
 
-def decode_slice(
-    raw: bytes | memoryview,
-    *,
-    format: Format,  # noqa: A002
-    log_file: str,
-    change_no: int,
-    structures: Structures,
-    after: Lsn | None = None,
-    offset: int = 4,
-    commit: Lsn | None = None,
-    commit_time: int = 0,
-    sieve_of: SieveOf | None = None,
-) -> list[ChangeBatch]:
+def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """The row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that
@@ -72,77 +70,49 @@ def decode_slice(
     alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows, and the
     time in that event's header as `commit_time`.
     """
-    mariadb = format.is_mariadb
-    decoder = new_decoder(structures, change_no, after, commit, mariadb=mariadb, sieve_of=sieve_of, log_stays=True)
-    decoder.follow(LogWalker(log_file, offset, format), raw)
-    times = EventTimes(LogWalker(log_file, offset, format), None if commit is None else commit_time)
+    decoder, times = new_decoder(facts, log_stays=True), times_of(facts)
+    decoder.follow(walker_of(facts), raw)
     if decoder.asks_for_times:
         times.add(raw)
     return decoder.take(times.of)
 
 
-def new_decoder(
-    structures: Structures,
-    change_no: int,
-    after: Lsn | None = None,
-    commit: Lsn | None = None,
-    *,
-    mariadb: bool = False,
-    batch_bytes: int | None = None,
-    is_final: bool = False,
-    sieve_of: SieveOf | None = None,
-    log_stays: bool = False,
-) -> RowDecoder:
-    """The compiled decoder or its plain twin; the arguments are those of `RowDecoder`."""
-    kind = RowDecoder
-    if compiled():
-        from pidts.binlog.kernel.routed import RoutedDecoder  # the compiler is loaded when rows come, not before
+def walker_of(facts: LogFacts) -> LogWalker:
+    """Returns a walker in front of the stretch."""
+    return LogWalker(facts["log_file"], facts.get("offset", 4), facts["format"])
 
-        kind = RoutedDecoder
-    return kind(
-        structures,
-        change_no,
-        after,
-        commit,
-        mariadb=mariadb,
-        batch_bytes=batch_bytes,
-        is_final=is_final,
-        sieve_of=sieve_of,
-        log_stays=log_stays,
-    )
+
+def times_of(facts: LogFacts) -> EventTimes:
+    """Returns the times of the stretch's changes, of which nothing is known yet but a commit's."""
+    return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
+
+
+def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> RowDecoder:
+    """The compiled decoder or its plain twin; the arguments are those of `RowDecoder`."""
+    if not compiled():
+        return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
+    from pidts.binlog.kernel.routed import RoutedDecoder  # the compiler is loaded when rows come, not before
+
+    return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
 
 
 class RowDecoder:
     """Collects the rows of a stream of events; what the source rolled back to a savepoint is not among them."""
 
-    def __init__(
-        self,
-        structures: Structures,
-        change_no: int,
-        after: Lsn | None = None,
-        commit: Lsn | None = None,
-        *,
-        mariadb: bool = False,
-        batch_bytes: int | None = None,
-        is_final: bool = False,
-        sieve_of: SieveOf | None = None,
-        log_stays: bool = False,
-    ) -> None:
+    def __init__(self, facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
         """`is_final`: nothing in this log is taken back, so rows may leave before their transaction ends.
 
         `log_stays`: what is taken in remains where it is in memory until the rows are taken.
         """
+        structures = facts["structures"]
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
-        self._change_no = change_no
-        self._after = after
-        self._commit = commit
-        self._mariadb = mariadb
-        self._batch_bytes = batch_bytes or BATCH_BYTES
-        self._is_final = is_final
+        self._change_no, self._mariadb = facts["change_no"], facts["format"].is_mariadb
+        self._after, self._commit = facts.get("after"), facts.get("commit")
+        self._sieve_of = facts.get("sieve_of")
+        self._batch_bytes = BATCH_BYTES
+        self._is_final, self._log_stays = is_final, log_stays
         self._group: int | None = None
         """First byte of the group whose commit came later."""
-        self._sieve_of = sieve_of
-        self._log_stays = log_stays
         self._rows: dict[Table, Rows] = {}
         self._sieves: dict[Table, Sieve] = {}
         self._full: list[ChangeBatch] = []
@@ -225,7 +195,7 @@ class RowDecoder:
         elif kind == EventType.XID:
             self._end()
         elif kind == EventType.XA_PREPARE:
-            if self._commit is None and not refusals.is_one_phase(event):
+            if self._commit is None and not XaPrepare.parse(event).one_phase:
                 self._roll_back()
             self._end()
         elif kind in _FILE_ENDS:
@@ -258,8 +228,12 @@ class RowDecoder:
             sieve = self._sieve_of(table) if self._sieve_of is not None else None
             if sieve is not None:
                 self._sieves[table] = sieve
-            self._rows[table] = new_rows(table, sieve, log_stays=self._log_stays)
+            self._rows[table] = self._new_rows(table, sieve)
         return self._rows[table].bind(table_map)
+
+    def _new_rows(self, table: Table, _: Sieve | None) -> Rows:
+        """Returns storage without rows."""
+        return TableRows(table)
 
     def _take_rows(self, event: Event, place: int) -> None:
         number = table_id(event.body)

@@ -187,18 +187,12 @@ class Format:
         data = bytes(body)
         version = _server_version(data)
         lengths = data[_FIXED_SIZE:]
-        if not _knows_checksums(version):
-            return cls(
-                checksum=False, post_header_lengths=lengths, server_version=version, is_mariadb="MariaDB" in version
-            )
-        if lengths[-1] > 1:
-            raise DecodeError("bad-format", f"the log's checksum algorithm {lengths[-1]} is not known")
-        return cls(
-            checksum=lengths[-1] == 1,
-            post_header_lengths=lengths[:-1],
-            server_version=version,
-            is_mariadb="MariaDB" in version,
-        )
+        algorithm = 0
+        if _knows_checksums(version):
+            lengths, algorithm = lengths[:-1], lengths[-1]
+        if algorithm > 1:
+            raise DecodeError("bad-format", f"the log's checksum algorithm {algorithm} is not known")
+        return cls(algorithm == 1, lengths, version, "MariaDB" in version)
 
     @staticmethod
     def checksum_tail(body: bytes | memoryview) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event, type_name
 from pidts.model.errors import DecodeError, Halted, PidtsError
 
@@ -27,11 +26,6 @@ def unknown_event(event: Event) -> DecodeError:
         f"the log has an event of {type_name(event.type)}, which this version does not understand",
         todo="Switch off the server feature that writes it, or use a newer version",
     )
-
-
-def is_one_phase(event: Event) -> bool:
-    """Whether an XA_PREPARE event commits at once (`XA COMMIT ... ONE PHASE`)."""
-    return Cursor(event.body, "an XA_PREPARE event").uint(1) != 0
 
 
 def located(error: PidtsError, position: str) -> PidtsError:

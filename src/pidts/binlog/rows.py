@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.binlog import columns
-from pidts.binlog.image import Held, MakeReader, Read
 from pidts.binlog.rows_event import RowsEvent, all_columns
 from pidts.binlog.table_map import TableMap
-from pidts.binlog.values import partial_json
+from pidts.binlog.values import columns, partial_json
+from pidts.binlog.values.image import Held, MakeReader, Read
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, Halted, Where
 from pidts.model.event import Op

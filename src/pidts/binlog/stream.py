@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Unpack
 
-from pidts.binlog.blocks.event_times import EventTimes
 from pidts.binlog.compressed import payload_pieces
-from pidts.binlog.decode import Structures, new_decoder
+from pidts.binlog.decode import LogFacts, new_decoder, times_of, walker_of
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER_SIZE, EventType, Format
-from pidts.binlog.walk import LogWalker, iter_raw
+from pidts.binlog.walk import iter_raw
 from pidts.model.batch import ChangeBatch
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import SieveOf
 
 _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
@@ -32,29 +31,13 @@ _DOUBTFUL = frozenset(
 )
 
 
-def decode_stream(
-    pieces: Pieces,
-    *,
-    format: Format,  # noqa: A002
-    log_file: str,
-    change_no: int,
-    structures: Structures,
-    after: Lsn | None = None,
-    offset: int = 4,
-    commit: Lsn | None = None,
-    commit_time: int = 0,
-    sieve_of: SieveOf | None = None,
-) -> Iterator[list[ChangeBatch]]:
+def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[ChangeBatch]]:
     """Decodes as `decode_slice` does, in memory that does not grow with the stretch.
 
     Each list holds the changes of all tables in the log after the list before it.
     """
-    is_final = not _takes_back(pieces(), commit, format)
-    decoder = new_decoder(
-        structures, change_no, after, commit, mariadb=format.is_mariadb, is_final=is_final, sieve_of=sieve_of
-    )
-    walker = LogWalker(log_file, offset, format)
-    times = EventTimes(LogWalker(log_file, offset, format), None if commit is None else commit_time)
+    is_final = not _takes_back(pieces(), facts.get("commit"), facts["format"])
+    decoder, walker, times = new_decoder(facts, is_final=is_final), walker_of(facts), times_of(facts)
     for piece in pieces():
         times.add(piece)
         for _ in decoder.steps(walker, piece):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.binlog.cursor import Cursor, text
 from pidts.binlog.values import charsets, decimals
-from pidts.binlog.values.temporal import UNTOLD
+from pidts.binlog.values.temporal import UNKNOWN_DIGITS
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 from pidts.model.table import Column, Key, Table, TableName
@@ -57,7 +57,7 @@ _AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Ki
 
 
 @dataclass(slots=True)
-class Told:
+class Metadata:
     """The fields as they come, each list in the order of the columns that it is about."""
 
     mariadb: bool = False
@@ -72,37 +72,37 @@ class Told:
 
 
 def to_table(
-    name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], told: Told, *, placeholders: bool
+    name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: Metadata, *, placeholders: bool
 ) -> Table | None:
     """The table as far as the event tells it; without names None, or the columns are called `@1`, `@2` and so on."""
-    if told.names and len(told.names) != len(wires):
-        raise DecodeError("bad-table-map", f"a table map of {name} names {len(told.names)} of {len(wires)} columns")
-    if not told.names:
+    if metadata.names and len(metadata.names) != len(wires):
+        raise DecodeError("bad-table-map", f"a table map of {name} names {len(metadata.names)} of {len(wires)} columns")
+    if not metadata.names:
         if not placeholders:
             return None
-        told.names = [f"@{number}" for number in range(1, len(wires) + 1)]
-    if any(place >= len(wires) for place in told.primary_key):
+        metadata.names = [f"@{number}" for number in range(1, len(wires) + 1)]
+    if any(place >= len(wires) for place in metadata.primary_key):
         raise DecodeError("bad-table-map", f"a table map of {name} has a primary key over columns that are not there")
-    key = tuple(told.names[place] for place in told.primary_key)
-    types = _types(wires, told)
+    key = tuple(metadata.names[place] for place in metadata.primary_key)
+    types = _types(wires, metadata)
     return Table(
         name=name,
         columns=tuple(
             Column(column, kind, can_be_null)
-            for column, kind, can_be_null in zip(told.names, types, nullable, strict=True)
+            for column, kind, can_be_null in zip(metadata.names, types, nullable, strict=True)
         ),
         keys=(Key("PRIMARY", key, unique=True, primary=True),) if key else (),
     )
 
 
-def complete(table: Table, wires: tuple[Wire, ...], told: Told, *, as_bytes: bool) -> Table:
+def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_bytes: bool) -> Table:
     """Returns the table with types for its columns of unknown charset, from what the event tells.
 
     A charset that the event does not tell stays unknown; with `as_bytes` such a column is one of bytes.
     """
-    has_charsets, has_label_charsets = bool(told.collations), bool(told.label_collations)
+    has_charsets, has_label_charsets = bool(metadata.collations), bool(metadata.label_collations)
     columns = []
-    for column, wire, found in zip(table.columns, wires, _types(wires, told), strict=True):
+    for column, wire, found in zip(table.columns, wires, _types(wires, metadata), strict=True):
         kind = column.type
         if kind.has_unknown_charset and kind.kind in (Kind.ENUM, Kind.SET):
             kind = replace(kind, charset=found.charset if has_label_charsets else kind.charset)
@@ -117,43 +117,43 @@ def complete(table: Table, wires: tuple[Wire, ...], told: Told, *, as_bytes: boo
     return replace(table, columns=tuple(columns))
 
 
-def read(wires: tuple[Wire, ...], metadata: bytes, *, mariadb: bool) -> Told:
+def read(wires: tuple[Wire, ...], optional: bytes, *, mariadb: bool) -> Metadata:
     """Takes an event's optional metadata apart."""
-    told = Told(mariadb)
-    cursor = Cursor(metadata, "a table map's optional metadata")
+    metadata = Metadata(mariadb)
+    cursor = Cursor(optional, "a table map's optional metadata")
     characters = sum(_has_collation(wire, mariadb=mariadb) for wire in wires)
     labelled = sum(wire.type in (WireType.ENUM, WireType.SET) for wire in wires)
     while cursor.left:
         code = cursor.uint(1)
         part = Cursor(cursor.take(cursor.packed()), cursor.what)
         if code == _SIGNEDNESS:
-            told.unsigned = [bool(byte >> bit & 1) for byte in part.rest() for bit in range(7, -1, -1)]
+            metadata.unsigned = [bool(byte >> bit & 1) for byte in part.rest() for bit in range(7, -1, -1)]
         elif code == _DEFAULT_CHARSET:
-            told.collations = _with_default(part, characters)
+            metadata.collations = _with_default(part, characters)
         elif code == _COLUMN_CHARSET:
-            told.collations = _numbers(part)
-            if len(told.collations) != characters:
+            metadata.collations = _numbers(part)
+            if len(metadata.collations) != characters:
                 raise DecodeError(
-                    "bad-table-map", f"a table map has {len(told.collations)} charsets for {characters} columns"
+                    "bad-table-map", f"a table map has {len(metadata.collations)} charsets for {characters} columns"
                 )
         elif code == _LABEL_DEFAULT_CHARSET:
-            told.label_collations = _with_default(part, labelled)
+            metadata.label_collations = _with_default(part, labelled)
         elif code == _LABEL_CHARSET:
-            told.label_collations = _numbers(part)
+            metadata.label_collations = _numbers(part)
         elif code == _NAMES:
             while part.left:
-                told.names.append(text(part.take(part.packed()), part.what))
+                metadata.names.append(text(part.take(part.packed()), part.what))
         elif code in (_SET_LABELS, _ENUM_LABELS):
-            labels = told.set_labels if code == _SET_LABELS else told.enum_labels
+            labels = metadata.set_labels if code == _SET_LABELS else metadata.enum_labels
             while part.left:
                 labels.append([part.take(part.packed()) for _ in range(part.packed())])
         elif code == _PRIMARY_KEY:
-            told.primary_key = _numbers(part)
+            metadata.primary_key = _numbers(part)
         elif code == _PRIMARY_KEY_PREFIX:
-            told.primary_key = _numbers(part)[::2]
+            metadata.primary_key = _numbers(part)[::2]
         elif code == _VECTOR:
-            told.dimensions = _numbers(part)
-    return told
+            metadata.dimensions = _numbers(part)
+    return metadata
 
 
 def _numbers(part: Cursor) -> list[int]:
@@ -178,12 +178,13 @@ def _has_collation(wire: Wire, *, mariadb: bool) -> bool:
     return wire.type in _CHARACTER or wire.type is WireType.VECTOR or (mariadb and wire.type is WireType.GEOMETRY)
 
 
-def _types(wires: tuple[Wire, ...], told: Told) -> list[ColumnType]:
-    unsigned, collations, label_collations = iter(told.unsigned), iter(told.collations), iter(told.label_collations)
-    sets, enums, dimensions = iter(told.set_labels), iter(told.enum_labels), iter(told.dimensions)
+def _types(wires: tuple[Wire, ...], metadata: Metadata) -> list[ColumnType]:
+    unsigned, dimensions = iter(metadata.unsigned), iter(metadata.dimensions)
+    collations, label_collations = iter(metadata.collations), iter(metadata.label_collations)
+    sets, enums = iter(metadata.set_labels), iter(metadata.enum_labels)
     types = []
     for wire in wires:
-        collation = next(collations, _BINARY) if _has_collation(wire, mariadb=told.mariadb) else _BINARY
+        collation = next(collations, _BINARY) if _has_collation(wire, mariadb=metadata.mariadb) else _BINARY
         if wire.type in _NUMERIC:
             types.append(_number(wire, unsigned=next(unsigned, False)))
         elif wire.type in _CHARACTER:
@@ -197,7 +198,7 @@ def _types(wires: tuple[Wire, ...], told: Told) -> list[ColumnType]:
         elif wire.type is WireType.BIT:
             types.append(ColumnType(Kind.BIT, length=wire.size))
         elif wire.type in _OLD_TIMES:
-            types.append(ColumnType(_PLAIN[wire.type], fsp=UNTOLD if told.mariadb else 0))
+            types.append(ColumnType(_PLAIN[wire.type], fsp=UNKNOWN_DIGITS if metadata.mariadb else 0))
         elif wire.type in _PLAIN:
             types.append(ColumnType(_PLAIN[wire.type], fsp=wire.scale))
         else:

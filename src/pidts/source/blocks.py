@@ -16,8 +16,7 @@ import numpy as np
 from pidts.binlog.events import HEADER_SIZE, EventType
 from pidts.binlog.jit import address, copy, jit, load8, load32
 from pidts.model import Where
-from pidts.source.block import Block, Shape
-from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, PacketReader
+from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, PacketReader, Shape
 
 _PACKET_HEAD = 4
 _STATUS_SIZE = 1

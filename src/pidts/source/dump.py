@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import uuid
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,11 +19,9 @@ from pymysql.constants import COMMAND
 from pidts.binlog import iter_raw
 from pidts.model import GtidSet, Halted, MariaDbGtidSet, MySqlGtidSet, PidtsError, Position, Where
 from pidts.model.errors import Transient
-from pidts.source.block import Block, Shape
 from pidts.source.connection import SourceConfig, connect, hang_up, query, server_info
 from pidts.source.failures import explain, explained
-from pidts.source.gtid_wire import encode_gtid_set
-from pidts.source.packets import PacketReader
+from pidts.source.packets import Block, PacketReader, Shape
 from pidts.source.replica import lists_replicas, replica_id, replica_uuid
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ _BINLOG_OFF = frozenset({1381, 1220})
 _UNREADABLE = ("max_allowed_packet", "crc", "bogus", "corrupt", "truncated in the middle")
 _WENT_BACK = ("more gtids than", "not in the master's binlog", "diverged")
 _SILENT_BEATS = 4
+_TAGGED = 1
 _SHORTEST_SILENCE = 2.0
 _SEARCH_SECONDS = 60.0
 _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
@@ -207,6 +207,24 @@ class BinlogStream:
         number = int.from_bytes(packet[1:3], "little")
         text = packet[3:].decode("utf-8", "replace")
         raise dump_refusal(number, text[6:] if text.startswith("#") else text, self._where)
+
+
+def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
+    """Returns the set as a replica sends it: count of members, then uuid and half-open intervals of each.
+
+    Servers that know tags tell the two forms apart by the count's first and last byte, which no plain count sets.
+    """
+    tagged = any(tag for (_, tag), _ in gtids.members)
+    count = len(gtids.members)
+    parts = [struct.pack("<Q", _TAGGED << 56 | count << 8 | _TAGGED if tagged else count)]
+    for (server, tag), intervals in gtids.members:
+        parts.append(uuid.UUID(server).bytes)
+        if tagged:
+            # A string of fewer than 64 characters: its length, shifted by the bit that would say "more bytes follow".
+            parts.append(bytes([len(tag) << 1]) + tag.encode())
+        parts.append(struct.pack("<Q", len(intervals)))
+        parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
+    return b"".join(parts)
 
 
 def longest_silence(heartbeat: float) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pidts.model import PidtsError
-from pidts.model.errors import Transient
+from pidts.login import privileges
 from pidts.source.connection import ServerInfo, Session, query
 
 _GLOBAL = re.compile(r"GRANT (?P<privileges>.+?) ON \*\.\* TO ", re.IGNORECASE | re.DOTALL)
@@ -26,24 +25,15 @@ def global_privileges(grants: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def holds(privileges: frozenset[str], wanted: str) -> bool:
+def holds(held: frozenset[str], wanted: str) -> bool:
     """Returns whether a global privilege is among them, under any of its names."""
-    return _EVERYTHING in privileges or bool(privileges & _SAME.get(wanted, frozenset({wanted})))
+    return _EVERYTHING in held or bool(held & _SAME.get(wanted, frozenset({wanted})))
 
 
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:
     """Returns all grants of this session, those of its active roles included (MariaDB shows them by itself)."""
-    sql = "SHOW GRANTS"
-    if not server.is_mariadb and server.number >= (8, 0, 0):
-        try:
-            roles = str(query(connection, "SELECT CURRENT_ROLE()")[0][0] or "NONE")
-        except Transient:
-            raise
-        except PidtsError:
-            roles = "NONE"
-        if roles != "NONE":
-            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}"
-    return [str(row[0]) for row in query(connection, sql)]
+    names_roles = not server.is_mariadb and server.number >= (8, 0, 0)
+    return privileges.current_grants(lambda sql: query(connection, sql), names_roles=names_roles)
 
 
 def account(connection: Session) -> str:

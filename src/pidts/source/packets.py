@@ -11,6 +11,8 @@ import ssl
 import struct
 import sys
 import time
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from pidts.model import Where
 from pidts.model.errors import Transient
@@ -25,6 +27,27 @@ _STATUS_AT = 4
 _EVENT_SIZE_AT = 14
 _LONGEST_ANSWER = 0xFFFF
 """The most bytes of a server's error message."""
+
+
+class Shape(Enum):
+    """The content of a block of a dump: many events, or a piece of a very long one."""
+
+    EVENTS = auto()
+    """Complete events one after the other; none if only heartbeats arrived."""
+    ODD = auto()
+    """One packet, without its header, that is not a valid event."""
+    PIECE = auto()
+    """The next piece of a long event; the first one contains its header."""
+    LAST_PIECE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block as it arrived; `data` is valid until the next read."""
+
+    shape: Shape
+    data: memoryview
+    events: int = 0
 
 
 class PacketReader:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from pidts.model import Halted, Table, Where
+from pidts.schema.row_digest import UNKNOWN, sum_query
 from pidts.source.connection import Session, query, where_of
 from pidts.source.keys import after, all_keys, key_expression, key_table, last_key, same, upto
 from pidts.source.structures import quoted, quoted_table
 from pidts.source.text.result import AT_ONCE, read_result
 from pidts.source.text.values import expression
-
-__all__ = ["boundary", "find_rows", "highest_key", "last_key", "select_range", "stream_rows"]
 
 _PRIMARY = "PRIMARY"
 _WHOLE = 256 << 20
@@ -59,6 +58,28 @@ def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool,
     wheres = filter(None, (same(table, part) for part in parts))
     found = (_select(connection, wanted, f"WHERE {where} {lock}") for where in wheres)
     return pa.concat_tables([wanted.arrow.empty_table(), *found])
+
+
+def row_sum(
+    connection: Session,
+    table: Table,
+    behind: Sequence[Any] | None,
+    highest: Sequence[Any] | None,
+    *,
+    floats: bool,
+    constants: Mapping[str, str] | None = None,
+) -> tuple[int, int] | None:
+    """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
+
+    `constants`: as if each row had these texts behind its own columns. See `pidts.schema.row_digest`.
+    """
+    where = _where(table, behind, highest).rstrip()
+    sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)
+    if sql is None:
+        return None
+    rows, total = query(connection, sql)[0]
+    digest = int(total or 0)
+    return None if digest >= UNKNOWN else (int(rows), digest)
 
 
 def stream_rows(connection: Session, table: Table) -> Iterator[pa.Table]:

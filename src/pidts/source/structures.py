@@ -1,11 +1,11 @@
-"""The structures of a source's tables, as its information_schema and SHOW INDEX tell them."""
+"""The structures and sizes of a source's tables, as its information_schema and SHOW INDEX tell them."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +22,14 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A table's size by the storage engine's statistics: for InnoDB rows may be off by half."""
+
+    rows: int
+    bytes: int
 
 
 def read_structures(
@@ -68,14 +76,12 @@ def read_structure(connection: Session, name: TableName) -> Table | None:
 
 def system_versioned(connection: Session) -> frozenset[TableName]:
     """MariaDB's tables whose log holds old versions of rows as rows of their own; see `pidts.schema.periods`."""
-    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection, {_VERSIONED}))
-    return frozenset(names)
+    return _names_of(connection, _VERSIONED)
 
 
 def sequences(connection: Session) -> frozenset[TableName]:
     """MariaDB's SEQUENCE objects: its log has their state as rows, and they are no tables."""
-    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection, {"SEQUENCE"}))
-    return frozenset(names)
+    return _names_of(connection, "SEQUENCE")
 
 
 def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
@@ -101,14 +107,8 @@ def is_utc(zone: str) -> bool:
 
 def source_dialect(connection: Session) -> Dialect:
     """Returns how the server reads the statements in its log, as far as its settings decide."""
-    found = variables(
-        connection,
-        "version",
-        "explicit_defaults_for_timestamp",
-        "lower_case_table_names",
-        "character_set_server",
-        "collation_server",
-    )
+    names = ("explicit_defaults_for_timestamp", "lower_case_table_names", "character_set_server", "collation_server")
+    found = variables(connection, "version", *names)
     dialect = Dialect.of(found["version"])
     return replace(
         dialect,
@@ -122,6 +122,22 @@ def source_dialect(connection: Session) -> Dialect:
 def is_system(schema: str) -> bool:
     """Whether a schema is the server's own."""
     return schema.lower() in SYSTEM_SCHEMAS
+
+
+def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, Size]:
+    """Returns the sizes of those tables that have statistics; one query for each schema."""
+    wanted = set(names)
+    found = {}
+    for schema in sorted({name.schema for name in wanted}):
+        sql = (
+            "SELECT table_name, table_rows, data_length FROM information_schema.tables "
+            "WHERE table_schema = %s AND table_rows IS NOT NULL"
+        )
+        for row in named(connection, sql, [schema]):
+            name = TableName(schema, str(row["table_name"]))
+            if name in wanted:
+                found[name] = Size(int(row["table_rows"]), int(row["data_length"] or 0))
+    return found
 
 
 def quoted(name: str) -> str:
@@ -144,6 +160,11 @@ def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[
     )
     kept = [row for row in rows if str(row["table_type"]) in types and not is_system(str(row["table_schema"]))]
     return sorted(kept, key=lambda row: (str(row["table_schema"]), str(row["table_name"])))
+
+
+def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
+    rows = _tables(connection, {kind})
+    return frozenset(TableName(str(row["table_schema"]), str(row["table_name"])) for row in rows)
 
 
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

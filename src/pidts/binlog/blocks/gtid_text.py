@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pidts.binlog.events import EventType
 from pidts.binlog.jit import inline, jit, load8, load32, load64, store8
+from pidts.binlog.kernel.writing import hex_digit, put_number
 
 NO_GTID = -1
 """The length where the event is not an ordinary one."""
@@ -18,31 +19,13 @@ _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 
 
 @inline
-def _put_number(at: int, number: int) -> int:
-    size = 1
-    rest = number // 10
-    while rest:
-        size += 1
-        rest //= 10
-    for place in range(size - 1, -1, -1):
-        store8(at + place, 48 + number % 10)
-        number //= 10
-    return at + size
-
-
-@inline
-def _put_digit(at: int, digit: int) -> None:
-    store8(at, digit + (48 if digit < 10 else 87))
-
-
-@inline
-def _put_byte(at: int, index: int, byte: int) -> int:
-    """One byte of a uuid, and the hyphen in front of it."""
+def put_byte(at: int, index: int, byte: int) -> int:
+    """Writes one byte of a uuid, and the hyphen in front of it."""
     if index in {4, 6, 8, 10}:
         store8(at, 45)
         at += 1
-    _put_digit(at, byte >> 4)
-    _put_digit(at + 1, byte & 15)
+    store8(at, hex_digit(byte >> 4))
+    store8(at + 1, hex_digit(byte & 15))
     return at + 2
 
 
@@ -55,9 +38,9 @@ def _mysql(body: int, end: int, target: int) -> tuple[int, int]:
         return NO_GTID, 0
     at = target
     for index in range(_UUID_SIZE):
-        at = _put_byte(at, index, load8(body + 1 + index))
+        at = put_byte(at, index, load8(body + 1 + index))
     store8(at, 58)
-    return _put_number(at + 1, number) - target, number
+    return put_number(at + 1, number) - target, number
 
 
 @jit
@@ -68,11 +51,11 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
     extra = body + 13 + (8 if flags & _GROUP_COMMIT else 0)
     if number < 0 or flags & _EXTRAORDINARY or extra > end or (extra < end and load8(extra) & _TWO_PHASE):
         return NO_GTID, 0
-    at = _put_number(target, load32(body + 8))
+    at = put_number(target, load32(body + 8))
     store8(at, 45)
-    at = _put_number(at + 1, load32(event + 5))
+    at = put_number(at + 1, load32(event + 5))
     store8(at, 45)
-    return _put_number(at + 1, number) - target, number
+    return put_number(at + 1, number) - target, number
 
 
 @jit
@@ -114,7 +97,7 @@ def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - 
                 byte, at = _varlen(at, end)
                 if at < 0 or byte > 255:
                     return NO_GTID, 0
-                written = _put_byte(written, index, byte)
+                written = put_byte(written, index, byte)
             continue
         value, at = _varlen(at, end)
         if at < 0:
@@ -139,7 +122,7 @@ def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - 
     if tag_size:
         store8(written, 58)
         written += 1
-    return _put_number(written, number) - target, number
+    return put_number(written, number) - target, number
 
 
 @jit

@@ -10,6 +10,7 @@ between the addresses of the block and written within the bounds that the state 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from pidts.binlog.blocks.gtid_text import NO_GTID, gtid_text
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
+from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store32, store64
 from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.statements import FIXED_VARIABLES
@@ -44,18 +46,19 @@ LINE = 10
 LAST_OFFSET = 10**12
 _WRAP = 2**32
 
-_OTHER, _STARTS, _STATEMENT, _ROWS, _MAPS, _ENDS, _NOTHING = range(7)
+OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING = range(7)
 
 
-def _roles() -> Any:
-    roles = np.full(256, _OTHER, np.uint8)
-    roles[[EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID]] = _STARTS
-    roles[EventType.QUERY] = _STATEMENT
-    roles[list(ROW_EVENTS)] = _ROWS
-    roles[EventType.TABLE_MAP] = _MAPS
-    roles[EventType.XID] = _ENDS
-    roles[[EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.IGNORABLE, EventType.ROWS_QUERY]] = _NOTHING
-    roles[[EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE, EventType.ANNOTATE_ROWS]] = _NOTHING
+def roles_of(row_events: Collection[int]) -> Any:
+    """Returns the part that each type of event has in an ordinary transaction, with these types of row events."""
+    roles = np.full(256, OTHER, np.uint8)
+    roles[list(GTID_EVENTS)] = STARTS
+    roles[EventType.QUERY] = STATEMENT
+    roles[list(row_events)] = ROWS
+    roles[EventType.TABLE_MAP] = MAPS
+    roles[EventType.XID] = ENDS
+    roles[[EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.IGNORABLE, EventType.ROWS_QUERY]] = NOTHING
+    roles[[EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE, EventType.ANNOTATE_ROWS]] = NOTHING
     return roles
 
 
@@ -80,7 +83,7 @@ def plain_charsets() -> Any:
     return plain
 
 
-_ROLES = _roles()
+_ROLES = roles_of(ROW_EVENTS)
 _SIZES = _fixed_variables()
 _BEGI, _COMM, _IT = (int.from_bytes(word, "little") for word in (b"BEGI", b"COMM", b"IT"))
 _ROLLBACK = int.from_bytes(b"ROLLBACK", "little")
@@ -272,7 +275,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             return HAND_OVER
         size = load32(event + 9)
         role = _ROLES[load8(event + 4)]
-        if role == _OTHER or size < HEADER_SIZE + tail or size > end - at or load16(event + 17) & FLAG_ARTIFICIAL:
+        if role == OTHER or size < HEADER_SIZE + tail or size > end - at or load16(event + 17) & FLAG_ARTIFICIAL:
             return HAND_OVER
         offset = place(state[OFFSET], load32(event + 13), size)
         if offset < state[OFFSET] or offset + size >= LAST_OFFSET:
@@ -281,7 +284,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             return HAND_OVER
         body, behind = event + HEADER_SIZE, event + size - tail
         ends = False
-        if role == _STARTS:
+        if role == STARTS:
             if state[OPEN]:
                 return HAND_OVER
             length, number = gtid_text(event, body, behind, state[GTID])
@@ -289,7 +292,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
                 return HAND_OVER
             state[GTID_SIZE], state[GTID_NUMBER] = length, number
             _open(state, offset, 1 if load8(event + 4) == EventType.MARIADB_GTID else 0)
-        elif role == _STATEMENT:
+        elif role == STATEMENT:
             control = control_of(body, behind, state[CHARSETS])
             ends = control == C_END
             if control == C_NONE or (ends and not state[OPEN]):
@@ -301,9 +304,9 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
                 state[EXPLICIT] = 1
         elif not state[OPEN]:
             return HAND_OVER
-        elif role == _ROWS:
+        elif role == ROWS:
             state[ROW_COUNT] += 1
-        elif role == _MAPS:
+        elif role == MAPS:
             names = key_size(body + 8, behind)
             if names == 0:
                 return HAND_OVER
@@ -314,7 +317,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
                 store64(state[MET] + 8 * number, state[SERIAL])
                 store32(state[TABLES] + 4 * state[TABLE_COUNT], number)
                 state[TABLE_COUNT] += 1
-        elif role == _ENDS:
+        elif role == ENDS:
             ends = True
         if ends:
             if offset + size <= state[PREVIOUS]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.gtid_text import GTID_ROOM
+from pidts.binlog.crc import crc32
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificial
 from pidts.binlog.jit import address
-from pidts.binlog.long_event import LongEvent
 from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.scan import Opened, TransactionScanner
 from pidts.binlog.table_map import table_name
@@ -113,6 +113,30 @@ class Run:
             previous = lsn
 
 
+class _LongEvent:
+    """An event too long to be held in memory at once: its checksum is computed while its pieces pass by."""
+
+    def __init__(self, kind: int, timestamp: int, offset: int, size: int, *, checksum: bool) -> None:
+        self.kind, self.timestamp, self.offset, self.size = kind, timestamp, offset, size
+        self.fed = self.computed = 0
+        self._summed = size - CHECKSUM_SIZE if checksum else 0
+        self._tail = b""
+
+    def feed(self, piece: memoryview) -> None:
+        """Takes in the bytes that come next."""
+        summed = max(0, min(len(piece), self._summed - self.fed))
+        if summed:
+            self.computed = crc32(piece[:summed], self.computed)
+        if self._summed:
+            self._tail += piece[summed : summed + CHECKSUM_SIZE]
+        self.fed += len(piece)
+
+    @property
+    def stored(self) -> int:
+        """Returns the checksum at its end; 0 where there is none."""
+        return int.from_bytes(self._tail[:CHECKSUM_SIZE], "little")
+
+
 class BlockScan:
     """Runs over ordinary events on behalf of one walker and one scanner."""
 
@@ -125,7 +149,7 @@ class BlockScan:
         self._texts = np.zeros(_TEXT, np.uint8)
         self._gtid = np.zeros(GTID_ROOM, np.uint8)
         self._plain = o.plain_charsets()
-        self._long: LongEvent | None = None
+        self._long: _LongEvent | None = None
         self._give(o.LINES, self._lines, o.LINE_ROOM)
         self._give(o.TEXTS, self._texts, o.TEXT_ROOM)
         self._give(o.GTID, self._gtid)
@@ -177,7 +201,7 @@ class BlockScan:
             return False
         if offset + size >= o.LAST_OFFSET or size < HEADER_SIZE + CHECKSUM_SIZE:
             return False
-        self._long = LongEvent(kind, timestamp, offset, size, checksum=bool(self._state[o.CHECKSUMS]))
+        self._long = _LongEvent(kind, timestamp, offset, size, checksum=bool(self._state[o.CHECKSUMS]))
         return True
 
     def feed_long(self, piece: memoryview, *, last: bool) -> None:
@@ -189,7 +213,7 @@ class BlockScan:
         if not last:
             return
         self._long = None
-        self._walker.check(event.kind, (event.size, event.told), (event.fed, event.computed))
+        self._walker.check(event.kind, (event.size, event.stored), (event.fed, event.computed))
         state = self._state
         state[o.ROW_COUNT] += 1
         state[o.OFFSET] = event.offset + event.size

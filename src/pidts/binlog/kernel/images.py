@@ -212,15 +212,9 @@ def read_rows(
 
 
 @inline
-def _is_kept(mask: int, row: int) -> bool:
-    kept: int = load8(mask + (row >> 3)) >> (row & 7) & 1
-    return kept != 0
-
-
-@inline
 def _look_ahead(event: int, mask: int, first_bit: int) -> None:
     """The processor does not guess where a small event stands; by the time that it is read, it has been fetched."""
-    if _is_kept(mask, first_bit + load64(event + at.FIRST)):
+    if has_bit(mask, first_bit + load64(event + at.FIRST)):
         for line in range(0, _EARLY_BYTES, _LINE):
             prefetch(load64(event + at.DATA) + line)
 
@@ -240,7 +234,7 @@ def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -
         data, op, program = load64(event + at.DATA), load64(event + at.OP), load64(event + at.READ_BY)
         present, bitmaps = load64(event + at.PRESENT), load64(event + at.BITMAPS)
         while number < behind:
-            if _is_kept(mask, first_bit + number):
+            if has_bit(mask, first_bit + number):
                 begin = load32(ends + at.END * (number - 1)) if number > first else load64(event + at.BEGIN)
                 row = load64(table + at.ROWS)
                 end = load32(ends + at.END * number)

@@ -7,7 +7,6 @@ an event, it takes over what the walk has done since. Afterwards the walk takes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,12 @@ from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
-from pidts.binlog.storage import Binding
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import TimesOf
+from pidts.model.sieve import Sieve, TimesOf
+from pidts.model.table import Table
 
 _FIRST_ENTRIES = 64
 _FIRST_TABLES = 16
@@ -37,13 +36,13 @@ _NOT_IN_PAYLOAD = -1
 class RoutedDecoder(decode.RowDecoder):
     """One slice, from its first byte to its last."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, facts: decode.LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
+        super().__init__(facts, is_final=is_final, log_stays=log_stays)
         self._state = np.zeros(r.STATE_SIZE, np.int64)
         self._call = Call()
         self._charsets = ordinary.plain_charsets()
         self._entries = np.zeros((_FIRST_ENTRIES, r.ENTRY), np.int64)
-        self._known: list[tuple[bytes, Binding | None]] = []
+        self._known: list[tuple[bytes, decode.Binding | None]] = []
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[memoryview] = []
@@ -159,7 +158,7 @@ class RoutedDecoder(decode.RowDecoder):
         state[r.PREFIX] = int.from_bytes(prefix, "little", signed=True)
         state[r.SERIAL] += 1
         for rows in self._touched:
-            rows.memory.state[at.TOUCHED // 8] = state[r.SERIAL]  # type: ignore[attr-defined]
+            rows.memory.state[at.TOUCHED // 8] = state[r.SERIAL]  # type: ignore[union-attr]
         state[r.MAP_SERIAL] += 1
         for table_id, binding in self._mapped.items():
             self._remap(table_id, binding)
@@ -187,7 +186,7 @@ class RoutedDecoder(decode.RowDecoder):
             return self._after.offset
         return _NEVER if here < after else -1
 
-    def _bind(self, body: bytes) -> Binding | None:
+    def _bind(self, body: bytes) -> decode.Binding | None:
         binding = super()._bind(body)
         self._known.append((body, binding))
         if isinstance(binding, CompiledBinding) and binding.rows not in self._tables:
@@ -203,6 +202,9 @@ class RoutedDecoder(decode.RowDecoder):
             self._touched_tables = np.zeros(2 * len(self._tables), np.int64)
         self._place_arrays()
         return binding
+
+    def _new_rows(self, table: Table, sieve: Sieve | None) -> CompiledRows:
+        return CompiledRows(table, sieve, log_stays=self._log_stays)
 
     def _enter(self, number: int) -> None:
         body, binding = self._known[number]
@@ -220,7 +222,7 @@ class RoutedDecoder(decode.RowDecoder):
             slot = (slot + 1) & (len(self._entries) - 1)
         return int(slot)
 
-    def _remap(self, table_id: int, binding: Binding | None) -> None:
+    def _remap(self, table_id: int, binding: decode.Binding | None) -> None:
         for entry in np.flatnonzero((self._entries[:, r.E_ID] == table_id) & (self._entries[:, r.E_BODY] != 0)):
             if self._known[self._entries[entry, r.E_NUMBER]][1] is binding:
                 self._entries[entry, r.E_MAPPED] = self._state[r.MAP_SERIAL]

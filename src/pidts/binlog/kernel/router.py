@@ -11,10 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from pidts.binlog.blocks.ordinary import C_BEGIN, C_NONE, LAST_OFFSET, control_of, place, same
+from pidts.binlog.blocks.ordinary import (
+    C_BEGIN,
+    C_NONE,
+    LAST_OFFSET,
+    MAPS,
+    NOTHING,
+    OTHER,
+    ROWS,
+    STARTS,
+    STATEMENT,
+    control_of,
+    place,
+    roles_of,
+    same,
+)
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
-from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
 from pidts.model.event import Op
@@ -35,28 +48,14 @@ STATE_SIZE = 24
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
 
-_OTHER, _STARTS, _STATEMENT, _MAPS, _ENDS, _NOTHING, _ROWS = range(7)
 _FIRST_V2 = int(EventType.WRITE_ROWS)
 _UPDATE = int(Op.UPDATE)
-
-
-def _roles() -> Any:
-    roles = np.full(256, _OTHER, np.uint8)
-    roles[list(GTID_EVENTS)] = _STARTS
-    roles[EventType.QUERY] = _STATEMENT
-    roles[EventType.TABLE_MAP] = _MAPS
-    roles[EventType.XID] = _ENDS
-    roles[[EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.IGNORABLE, EventType.ROWS_QUERY]] = _NOTHING
-    roles[[EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE, EventType.ANNOTATE_ROWS]] = _NOTHING
-    for first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
-        roles[first : first + 3] = _ROWS
-    return roles
-
-
-_ROLES = _roles()
 _OPS = np.zeros(256, np.uint8)
 for _first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
     _OPS[_first : _first + 3] = Op.INSERT, Op.UPDATE, Op.DELETE
+_ROLES = roles_of(
+    [kind for first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS) for kind in range(first, first + 3)]
+)
 
 
 @inline
@@ -215,7 +214,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
     """Takes an event that begins or ends a transaction."""
     if state[CAREFUL]:
         return HAND_OVER
-    if role == _STATEMENT:
+    if role == STATEMENT:
         control = control_of(body, end, state[CHARSETS])
         # ROLLBACK ends in K.
         if control == C_NONE or load8(end - 1) == 75:
@@ -224,7 +223,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
             _begin(state)
         else:
             _end(state)
-    elif role == _STARTS:
+    elif role == STARTS:
         _begin(state)
     else:
         _end(state)
@@ -244,7 +243,7 @@ def route(state: Any, block: int, end: int, call: int) -> int:
             return HAND_OVER
         size, kind = load32(event + 9), load8(event + 4)
         role = np.int64(_ROLES[kind])
-        if role == _OTHER or size < HEADER_SIZE + tail or size > end - here:
+        if role == OTHER or size < HEADER_SIZE + tail or size > end - here:
             return HAND_OVER
         offset = payload
         if payload < 0:
@@ -262,11 +261,11 @@ def route(state: Any, block: int, end: int, call: int) -> int:
                 return HAND_OVER
         state[LAST] = offset
         body, behind = event + HEADER_SIZE, event + size - tail
-        if role == _ROWS:
+        if role == ROWS:
             result = _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
-        elif role == _MAPS:
+        elif role == MAPS:
             result = _map(state, body, behind - body)
-        elif role == _NOTHING:
+        elif role == NOTHING:
             result = _GO_ON
         else:
             result = _transaction(state, role, body, behind)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.binlog.image import Append, MakeReader, Read
+from pidts.binlog.values.image import MakeReader, fixed
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError
 from pidts.model.types import ColumnType
@@ -26,16 +26,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     if wire.type is not WireType.DECIMAL or (wire.size, wire.scale) != declared:
         return None
     size, groups = layout(wire.size, wire.scale)
-
-    def make(append: Append) -> Read:
-        def read(data: bytes, at: int) -> int:
-            end = at + size
-            append(unscaled(data[at:end], groups))
-            return end
-
-        return read
-
-    return make
+    return fixed(size, lambda raw: unscaled(raw, groups))
 
 
 def layout(precision: int, scale: int) -> tuple[int, tuple[tuple[int, int, int], ...]]:

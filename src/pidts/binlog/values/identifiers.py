@@ -6,7 +6,7 @@ import ipaddress
 import uuid
 from collections.abc import Callable
 
-from pidts.binlog.image import MakeReader
+from pidts.binlog.values.image import MakeReader
 from pidts.binlog.values.strings import converted
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.types import ColumnType, Kind
@@ -21,11 +21,6 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
         return None
     convert = _TEXTS[kind.kind]
     return converted(1, lambda value: convert(value.ljust(size, b"\0")[:size]).encode())
-
-
-def uuid_text(value: bytes) -> str:
-    """The log has the digits in the order in which they are written."""
-    return str(uuid.UUID(bytes=value))
 
 
 def inet6_text(value: bytes) -> str:
@@ -56,8 +51,8 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
     return best
 
 
-def _inet4_text(value: bytes) -> str:
-    return str(ipaddress.IPv4Address(value))
-
-
-_TEXTS: dict[Kind, Callable[[bytes], str]] = {Kind.UUID: uuid_text, Kind.INET6: inet6_text, Kind.INET4: _inet4_text}
+_TEXTS: dict[Kind, Callable[[bytes], str]] = {
+    Kind.UUID: lambda value: str(uuid.UUID(bytes=value)),  # with the digits in the order in which they are written
+    Kind.INET6: inet6_text,
+    Kind.INET4: lambda value: str(ipaddress.IPv4Address(value)),
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.binlog.image import Append, Build, MakeReader, Read
+from pidts.binlog.values.image import Build, MakeReader, fixed_number
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Where
 from pidts.model.table import Column, TableName
@@ -24,7 +24,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
         size = _SET_BYTES[(len(kind.labels) + 7) // 8]
     else:
         return None
-    return _number(size) if wire.size == size else None
+    return fixed_number(size) if wire.size == size else None
 
 
 def builder(table: TableName, column: Column) -> Build:
@@ -54,15 +54,3 @@ def _enum_word(number: int, labels: tuple[str, ...]) -> str:
 
 def _set_words(bits: int, labels: tuple[str, ...]) -> str:
     return ",".join(labels[place] for place in range(bits.bit_length()) if bits >> place & 1)
-
-
-def _number(size: int) -> MakeReader:
-    def make(append: Append) -> Read:
-        def read(data: bytes, at: int) -> int:
-            end = at + size
-            append(int.from_bytes(data[at:end], "little"))
-            return end
-
-        return read
-
-    return make

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from pidts.binlog.image import Append, MakeReader, Read
+from pidts.binlog.values.image import Append, MakeReader, Read, fixed, fixed_number
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.types import ColumnType, Kind
 
@@ -26,14 +27,15 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
         expected, code = _INTEGERS[kind.kind]
         return _fixed(code.upper() if kind.unsigned else code) if wire.type is expected else None
     if kind.kind is Kind.MEDIUMINT:
-        return _medium(signed=not kind.unsigned) if wire.type is WireType.INT24 else None
+        medium = partial(int.from_bytes, byteorder="little", signed=not kind.unsigned)
+        return fixed(3, medium) if wire.type is WireType.INT24 else None
     if kind.kind in _FLOATS:
         expected, size, code = _FLOATS[kind.kind]
         return _fixed(code) if wire.type is expected and wire.size == size else None
     if kind.kind is Kind.YEAR:
-        return _year if wire.type is WireType.YEAR else None
+        return fixed_number(1, lambda year: year + 1900 if year else 0) if wire.type is WireType.YEAR else None
     if kind.kind is Kind.BIT and wire.type is WireType.BIT and wire.size == (kind.length or 1) <= 64:
-        return _bits((wire.size + 7) // 8)
+        return fixed_number((wire.size + 7) // 8, big=True)
     return None
 
 
@@ -53,34 +55,3 @@ def _fixed(code: str) -> MakeReader:
         return read
 
     return make
-
-
-def _medium(*, signed: bool) -> MakeReader:
-    def make(append: Append) -> Read:
-        def read(data: bytes, at: int) -> int:
-            append(int.from_bytes(data[at : at + 3], "little", signed=signed))
-            return at + 3
-
-        return read
-
-    return make
-
-
-def _bits(size: int) -> MakeReader:
-    def make(append: Append) -> Read:
-        def read(data: bytes, at: int) -> int:
-            append(int.from_bytes(data[at : at + size], "big"))
-            return at + size
-
-        return read
-
-    return make
-
-
-def _year(append: Append) -> Read:
-    def read(data: bytes, at: int) -> int:
-        year = data[at]
-        append(year + 1900 if year else 0)
-        return at + 1
-
-    return read

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pidts.binlog.cursor import Cursor, text
-from pidts.binlog.image import Held
 from pidts.binlog.values import json
+from pidts.binlog.values.image import Held
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.binlog.compressed import inflate_value
-from pidts.binlog.image import Append, Build, MakeReader, Read
 from pidts.binlog.values import charsets
+from pidts.binlog.values.image import Append, Build, MakeReader, Read
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, TableName
@@ -28,6 +28,7 @@ _BLOB_KINDS = {
     Kind.JSON: 4,
 }
 _VARYING = frozenset({WireType.VARCHAR, WireType.VAR_STRING})
+_SIZED = frozenset({(Kind.GEOMETRY, WireType.GEOMETRY), (Kind.VECTOR, WireType.VECTOR)})
 _LONGEST_SHORT = 255
 
 
@@ -37,18 +38,17 @@ def reader(column: Column, wire: Wire) -> MakeReader | None:
     if kind in _BLOB_KINDS and wire.size == _BLOB_KINDS[kind]:
         if wire.type in _BLOBS:
             return _prefixed(wire.size)
-        return _inflated(wire.size) if wire.type is WireType.BLOB_COMPRESSED else None
+        return converted(wire.size, inflate_value) if wire.type is WireType.BLOB_COMPRESSED else None
     if kind in (Kind.CHAR, Kind.BINARY) and wire.type is WireType.STRING:
         if kind is Kind.CHAR:
             return _prefixed(_prefix(wire))
-        return _padded(_prefix(wire), 1 if column.type.length is None else column.type.length)
+        length = 1 if column.type.length is None else column.type.length
+        return converted(_prefix(wire), lambda value: value.ljust(length, b"\0"))  # it comes without its last zeros
     if kind in (Kind.VARCHAR, Kind.VARBINARY):
         if wire.type in _VARYING:
             return _prefixed(_prefix(wire))
-        return _inflated(_prefix(wire)) if wire.type is WireType.VARCHAR_COMPRESSED else None
-    if kind is Kind.GEOMETRY and wire.type is WireType.GEOMETRY and wire.size in {1, 2, 3, 4}:
-        return _prefixed(wire.size)
-    if kind is Kind.VECTOR and wire.type is WireType.VECTOR and wire.size in {1, 2, 3, 4}:
+        return converted(_prefix(wire), inflate_value) if wire.type is WireType.VARCHAR_COMPRESSED else None
+    if (kind, wire.type) in _SIZED and wire.size in {1, 2, 3, 4}:
         return _prefixed(wire.size)
     return _prefixed(_prefix(wire)) if kind is Kind.VECTOR and wire.type in _VARYING else None
 
@@ -113,13 +113,6 @@ def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDe
     )
 
 
-def read_prefixed(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """A value behind its length, and the place behind it."""
-    start = at + size
-    end = start + int.from_bytes(data[at:start], "little")
-    return data[start:end], end
-
-
 def _prefix(wire: Wire) -> int:
     return 1 if wire.size <= _LONGEST_SHORT else 2
 
@@ -150,15 +143,6 @@ def _short(append: Append) -> Read:
     return read
 
 
-def _padded(size: int, length: int) -> MakeReader:
-    """BINARY(n) arrives without its trailing zeros."""
-    return converted(size, lambda value: value.ljust(length, b"\0"))
-
-
-def _inflated(size: int) -> MakeReader:
-    return converted(size, inflate_value)
-
-
 def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
     """A value behind its length that one function turns into what we keep.
 
@@ -167,8 +151,9 @@ def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
 
     def make(append: Append) -> Read:
         def read(data: bytes, at: int) -> int:
-            value, end = read_prefixed(data, at, size)
-            append(convert(value) if end <= len(data) else value)
+            start = at + size
+            end = start + int.from_bytes(data[at:start], "little")
+            append(convert(data[start:end]) if end <= len(data) else b"")
             return end
 
         return read

@@ -6,13 +6,11 @@ calendar has (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every d
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from pidts.binlog.image import Append, MakeReader, Read
+from pidts.binlog.values.image import MakeReader, fixed_number
 from pidts.binlog.wire import Wire, WireType
 from pidts.model import calendar
 from pidts.model.errors import DecodeError, Halted
@@ -24,7 +22,7 @@ _MICROSECONDS = (1 << _MICROSECOND_BITS) - 1
 _LAST_YEAR = 9999
 _LAST_HOUR = 838
 
-UNTOLD = -1
+UNKNOWN_DIGITS = -1
 """The `fsp` of MariaDB's own forms: they do not tell a fraction's digits, and cannot be read without them."""
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
@@ -37,7 +35,7 @@ _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     """Returns the reader of a date or time; None where the form does not fit the type."""
-    if kind.fsp == UNTOLD:
+    if kind.fsp == UNKNOWN_DIGITS:
         raise Halted(
             "unknown-precision",
             f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not tell how "
@@ -56,7 +54,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
         case (Kind.TIMESTAMP, WireType.TIMESTAMP2) if fits:
             return _timestamp2(kind.fsp)
         case (Kind.TIME, WireType.TIME):
-            return _mariadb_time(kind.fsp) if kind.fsp else _old_time
+            return _mariadb_time(kind.fsp) if kind.fsp else fixed_number(3, _old_time)
         case (Kind.DATETIME, WireType.DATETIME):
             return _mariadb_datetime(kind.fsp) if kind.fsp else _old_datetime
         case (Kind.TIMESTAMP, WireType.TIMESTAMP):
@@ -89,11 +87,7 @@ def _day_parts(values: list[Any]) -> set[int]:
 
 
 def _days(packed: list[Any] | set[int]) -> dict[int, int]:
-    known = {}
-    for value in set(packed):
-        if value is not None:
-            known[value] = calendar.days(value >> 9, value >> 5 & 15, value & 31)
-    return known
+    return {value: calendar.days(value >> 9, value >> 5 & 15, value & 31) for value in set(packed) - {None}}
 
 
 def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
@@ -122,22 +116,7 @@ def _fraction(digits: int) -> tuple[int, int]:
     return size, 10 ** (6 - 2 * size)
 
 
-def _reading(size: int, convert: Callable[[int], int], *, big: bool = True) -> MakeReader:
-    """A value of fixed size that one function turns into what we keep."""
-    order: Any = "big" if big else "little"
-
-    def make(append: Append) -> Read:
-        def read(data: bytes, at: int) -> int:
-            end = at + size
-            append(convert(int.from_bytes(data[at:end], order)))
-            return end
-
-        return read
-
-    return make
-
-
-_date = _reading(3, _real_year, big=False)
+_date = fixed_number(3, _real_year)
 
 
 def _datetime2(digits: int) -> MakeReader:
@@ -153,7 +132,7 @@ def _datetime2(digits: int) -> MakeReader:
             packed >> 22, packed >> 17 & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, (number & mask) * unit
         )
 
-    return _reading(5 + size, convert)
+    return fixed_number(5 + size, convert, big=True)
 
 
 def _time2(digits: int) -> MakeReader:
@@ -168,17 +147,18 @@ def _time2(digits: int) -> MakeReader:
         value = _duration(packed >> 12, packed >> 6 & 63, packed & 63, (abs(signed) & mask) * unit)
         return -value if signed < 0 else value
 
-    return _reading(3 + size, convert)
+    return fixed_number(3 + size, convert, big=True)
 
 
 def _timestamp2(digits: int) -> MakeReader:
     size, unit = _fraction(digits)
+    return _instants(size, unit)
+
+
+def _instants(size: int, unit: int) -> MakeReader:
+    """Seconds since 1970, and so many bytes of a fraction in units of so many microseconds."""
     shift, mask = 8 * size, (1 << 8 * size) - 1
-
-    def convert(number: int) -> int:
-        return _instant(number >> shift, (number & mask) * unit)
-
-    return _reading(4 + size, convert)
+    return fixed_number(4 + size, lambda number: _instant(number >> shift, (number & mask) * unit), big=True)
 
 
 def _instant(seconds: int, microsecond: int) -> int:
@@ -197,20 +177,15 @@ def _from_digits(number: int) -> int:
     return _datetime(year * 13 + month, day, time // 10_000, time // 100 % 100, time % 100, 0)
 
 
-_old_datetime = _reading(8, _from_digits, big=False)
+_old_datetime = fixed_number(8, _from_digits)
 
 
-def _old_time(append: Append) -> Read:
+def _old_time(number: int) -> int:
     """HHMMSS as one signed decimal number."""
-
-    def read(data: bytes, at: int) -> int:
-        number = int.from_bytes(data[at : at + 3], "little", signed=True)
-        size = abs(number)
-        value = _duration(size // 10_000, size // 100 % 100, size % 100, 0)
-        append(-value if number < 0 else value)
-        return at + 3
-
-    return read
+    signed = number - (number >> 23 << 24)
+    size = abs(signed)
+    value = _duration(size // 10_000, size // 100 % 100, size % 100, 0)
+    return -value if signed < 0 else value
 
 
 def _mariadb_time(digits: int) -> MakeReader:
@@ -223,7 +198,7 @@ def _mariadb_time(digits: int) -> MakeReader:
             raise DecodeError("bad-time", f"{value} microseconds are more than 838 hours")
         return value
 
-    return _reading(_MARIADB_TIME[digits], convert)
+    return fixed_number(_MARIADB_TIME[digits], convert, big=True)
 
 
 def _mariadb_datetime(digits: int) -> MakeReader:
@@ -237,21 +212,10 @@ def _mariadb_datetime(digits: int) -> MakeReader:
         year_month, day = divmod(days, 32)
         return _datetime(year_month, day, hour, minute, second, microsecond)
 
-    return _reading(_MARIADB_DATETIME[digits], convert)
+    return fixed_number(_MARIADB_DATETIME[digits], convert, big=True)
 
 
 def _mariadb_timestamp(digits: int) -> MakeReader:
     if not digits:
-        unpack = struct.Struct("<I").unpack_from
-
-        def make(append: Append) -> Read:
-            def read(data: bytes, at: int) -> int:
-                append(_instant(unpack(data, at)[0], 0))
-                return at + 4
-
-            return read
-
-        return make
-    size, unit = _MARIADB_FRACTION[digits], 10 ** (6 - digits)
-    shift, mask = 8 * size, (1 << 8 * size) - 1
-    return _reading(4 + size, lambda number: _instant(number >> shift, (number & mask) * unit))
+        return fixed_number(4, lambda number: _instant(number, 0))
+    return _instants(_MARIADB_FRACTION[digits], 10 ** (6 - digits))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pymysql
@@ -23,6 +23,12 @@ from pidts.source.failures import StructureChanged, explain
 from pidts.source.packets import PacketReader
 from pidts.source.text.columns import changed
 
+if TYPE_CHECKING:
+    from pidts.source.text.cells import Cells
+    from pidts.source.text.lists import Lists
+
+Rows: TypeAlias = "Cells | Lists"
+"""Rows of a result that have come so far."""
 AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
 """A sort of a large table may take long before the first row comes."""
@@ -32,22 +38,6 @@ _SHORT = 100
 _MOMENT = 0.0005
 """More may come before the next is read: servers send 16 KiB at a time, and being woken for each costs both sides more
 than what is in it."""
-
-
-class Rows(Protocol):
-    """Rows of a result that have come so far."""
-
-    size: int
-    """About as many bytes."""
-
-    def take_all(self, reader: PacketReader) -> bool:
-        """Takes every whole row that has arrived; True where the next packet is no ordinary row."""
-
-    def take_row(self, row: bytes) -> None:
-        """One row, whatever its size."""
-
-    def table(self) -> pa.Table:
-        """Returns all rows so far; those that come next are new ones."""
 
 
 def read_result(connection: Session, sql: str, table: Table, at_once: int) -> Iterator[pa.Table]:

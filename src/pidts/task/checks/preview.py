@@ -12,8 +12,7 @@ from pidts.apply import TargetSession
 from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import connect
-from pidts.source.sizes import Size, table_sizes
-from pidts.source.structures import read_structures
+from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys

@@ -15,8 +15,7 @@ from pidts.relay.permissions import is_open_to_others
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
-from pidts.source.sizes import Size, table_sizes
-from pidts.source.structures import read_structures
+from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.left_out import online_findings, sequence_findings

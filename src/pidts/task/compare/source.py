@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 from pidts.copy import highest, ranges, read_snapshot
 from pidts.model import ColumnType, Table, TableName
 from pidts.rules import Rules, mapping_of
-from pidts.source.checksums import row_sum
 from pidts.source.connection import Session, query, server_info
 from pidts.source.position import row_lock
-from pidts.source.rows import find_rows, select_range
-from pidts.source.sizes import table_sizes
-from pidts.source.structures import quoted_table
+from pidts.source.rows import find_rows, row_sum, select_range
+from pidts.source.structures import quoted_table, table_sizes
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
 from pidts.verify import Key, Size, Span, Sum

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pidts.apply import TargetSession
 from pidts.model import Kind, Table
 from pidts.rules import mapping_of
-from pidts.source.rows import last_key
+from pidts.source.keys import last_key
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.checksums import row_sum as mysql_sum
 from pidts.target.postgres import PostgresSession

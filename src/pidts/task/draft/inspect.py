@@ -10,8 +10,7 @@ from pidts.model import Halted, PidtsError, Table, TableName, Transient
 from pidts.rules import AllowList
 from pidts.source import Finding, SourceConfig, check_source, connect, server_info
 from pidts.source.catalogue import readable_structures
-from pidts.source.sizes import Size, table_sizes
-from pidts.source.structures import system_versioned
+from pidts.source.structures import Size, system_versioned, table_sizes
 
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 

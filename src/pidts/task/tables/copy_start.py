@@ -10,7 +10,7 @@ from pidts.model import ConfigError, Lsn, OfSource, Table, TableName
 from pidts.plan import CopyMode, CopyState
 from pidts.rules import AllowList
 from pidts.source import Session, connect, read_structures
-from pidts.source.sizes import table_sizes
+from pidts.source.structures import table_sizes
 from pidts.task.config.task_file import TaskConfig
 
 Patterns = tuple[str, ...] | None

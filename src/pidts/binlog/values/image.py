@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -25,6 +25,26 @@ Append = Callable[[Any], None]
 Read = Callable[[bytes, int], int]
 MakeReader = Callable[[Append], Read]
 Build = Callable[[list[Any]], pa.Array]
+
+
+def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
+    """A value of fixed size that one function turns into what we keep."""
+
+    def make(append: Append) -> Read:
+        def read(data: bytes, at: int) -> int:
+            end = at + size
+            append(convert(data[at:end]))
+            return end
+
+        return read
+
+    return make
+
+
+def fixed_number(size: int, convert: Callable[[int], Any] = int, *, big: bool = False) -> MakeReader:
+    """The same for a value whose bytes are a number without a sign."""
+    order: Literal["big", "little"] = "big" if big else "little"
+    return fixed(size, lambda raw: convert(int.from_bytes(raw, order)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pidts.model import Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
-from pidts.source import ValuesSource
+
+from .values_source import ValuesSource
 
 NAME = TableName("shop", "orders")
 TABLE = Table(

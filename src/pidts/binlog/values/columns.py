@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from pidts.binlog.image import Build, MakeReader, mismatch
 from pidts.binlog.values import decimals, identifiers, json, labels, numbers, strings, temporal
+from pidts.binlog.values.image import Build, MakeReader, mismatch
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.table import Column, Table, TableName
 from pidts.model.types import Kind
