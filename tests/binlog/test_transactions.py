@@ -9,8 +9,8 @@ import pytest
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.events import is_artificial
-from pidts.binlog.places import EventPlaces
 from pidts.binlog.transactions import TransactionReader
+from pidts.excerpt.around import EventPlaces
 from pidts.model import Position, Transaction
 
 from .scenarios import kept, load

@@ -20,11 +20,11 @@ from pidts.cli.events.command import event_line
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput
 from pidts.excerpt.cut import Cutter, Wanted, resolved
+from pidts.excerpt.named import asked_tables
 from pidts.excerpt.range import Cut, LogRange
 from pidts.excerpt.rows import View, record_batches
 from pidts.excerpt.scan import pieces
 from pidts.excerpt.store import FileStore
-from pidts.excerpt.tables import asked_tables
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList
 from pidts.schema import Dialect

@@ -15,7 +15,7 @@ from pidts.model import Halted, Position
 from pidts.relay import RelayReader
 from pidts.relay.structures import is_stored
 from pidts.replicate import Replicator, ReplicatorConfig, read_status, watch
-from pidts.replicate.catalogue import read_catalogue
+from pidts.replicate.observer import read_catalogue
 from pidts.replicate.watch import Sight, ends_before, stands_still
 from pidts.sandbox import Server
 from pidts.source import connect, query

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.model import Column, ColumnType, Halted, Kind, calendar
+from pidts.model.column_text import decimal_text, duration_text
 from pidts.target.mysql.encode import Limits, literals, statements, tuples
-from pidts.target.text import decimal_text, duration_text, exact_float_text, hex_text, moment_text, vector_text
+from pidts.target.text import exact_float_text, hex_text, moment_text, vector_text
 
 
 def test_decimals_have_no_exponent():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pidts.binlog.choice import compiled
 from pidts.binlog.events import EventType
+from pidts.binlog.transactions import Completed, TransactionReader
 from pidts.binlog.walk import iter_raw
 from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file
 from pidts.excerpt.point import Point
@@ -147,3 +148,17 @@ def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
         number += block.begins
         begins = Position.of(str(_STDIN), number, FIRST_EVENT) if block.begins else None
         yield LogBlock(b"".join(raw for raw in iter_raw(block.data) if raw[_TYPE_AT] != EventType.ROTATE), begins)
+
+
+def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[Completed, LogBlock, str]]:
+    """Yields what each block of a log completes, with the block and the version of the server that wrote it."""
+    reader: TransactionReader | None = None
+    for block in blocks:
+        if block.begins is not None and reader is not None:
+            reader.move_to(block.begins)
+        elif block.begins is not None:
+            reader = TransactionReader.at(block.begins, change_no)
+        if reader is None:
+            raise AssertionError("a log has no beginning")
+        for found in reader.read(block.data):
+            yield found, block, reader.version

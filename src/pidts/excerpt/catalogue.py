@@ -11,9 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from pidts.binlog.events import EventType
-from pidts.binlog.transactions import TransactionReader
 from pidts.binlog.walk import iter_raw
-from pidts.excerpt.blocks import LogBlock, server_blocks
+from pidts.excerpt.blocks import LogBlock, completed, server_blocks
 from pidts.excerpt.files import FIRST_EVENT
 from pidts.model import Lsn, Position, Transaction
 from pidts.rules import AllowList
@@ -114,17 +113,9 @@ class FileMark:
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
     """The transactions with statements in a part of a log that begins with the first block."""
-    reader: TransactionReader | None = None
-    for block in blocks:
-        if block.begins is not None and reader is not None:
-            reader.move_to(block.begins)
-        elif block.begins is not None:
-            reader = TransactionReader.at(block.begins, change_no)
-        if reader is None:
-            raise AssertionError("a log has no beginning")
-        for found in reader.read(block.data):
-            if isinstance(found.what, Transaction):
-                if found.what.ddl is not None:
-                    yield found.what
-            elif until is not None and found.what.last >= until:
-                return
+    for found, _, _ in completed(blocks, change_no):
+        if isinstance(found.what, Transaction):
+            if found.what.ddl is not None:
+                yield found.what
+        elif until is not None and found.what.last >= until:
+            return

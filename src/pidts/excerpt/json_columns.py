@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pidts.binlog.row_values import python_values
 from pidts.model import ColumnType, Kind, Table, calendar
-from pidts.target.text import decimal_text, duration_text
+from pidts.model.column_text import decimal_text, duration_text
 
 _NO_TEXT = pa.scalar(None, pa.string())
 _NO_FRACTION = r"\.0+$"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pidts.binlog.transactions import Completed, TransactionReader
+from pidts.binlog.transactions import Completed
 from pidts.binlog.xa import PreparedGroups
-from pidts.excerpt.blocks import LogBlock
+from pidts.excerpt.blocks import LogBlock, completed
 from pidts.excerpt.cut import Piece
 from pidts.excerpt.store import Span
 from pidts.model import Lsn, Transaction
@@ -23,24 +23,15 @@ class _Group:
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
     """Yields each piece with its server's version; the rows of a prepared XA transaction come at its commit."""
-    reader: TransactionReader | None = None
-    held: PreparedGroups[_Group] = PreparedGroups()
-    for block in blocks:
-        if block.begins is not None and reader is not None:
-            reader.move_to(block.begins)
-        elif block.begins is not None:
-            reader = TransactionReader.at(block.begins, 0)
-        if reader is None:
-            raise AssertionError("a log has no beginning")
-        for found in reader.read(block.data):
-            for transaction, group in _each(found, block):
-                settled, rows = held.settle(transaction, group)
-                if rows is None and transaction.xa is not None and transaction.xa.step is XaStep.COMMIT:
-                    raise xa_not_received(transaction)
-                if not settled.is_mark:
-                    here = rows or group
-                    piece = Piece(settled, here.file, here.begin, here.span, is_commit=rows is not None)
-                    yield piece, reader.version
+    undecided: PreparedGroups[_Group] = PreparedGroups()
+    for found, block, version in completed(blocks, 0):
+        for transaction, group in _each(found, block):
+            settled, rows = undecided.settle(transaction, group)
+            if rows is None and transaction.xa is not None and transaction.xa.step is XaStep.COMMIT:
+                raise xa_not_received(transaction)
+            if not settled.is_mark:
+                here = rows or group
+                yield Piece(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
 
 
 def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Group]]:

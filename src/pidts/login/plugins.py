@@ -23,22 +23,21 @@ _PARSEC_MOST = 10
 """The highest work factor that is accepted: a hostile server could request hours of computation."""
 
 
-class _Ed25519:
-    """The login method `ed25519` of MariaDB."""
-
+class _Method:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+
+
+class _Ed25519(_Method):
+    """The login method `ed25519` of MariaDB."""
 
     def authenticate(self, packet: Any) -> Any:
         """Signs the server's challenge."""
         return _answer(self._connection, sign(self._connection.password, packet.read_all()))
 
 
-class _Parsec:
+class _Parsec(_Method):
     """The login method `parsec` of MariaDB since 11.6: the key is derived from the password with the account's salt."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:
         """Requests the salt, then signs the random bytes of both sides."""
@@ -53,11 +52,8 @@ class _Parsec:
         return _answer(self._connection, ours + signature)
 
 
-class _Clear:
+class _Clear(_Method):
     """Sends the password in clear text, which the driver would also do without encryption."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - there is nothing in it
         """Only over TLS."""
@@ -65,11 +61,8 @@ class _Clear:
         return _answer(self._connection, self._connection.password + b"\0")
 
 
-class _Dialog:
+class _Dialog(_Method):
     """MariaDB's PAM asks for passwords in clear text, too."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the driver reads it
         """Only over TLS; there, the driver's own code does it."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pidts.binlog.blocks import ordinary as o
+from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.scan import Run
 from pidts.binlog.crc import crc32_at
-from pidts.binlog.jit import address, copy, inline, jit, load8, load32, load64, store8, store16, store32, store64
+from pidts.binlog.jit import address, copy, inline, jit, load32, load64, store8, store16, store32, store64
 from pidts.model import Lsn, TableName
 from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entries, encode_name
 
@@ -85,14 +86,6 @@ def _put_lsn(at: int, change_no: int, log_index: int, offset: int) -> int:
     return at + 16
 
 
-@inline
-def _prefix_size(at: int, size: int) -> int:
-    """Returns the length of a GTID's text before its number."""
-    while size and 48 <= load8(at + size - 1) <= 57:
-        size -= 1
-    return size
-
-
 @jit
 def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> int:
     """Writes all records and returns the number of stretches of GTIDs."""
@@ -132,7 +125,7 @@ def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> i
         store32(target + 4, crc32_at(payload, at - payload, 0))
         store32(target + 8, crc32_at(target, 8, 0))
         if size:
-            prefix, number = _prefix_size(gtid, size), load64(line + 8 * o.L_NUMBER)
+            prefix, number = before_number(gtid, size), load64(line + 8 * o.L_NUMBER)
             if not (prefix == prefix_size and number == reached + 1 and o.same(gtid, prefix_at, prefix)):
                 prefix_at, prefix_size = gtid, prefix
                 stretch = stretches + 32 * found

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -75,6 +77,22 @@ class Folder:
     def status(self) -> Path:
         """The file in which the replicator reports its state."""
         return self.path / "status.json"
+
+    def remove(self, segment: int) -> None:
+        """Removes a segment, the index first: no entry may name bytes that are gone."""
+        self.index(segment).unlink(missing_ok=True)
+        self.log(segment).unlink(missing_ok=True)
+
+    def logs(self) -> Iterator[tuple[int, Path]]:
+        """Yields the events files with their segments' numbers, in no order, also those without an index."""
+        return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
+
+    def headers(self) -> Iterator[Header]:
+        """Yields the complete headers of all segments, oldest first, but for those purged meanwhile."""
+        for number in self.numbers():
+            with suppress(FileNotFoundError):
+                if (header := self.header(number)) is not None:
+                    yield header
 
     def numbers(self) -> list[int]:
         """Returns the segments that have an index file, in order."""
@@ -144,26 +162,27 @@ class Folder:
 
     def sync(self) -> None:
         """Makes created and removed files durable."""
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(self.path)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes created and removed files of a folder durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def segments(relay: Path | str, source_id: str) -> list[Segment]:
     """Returns the segments of a source's relay, oldest first."""
     folder = Folder.of(relay, source_id)
     found = []
-    for number in folder.numbers():
-        try:
-            header = folder.header(number)
-            if header is not None:
-                log_bytes = folder.log_bytes(number)
-                # A purge removes the index first, so events without an index are ignored.
-                found.append(Segment(number, header.start, log_bytes, folder.index(number).stat().st_size))
-        except FileNotFoundError:  # purged meanwhile
-            continue
+    for header in folder.headers():
+        number = header.segment
+        with suppress(FileNotFoundError):  # A purge removes the index first, so events without an index are ignored.
+            log_bytes = folder.log_bytes(number)
+            found.append(Segment(number, header.start, log_bytes, folder.index(number).stat().st_size))
     return found
 
 
@@ -188,12 +207,8 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
         folder.index(segment.number).unlink(missing_ok=True)
         if segment.number not in held:
             folder.log(segment.number).unlink(missing_ok=True)
-    _remove_leftovers(folder, first, held)
+    for number, path in folder.logs():
+        if number < first and number not in held:
+            path.unlink(missing_ok=True)
     folder.sync()
     return gone
-
-
-def _remove_leftovers(folder: Folder, first: int, held: frozenset[int]) -> None:
-    for path in folder.path.glob("*.log"):
-        if path.stem.isdigit() and int(path.stem) < first and int(path.stem) not in held:
-            path.unlink(missing_ok=True)

@@ -88,6 +88,11 @@ class Entries:
     """Stretches of consecutive GTIDs: the text before the number, its first and its last value."""
 
 
+def key_of(lsn: Lsn) -> LsnKey:
+    """Returns the sort key of an Lsn."""
+    return lsn.change_no, lsn.log_index, lsn.offset
+
+
 def frame(payload: bytes) -> bytes:
     """Returns the record for a payload: its length, checksums and the payload."""
     lengths = _LENGTHS.pack(len(payload), crc32(payload))
@@ -127,9 +132,10 @@ def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
 
 def encode_header(header: Header) -> bytes:
     """Returns the payload of a segment's first record."""
-    start, origin = header.start, header.origin
-    lsn = start.change_no, start.log_index, start.offset
-    fixed = _HEAD.pack(_HEADER, _VERSION, header.segment, *lsn, header.gtid_set is not None, origin.change_no)
+    origin = header.origin
+    fixed = _HEAD.pack(
+        _HEADER, _VERSION, header.segment, *key_of(header.start), header.gtid_set is not None, origin.change_no
+    )
     texts = (header.source_id, origin.server, origin.log_base, header.gtid_set or "")
     groups = [_encode_xa(group.xa) + _encode_prepared(group.place) for group in header.prepared]
     return b"".join((fixed, *map(_long, texts), _LONG.pack(len(groups)), *groups))
@@ -143,20 +149,10 @@ def encode_gtids(learned: GtidsLearned) -> bytes:
 def encode_entry(entry: LogEntry) -> bytes:
     """Returns the payload of one transaction or mark."""
     what, extent = entry.transaction, entry.extent
-    lsn, prev, begin = what.lsn, what.prev_lsn, what.begin
-    fixed = _FIXED.pack(
-        _ENTRY,
-        *(lsn.change_no, lsn.log_index, lsn.offset),
-        *(prev.change_no, prev.log_index, prev.offset),
-        *(begin.change_no, begin.log_index, begin.offset),
-        what.timestamp,
-        what.row_events,
-        extent.offset,
-        extent.size,
-        _HAS_DDL * (what.ddl is not None)
-        | _HAS_XA * (what.xa is not None)
-        | _HAS_PREPARED * (entry.prepared is not None),
-    )
+    flags = _HAS_DDL * (what.ddl is not None) | _HAS_XA * (what.xa is not None)
+    flags |= _HAS_PREPARED * (entry.prepared is not None)
+    places = (*key_of(what.lsn), *key_of(what.prev_lsn), *key_of(what.begin))
+    fixed = _FIXED.pack(_ENTRY, *places, what.timestamp, what.row_events, extent.offset, extent.size, flags)
     parts = [fixed, _short(what.gtid), _tables_block(what.tables)]
     if what.ddl is not None:
         parts += (_short(what.ddl_schema), _long(what.ddl))
@@ -196,7 +192,7 @@ def entry_end(payload: bytes) -> int:
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
     """Decodes a transaction. It nearly always begins at the previous one's Lsn; then both share that object."""
     fixed = _FIXED.unpack_from(payload)
-    shared = (*fixed[4:7], 0) == (previous.change_no, previous.log_index, previous.offset, previous.row)
+    shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
     gtid, at = _take(payload, _FIXED.size, _SHORT)
     block = at + _LONG.size
@@ -257,8 +253,7 @@ def position_of(lsn: Lsn, origin: Origin) -> Position | None:
 
 
 def _encode_xa(xa: Xa) -> bytes:
-    at = xa.at
-    fixed = _XA.pack(xa.step, at.change_no, at.log_index, at.offset, xa.row_events)
+    fixed = _XA.pack(xa.step, *key_of(xa.at), xa.row_events)
     statement = (b"\0",) if xa.ddl is None else (b"\1", _short(xa.ddl_schema), _long(xa.ddl))
     return b"".join((fixed, _short(xa.xid), _tables_block(xa.tables), *statement))
 
@@ -273,22 +268,13 @@ def _decode_xa(payload: bytes, at: int) -> tuple[Xa, int]:
     if has_ddl:
         ddl_schema, at = _take(payload, at, _SHORT)
         ddl, at = _take(payload, at, _LONG)
-    xa = Xa(
-        step=XaStep(step),
-        xid=xid,
-        at=Lsn(change_no, log_index, offset),
-        row_events=row_events,
-        tables=tables,
-        ddl=ddl,
-        ddl_schema=ddl_schema,
-    )
+    place = Lsn(change_no, log_index, offset)
+    xa = Xa(step=XaStep(step), xid=xid, at=place, row_events=row_events, tables=tables, ddl=ddl, ddl_schema=ddl_schema)
     return xa, at
 
 
 def _encode_prepared(place: PreparedExtent) -> bytes:
-    begin = place.begin
-    lsn = begin.change_no, begin.log_index, begin.offset
-    return _PREPARED.pack(place.segment, place.offset, place.size, *lsn)
+    return _PREPARED.pack(place.segment, place.offset, place.size, *key_of(place.begin))
 
 
 def _decode_prepared(payload: bytes, at: int) -> tuple[PreparedExtent, int]:

@@ -1,13 +1,22 @@
-"""Allows one writer per relay: a file lock that the kernel releases when its process ends in any way."""
+"""Allows one writer per relay, by a file lock that the kernel releases when its process ends in any way.
+
+The lock also covers emptying a relay that cannot be continued, since the source has lost the log behind it. Other tasks
+that still need the removed log get the error `relay-purged` when they next read it. If emptying is interrupted, the
+first segments are gone, as after a purge: the rest has no gap, and no writer could open it meanwhile. A second call
+removes the rest.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 from pidts.model import Halted, Where
+from pidts.relay.folder import Folder
 from pidts.relay.permissions import FILE_MODE
+from pidts.relay.refetch import forget_refetches
 
 
 class WriterLock:
@@ -32,3 +41,21 @@ class WriterLock:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+
+def empty_relay(relay: Path | str, source_id: str) -> None:
+    """Removes all segments and all files about them. Halts with "relay-in-use" if a writer has the relay open."""
+    folder = Folder.of(relay, source_id)
+    if not folder.path.exists():
+        return
+    lock = WriterLock(folder.lock, source_id)
+    try:
+        for number in folder.numbers():
+            folder.remove(number)
+        for _, path in folder.logs():
+            path.unlink(missing_ok=True)
+        shutil.rmtree(folder.path / "structures", ignore_errors=True)
+        forget_refetches(folder)
+        folder.sync()
+    finally:
+        lock.release()

@@ -35,6 +35,7 @@ from pidts.relay.index import (
     entry_gtid,
     entry_has_ddl,
     entry_key,
+    key_of,
     position_of,
 )
 from pidts.relay.records import IndexFiles
@@ -93,7 +94,7 @@ class RelayReader:
             self._tail = (last.segment, 0, last.start)
         tail, self.damage = self._tail, None
         try:
-            nowhere = _key(tail[2])
+            nowhere = key_of(tail[2])
             for segment, place, key, _ in self._index.walk_joined(*tail[:2], (nowhere, nowhere)):
                 if key is not None:
                     tail = segment, place, Lsn(*key)
@@ -175,11 +176,11 @@ class RelayReader:
 
     def _entries(self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool) -> Iterator[LogEntry]:
         """Returns the entries of a segment as they are stored, from the first after `after`."""
-        first, end, last = _key(after), self._end, after
+        first, end, last = key_of(after), self._end, after
         started = False
         if end is not None and first >= end:
             return
-        stop = min((key for key in (end, _key(to) if to is not None else None) if key is not None), default=first)
+        stop = min((key for key in (end, key_of(to) if to is not None else None) if key is not None), default=first)
         begin = self._index.place(segment, first)
         for number, place, key, payload in self._index.walk_joined(segment, begin, (first, stop) if joined else None):
             if key is None or (not started and key <= first):
@@ -210,7 +211,7 @@ class RelayReader:
         header = self._index.segment_of(after)
         if header is None:
             return
-        begin, end = _key(after), _key(to)
+        begin, end = key_of(after), key_of(to)
         for segment, _, key, payload in self._index.walk(header.segment, self._index.place(header.segment, begin)):
             if key is None or key <= begin:
                 continue
@@ -299,7 +300,7 @@ class RelayReader:
         for _, payload in self._index.records(header.segment, 0):
             key = entry_key(payload)
             if key is not None:
-                if key > _key(at):
+                if key > key_of(at):
                     break
                 gtids.add(entry_gtid(payload))
             elif isinstance(record := decode(payload), GtidsLearned):
@@ -324,7 +325,7 @@ class RelayReader:
             return
         self._signature = refetch_signature(self._folder)
         pending = read_refetches(self._folder).pending
-        self._end = _key(pending.after) if pending is not None else None
+        self._end = key_of(pending.after) if pending is not None else None
         self._tail = None
         self._index.forget()
         self._formats.clear()
@@ -357,7 +358,3 @@ def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
     if prev is last or prev == last or transaction.begin < last:
         return entry
     return replace(entry, transaction=replace(transaction, prev_lsn=last))
-
-
-def _key(lsn: Lsn) -> LsnKey:
-    return lsn.change_no, lsn.log_index, lsn.offset

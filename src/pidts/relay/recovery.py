@@ -8,14 +8,14 @@ that stayed.
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from pidts.model import Lsn, Position
+from pidts.binlog.xa import PreparedGroups
+from pidts.model import LogEntry, Lsn, Position, PreparedExtent
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.index import (
@@ -30,12 +30,19 @@ from pidts.relay.index import (
     payloads,
     position_of,
 )
-from pidts.relay.prepared import Undecided, settled
-from pidts.relay.refetch import cut_back
+from pidts.relay.refetch import cut_back, cut_file
 
 _EVENT_SIZE_AT = 9
 _EVENT_HEADER = 19
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
+
+Undecided = PreparedGroups[PreparedExtent]
+"""XA transactions that were prepared and neither committed nor rolled back, by name.
+
+Their events stay where they were received. The index alone tells which are undecided: each segment's header names them
+as of its start, and every entry that changes this says so. So neither a restart nor a reader needs the index of an
+earlier segment, and the entry that commits names the place of the rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ def recover(folder: Folder) -> Recovered | None:
         if found is not None:
             _remove_newer(folder, numbers[-1])
             return found
-        _remove(folder, numbers.pop())
+        folder.remove(numbers.pop())
     _remove_newer(folder, 0)
     return None
 
@@ -94,6 +101,16 @@ def read_format(log: Path) -> bytes | None:
         (size,) = struct.unpack_from("<I", event, _EVENT_SIZE_AT)
         event += file.read(size - _EVENT_HEADER)
         return event if len(event) == size else None
+
+
+def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
+    """Returns the entry with the place of its prepared rows. A settled entry is returned unchanged."""
+    what, extent = entry.transaction, entry.extent
+    if what.xa is None:
+        return entry
+    place = PreparedExtent(extent.segment, extent.offset, extent.size, what.begin)
+    transaction, prepared = undecided.settle(what, place)
+    return LogEntry(transaction, extent, prepared)
 
 
 def _last(folder: Folder, number: int) -> Recovered | None:
@@ -131,8 +148,8 @@ def _last(folder: Folder, number: int) -> Recovered | None:
         cut = {"index_bytes": len(data) - index_end, "log_bytes": log_size - log_end}
         damaged = is_damaged(data[index_end:])
         _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
-    _cut(index, index_end)
-    _cut(log, log_end)
+    cut_file(index, index_end)
+    cut_file(log, log_end)
     state = RelayState(lsn, header.origin, None, format_event, number, header.start)
     return Recovered(state, gtids, undecided, log_end, index_end)
 
@@ -141,20 +158,8 @@ def _entries(data: bytes) -> bool:
     return any(entry_key(payload) is not None for _, payload in payloads(data))
 
 
-def _cut(path: Path, size: int) -> None:
-    if path.stat().st_size != size:
-        os.truncate(path, size)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def _remove(folder: Folder, number: int) -> None:
-    folder.index(number).unlink(missing_ok=True)
-    folder.log(number).unlink(missing_ok=True)
-
-
 def _remove_newer(folder: Folder, number: int) -> None:
-    for path in folder.path.glob("*.log"):
-        if path.stem.isdigit() and int(path.stem) > number:
+    for found, path in folder.logs():
+        if found > number:
             path.unlink()
     folder.sync()

@@ -38,7 +38,7 @@ import structlog
 
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
-from pidts.relay.index import Header, entry_key, payloads
+from pidts.relay.index import Header, entry_key, key_of, payloads
 from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _KEPT = 50
@@ -90,9 +90,8 @@ def read_refetches(folder: Folder) -> Refetches:
     except (ValueError, KeyError, TypeError) as error:
         todo = "Empty this folder; the task goes on at the target's checkpoint"
         where = Where(source=folder.source_id, file=str(path))
-        raise Halted("relay-corrupt", f"what was fetched again cannot be read ({error})", where=where, todo=todo) from (
-            error
-        )
+        what = f"what was fetched again cannot be read ({error})"
+        raise Halted("relay-corrupt", what, where=where, todo=todo) from error
 
 
 def refetch_signature(folder: Folder) -> Signature:
@@ -132,15 +131,9 @@ def cut_back(folder: Folder) -> None:
             return
         gone = _cut(folder, known.pending.after)
         _write(folder, Refetches(None, (*known.done, known.pending)[-_KEPT:]))
-        asked = known.pending
-        _logger.warning(
-            "relay cut back, the source is asked again",
-            source=folder.source_id,
-            after=str(asked.after),
-            to=str(asked.to),
-            why=asked.why,
-            segments_removed=gone,
-        )
+        asked = {**known.pending.to_json(), "source": folder.source_id, "segments_removed": gone}
+        del asked["asked_at"]
+        _logger.warning("relay cut back, the source is asked again", **asked)
 
 
 def _cut(folder: Folder, after: Lsn) -> int:
@@ -149,8 +142,7 @@ def _cut(folder: Folder, after: Lsn) -> int:
         return 0
     newer = [number for number in folder.numbers() if number > kept]
     for number in reversed(newer):
-        folder.index(number).unlink(missing_ok=True)
-        folder.log(number).unlink(missing_ok=True)
+        folder.remove(number)
     folder.sync()
     # The events behind the last entry that is left are cut when the relay is opened, as those of any torn tail.
     path = folder.index(kept)
@@ -158,14 +150,19 @@ def _cut(folder: Folder, after: Lsn) -> int:
     place = 0
     for behind, payload in payloads(data):
         key = entry_key(payload)
-        if key is not None and key > (after.change_no, after.log_index, after.offset):
+        if key is not None and key > key_of(after):
             break
         place = behind
-    if place < len(data):
-        os.truncate(path, place)
+    cut_file(path, place)
+    return len(newer)
+
+
+def cut_file(path: Path, size: int) -> None:
+    """Cuts a file to a size, durably."""
+    if path.stat().st_size != size:
+        os.truncate(path, size)
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    return len(newer)
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:

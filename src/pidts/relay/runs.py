@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
@@ -94,16 +95,9 @@ def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
     first = data[payload : payload + int.from_bytes(data[at : at + 4], "little")]
     change_no = int.from_bytes(first[_KEY : _KEY + 4], "little")
     log_index = int.from_bytes(first[_KEY + 4 : _KEY + 8], "little")
-    return Joined(
-        first,
-        (change_no, log_index, numbers[_END]),
-        numbers[_BEHIND] - begin,
-        count,
-        numbers[_TIME],
-        numbers[_ALL_ROWS],
-        numbers[_ALL_BYTES],
-        (numbers[_FIRST_NUMBER], numbers[_LAST_NUMBER]),
-    )
+    key, behind = (change_no, log_index, numbers[_END]), numbers[_BEHIND] - begin
+    gtids = numbers[_FIRST_NUMBER], numbers[_LAST_NUMBER]
+    return Joined(first, key, behind, count, numbers[_TIME], numbers[_ALL_ROWS], numbers[_ALL_BYTES], gtids)
 
 
 @inline
@@ -116,14 +110,6 @@ def _payload(at: int, end: int) -> Any:
         return 0
     if load8(payload) != ENTRY_RECORD or load8(payload + _FLAGS) != 0 or load32(payload + _ROWS) == 0:
         return 0
-    return size
-
-
-@inline
-def _prefix(at: int, size: int) -> int:
-    """Returns the length of a GTID's text before its number."""
-    while size and 48 <= load8(at + size - 1) <= 57:
-        size -= 1
     return size
 
 
@@ -156,7 +142,7 @@ def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
     change_no, log_index, last = load32(first + _KEY), load32(first + _KEY + 4), load64(first + _KEY + 8)
     gtid_size = load16(first + ENTRY_FIXED_SIZE)
     gtid = first + ENTRY_FIXED_SIZE + 2
-    prefix = _prefix(gtid, gtid_size)
+    prefix = before_number(gtid, gtid_size)
     number = _number(gtid + prefix, gtid + gtid_size)
     tables, tables_size = gtid + gtid_size, size - ENTRY_FIXED_SIZE - 2 - gtid_size
     begin, extent_end = load64(first + _OFFSET), load64(first + _OFFSET) + load64(first + _SIZE)
@@ -183,7 +169,7 @@ def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
         other = payload + ENTRY_FIXED_SIZE + 2
         if size - ENTRY_FIXED_SIZE - 2 - other_size != tables_size or not same(other + other_size, tables, tables_size):
             break
-        if _prefix(other, other_size) != prefix or not same(other, gtid, prefix):
+        if before_number(other, other_size) != prefix or not same(other, gtid, prefix):
             break
         if gtid_size:
             if _number(other + prefix, other + other_size) != number + 1:

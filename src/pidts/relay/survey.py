@@ -6,7 +6,7 @@ It scans whole indexes, but decodes only their first and last entries.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +42,9 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
     """Returns all segments, oldest first."""
     folder = Folder.of(relay, source_id)
     found = []
-    for number in folder.numbers():
-        try:
-            header = folder.header(number)
-            if header is not None:
-                found.append(_surveyed(folder, header))
-        except FileNotFoundError:  # purged meanwhile
-            continue
+    for header in folder.headers():
+        with suppress(FileNotFoundError):  # purged meanwhile
+            found.append(_surveyed(folder, header))
     return found
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.model import Halted, Lsn, Transient, Where
-from pidts.relay.folder import Folder
+from pidts.relay.folder import Folder, sync_folder
 from pidts.relay.permissions import FILE_MODE, make_folder, private_opener
 
 _SUFFIX = ".json"
@@ -76,12 +76,8 @@ def read_needs(folder: Folder) -> list[Need]:
 def write_need(folder: Folder, need: Need) -> None:
     """Replaces a task's mark durably. The caller has the lock."""
     path = _directory(folder) / (need.task + _SUFFIX)
-    data = {
-        "task": need.task,
-        "lsn": str(need.lsn) if need.lsn else None,
-        "keep_seconds": need.keep_seconds,
-        "written_at": time.time(),
-    }
+    lsn = str(need.lsn) if need.lsn else None
+    data = {"task": need.task, "lsn": lsn, "keep_seconds": need.keep_seconds, "written_at": time.time()}
     try:
         replace_durably(path, json.dumps(data) + "\n")
     except OSError as error:
@@ -110,11 +106,7 @@ def replace_durably(path: Path, text: str) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(path.parent)
 
 
 def refused(folder: Folder, error: OSError) -> Halted | Transient:

@@ -69,8 +69,7 @@ from pidts.relay.index import (
 )
 from pidts.relay.lock import WriterLock
 from pidts.relay.permissions import FILE_MODE, make_folder
-from pidts.relay.prepared import Undecided, settled
-from pidts.relay.recovery import RelayState, recover
+from pidts.relay.recovery import RelayState, Undecided, recover, settled
 
 if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import Run

@@ -1,9 +1,9 @@
 """The replicator: receives a source's log and stores it in the relay, without deciding anything about the data."""
 
 from pidts.replicate.process import run_process
+from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
-from pidts.replicate.same_log import end_of_same_log
 from pidts.replicate.status import (
     RELAY_FULL,
     NotReceiving,
@@ -14,17 +14,5 @@ from pidts.replicate.status import (
     silent_since,
 )
 
-__all__ = [
-    "RELAY_FULL",
-    "Applied",
-    "NotReceiving",
-    "Replicator",
-    "ReplicatorConfig",
-    "ReplicatorState",
-    "end_of_same_log",
-    "is_silent",
-    "not_receiving",
-    "read_status",
-    "run_process",
-    "silent_since",
-]
+__all__ = ["RELAY_FULL", "Applied", "NotReceiving", "Replicator", "ReplicatorConfig", "ReplicatorState"]
+__all__ += ["end_of_same_log", "is_silent", "not_receiving", "read_status", "run_process", "silent_since"]

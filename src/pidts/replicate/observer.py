@@ -6,6 +6,7 @@ where the relay begins, or after a statement that was not understood. It must ne
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,14 +18,14 @@ import structlog
 from pidts.model import Lsn, PidtsError, TableName, Transient
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.structures import dialect_at, history_at, is_stored, store_catalogue
-from pidts.replicate.catalogue import read_catalogue
+from pidts.relay.structures import Catalogue, dialect_at, history_at, is_stored, store_catalogue
 from pidts.replicate.expiry import Outlook, SourceLogs, outlook
 from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import History
 from pidts.source import SourceConfig, binary_logs, connect, query, server_info
+from pidts.source.catalogue import look_at_tables
 from pidts.source.connection import variables
 
 _POLL = 0.05
@@ -32,12 +33,9 @@ _SOON = 1.0
 """The seconds until the next attempt while the relay has no catalogue."""
 _END_SECONDS = 5.0
 _DAY = 86400
-_VARIABLES = (
-    "binlog_expire_logs_seconds",
-    "binlog_expire_logs_auto_purge",
-    "expire_logs_days",
-    "max_binlog_total_size",
-)
+_TRIES = 5
+_RECEIVE_SECONDS = 30.0
+_EXPIRY = ("binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge", "expire_logs_days", "max_binlog_total_size")
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -56,7 +54,7 @@ class Observer:
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
         """The unknown tables that a new catalogue did not tell either, so it is not read again for them."""
-        self._told = ""
+        self._reported = ""
         self.outlook: Outlook | None = None
         """The latest outlook; the replicator's thread reads it."""
 
@@ -79,11 +77,11 @@ class Observer:
                 continue
             try:
                 self._look()
-                self._told = ""
+                self._reported = ""
             except PidtsError as error:
-                if not isinstance(error, Transient) and error.code != self._told:
+                if not isinstance(error, Transient) and error.code != self._reported:
                     self._log.warning("source not looked at", code=error.code, what=error.what, todo=error.todo)
-                    self._told = error.code
+                    self._reported = error.code
             except OSError as error:
                 self._log.warning("structures not stored", what=str(error))
             self._end.wait(self._interval if is_stored(self._reader) else min(self._interval, _SOON))
@@ -106,7 +104,7 @@ class Observer:
             if origin is None or received is None or server_info(session).identity != origin.server:
                 return
             files = tuple(binary_logs(session))
-            limits = variables(session, *_VARIABLES)
+            limits = variables(session, *_EXPIRY)
             now = int(query(session, "SELECT UNIX_TIMESTAMP()")[0][0])
         if received.change_no != origin.change_no or not files:
             return
@@ -149,6 +147,43 @@ class Observer:
             tables=len(catalogue.history.tables),
             unknown=[str(name) for name in catalogue.history.unknown],
         )
+
+
+def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> Catalogue | None:
+    """Reads the catalogue at a place near the end of the relay; None if it cannot be read now.
+
+    Nothing is locked: the position is read, then the structures, then the position again. Once the relay has received
+    the log between the two positions, it tells which tables were changed meanwhile. Reading again may help. Tables that
+    change all the time are recorded as unknown, and a later look finds them.
+    """
+    for last in (*[False] * (_TRIES - 1), True):
+        origin, received = reader.origin, reader.received
+        with closing(connect(source)) as session:
+            info = server_info(session)
+            if origin is None or info.identity != origin.server:
+                return None
+            seen = look_at_tables(session, lambda _: True, stop.wait)
+        after, to = Lsn.at(seen.began, origin.change_no), Lsn.at(seen.ended, origin.change_no)
+        first = reader.first
+        if first is None or received is None or not max(first, received) <= after <= to:
+            return None  # The log was reset, so the two positions belong to different logs.
+        if not _is_received(reader, to, stop):
+            return None
+        changes = list(reader.schema_changes(after, to))
+        history = seen.history.doubting(changes, seen.dialect)
+        if history is seen.history:
+            return Catalogue(after, history, seen.dialect)
+        if last:
+            return Catalogue(to, history, seen.dialect)
+    return None
+
+
+def _is_received(reader: RelayReader, lsn: Lsn, stop: StopEvent) -> bool:
+    deadline = time.monotonic() + _RECEIVE_SECONDS
+    while (received := reader.received) is None or received < lsn:
+        if time.monotonic() > deadline or stop.wait(_POLL):
+            return False
+    return True
 
 
 def expire_seconds(found: dict[str, str]) -> int:

@@ -7,17 +7,22 @@ the old position belongs to another history. An event's bytes have its time, its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 from pidts.binlog.events import HEADER, HEADER_SIZE
-from pidts.model import Extent, Position
+from pidts.model import Extent, Lsn, Position
+from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayState
-from pidts.replicate.resume import Server
-from pidts.source import SourceConfig, event_at
+from pidts.replicate.resume import SOURCE_BEHIND, Server, is_same_log
+from pidts.source import SourceConfig, binary_logs, connect, event_at, log_end, server_info
+from pidts.source.replica import replica_id
 
 _FAR = 2**32
 """A dump can be asked to start in the first 4 GiB of a file only."""
 _PIECE = 1 << 20
+_ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,35 @@ def has_last_event(
     if last.end > sizes[last.place.file]:
         return False
     return event_at(source, last.place, server_id) == last.raw
+
+
+def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
+    """Returns the end of the source's log; None if the source is another server, or does not have that log yet.
+
+    A task asks this before it reports completion. It does not rely on its replicator, which may not have connected yet,
+    may be frozen, or may belong to another task. The replicator decides about another server. Raises `source-went-back`
+    if the source's log does not have what the relay received.
+    """
+    # In this order: the relay's last event, the end of the source's log, the event at the noted place. If both events
+    # are the same, the end that was read belongs to the same log.
+    origin, received = reader.origin, reader.received
+    if origin is None or received is None:
+        return None
+    state = RelayState(received, origin, None, b"", 0, received)
+    with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
+        info, end = server_info(session), log_end(session)
+        server = Server(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
+        if not server.wrote(origin):
+            return None
+        # A different server id: a server ends the dump of a replica when another replica connects with the same id.
+        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+    server = replace(server, has_last_event=has_last_event(source, reader, state, server, server_id))
+    try:
+        return Lsn.at(end, origin.change_no) if is_same_log(state, server, source.where) else None
+    except Transient as error:
+        if error.code != SOURCE_BEHIND:
+            raise
+        return None
 
 
 def _last(reader: RelayReader, extent: Extent) -> bytes:

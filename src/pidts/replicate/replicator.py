@@ -161,10 +161,7 @@ class Replicator:
         if writer.give_way():
             self._log.info("a new segment has begun on the full disk, so that the one before can be purged")
         while not (stop.is_set() or self._is_cut_asked or writer.has_room):
-            outlook = self._observer.outlook
-            self._status.update(
-                behind_bytes=outlook.behind_bytes if outlook else None, warning=outlook.warning if outlook else ""
-            )
+            self._status.update(**self._outlook())
             stop.wait(_LOOK_FOR_ROOM_SECONDS)
 
     def _follow(self, writer: RelayWriter, stop: StopEvent) -> None:
@@ -210,7 +207,7 @@ class Replicator:
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._behind_since = None
-                lsn, outlook = writer.lsn, self._observer.outlook
+                lsn = writer.lsn
                 self._status.update(
                     connected=True,
                     error=None,
@@ -219,13 +216,16 @@ class Replicator:
                     source_time=receiver.event_time or self.state().source_time,
                     events=events + receiver.events,
                     bytes=size + receiver.bytes,
-                    behind_bytes=outlook.behind_bytes if outlook else None,
-                    warning=outlook.warning if outlook else "",
+                    **self._outlook(),
                 )
                 if watch.doubt:
                     receiver.sync()
                     self._check_log(writer)
                     watch.dismiss()
+
+    def _outlook(self) -> dict[str, int | str | None]:
+        found = self._observer.outlook
+        return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
         """Returns whether the network may have damaged the bytes. The same damage twice was sent by the server."""
@@ -259,7 +259,6 @@ class Replicator:
         """Asks the server about itself and decides where to resume.
 
         `beside` says that a stream is open, which a second dump with the same server id would end.
-
         """
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:

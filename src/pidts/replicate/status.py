@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any, Final
@@ -52,20 +52,10 @@ class ReplicatorState:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "source_id": self.source_id,
-            "connected": self.connected,
-            "reconnects": self.reconnects,
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {
             "received": str(self.received) if self.received else None,
-            "position": self.position,
-            "source_time": self.source_time,
-            "events": self.events,
-            "bytes": self.bytes,
-            "behind_bytes": self.behind_bytes,
-            "warning": self.warning,
             "error": self.error.to_json() if self.error else None,
             "failing_since": self.failing_since or None,
-            "pid": self.pid,
             "time": time(),
         }
 
@@ -128,6 +118,13 @@ def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
     raise AssertionError("the last read returns or raises")
 
 
+def _readable_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
+    try:
+        return read_status(relay, source_id)
+    except (OSError, ValueError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class NotReceiving:
     """The reason why the relay does not receive a source's log, and since when."""
@@ -156,16 +153,12 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
 
     A replicator that has not written its status for half a minute is stuck or dead.
     """
-    try:
-        status = read_status(relay, source_id)
-    except (OSError, ValueError):
-        return None
+    status = _readable_status(relay, source_id)
     if status is None:
         return None
-    told, heard_at = status.get("error"), float(status["time"])
-    if told is not None and not status["connected"]:
-        where = Where(**told["where"])
-        error = PidtsError(told["code"], told["what"], where=where, todo=told["todo"])
+    failure, heard_at = status.get("error"), float(status["time"])
+    if failure is not None and not status["connected"]:
+        error = PidtsError(failure["code"], failure["what"], where=Where(**failure["where"]), todo=failure["todo"])
         # A replicator of an earlier version names no time.
         return NotReceiving(error, float(status.get("failing_since") or heard_at), heard_at)
     if is_silent(status):
@@ -181,10 +174,7 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
 
 def silent_since(relay: Path | str, source_id: str) -> float:
     """Returns when a silent replicator last wrote its status; 0 if it is not silent or has no status here."""
-    try:
-        status = read_status(relay, source_id)
-    except (OSError, ValueError):
-        return 0.0
+    status = _readable_status(relay, source_id)
     return float(status["time"]) if status is not None and is_silent(status) else 0.0
 
 

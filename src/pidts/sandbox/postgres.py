@@ -54,17 +54,8 @@ def start_postgres(
 def _make_data(program: programs.Program, directory: Path, password: str, as_user: str | None) -> None:
     command = [
         str(program.home / "initdb"),
-        *(
-            "-D",
-            str(directory / "data"),
-            "-U",
-            _USER,
-            "-E",
-            "UTF8",
-            "--locale=C.UTF-8",
-            "--no-sync",
-            "--no-instructions",
-        ),
+        *("-D", str(directory / "data"), "-U", _USER, "-E", "UTF8"),
+        *("--locale=C.UTF-8", "--no-sync", "--no-instructions"),
         *("-A", "scram-sha-256" if password else "trust"),
     ]
     secret = directory / "password"

@@ -10,9 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pidts.excerpt.files import find_files
+from pidts.excerpt.named import asked_tables, server_of
 from pidts.excerpt.point import POINT_FORMS, Point, parse_point
-from pidts.excerpt.server import server_of
-from pidts.excerpt.tables import asked_tables
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules import AllowList
 from pidts.source import SourceConfig

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from pidts.excerpt.json_columns import clock_text, vectors
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
-from pidts.target.text import decimal_text
+from pidts.model.column_text import decimal_text
 
 _SPARK_PRECISION = 38
 _SIGNED: dict[Kind, DataType] = {

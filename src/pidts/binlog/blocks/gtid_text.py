@@ -136,3 +136,11 @@ def gtid_text(event: int, body: int, end: int, target: int) -> tuple[int, int]:
     if kind == EventType.GTID_TAGGED:
         return _tagged(body, end, target)
     return 0, 0
+
+
+@inline
+def before_number(at: int, size: int) -> int:
+    """Returns the length of a GTID's text before its number."""
+    while size and 48 <= load8(at + size - 1) <= 57:
+        size -= 1
+    return size

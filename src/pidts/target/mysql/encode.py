@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind
-from pidts.target.text import combined, decimal_text, duration_text, exact_float_text, moment_text, text_of
+from pidts.model.column_text import decimal_text, duration_text
+from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
 _NOTHING = pa.scalar(b"", _BYTES)

@@ -57,7 +57,7 @@ from pidts.model import (
 from pidts.plan import CopyMode, CopyState, Phase, PlanState, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
-from pidts.relay.reset import empty_relay
+from pidts.relay.lock import empty_relay
 from pidts.rules import AllowList
 from pidts.schema import Statement
 from pidts.schema.affected_tables import understood

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, Where, calendar
+from pidts.model.column_text import duration_text
 from pidts.target.postgres.encode.arrays import Element, Parameter, held, parameter
 from pidts.target.postgres.shape import PgColumn
-from pidts.target.text import combined, duration_text, hex_text, unreal, vector_text
+from pidts.target.text import combined, hex_text, unreal, vector_text
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _INTEGERS = {

@@ -1,4 +1,4 @@
-"""Parses a server's URL and its credentials: a password need not stand in what others may read."""
+"""The server and the tables that a reader of a log names; a password need not stand in what others may read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, Where
+from pidts.rules import SYSTEM_SCHEMAS, AllowList
 from pidts.source import SourceConfig
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -34,6 +35,16 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
     else:
         password = _VARIABLE.sub(value, config.password) if config.password else environ.get("MYSQL_PWD", "")
     return replace(config, user=_VARIABLE.sub(value, config.user), password=password)
+
+
+def asked_tables(text: str, option: str) -> AllowList:
+    """Reads `shop.orders,crm.*`; refuses a schema that is never shown, which nothing in the log would answer for."""
+    found = AllowList.parse(text)
+    for schema, _ in found.do_tables:
+        if schema.lower() in SYSTEM_SCHEMAS:
+            todo = f"Name other tables; never shown are those of {', '.join(sorted(SYSTEM_SCHEMAS))}"
+            raise ConfigError("bad-value", f"{option}: the tables of {schema} are never shown", todo=todo)
+    return found
 
 
 def _read(file: str) -> str:
