@@ -27,7 +27,7 @@ from .twins import decoded, difference, disagreement
 
 CASES = [name for name in kept() if load(name).tables]
 MOVING = [name for name in CASES if name.endswith("transactions")]
-PLAIN = Format(checksum=False, post_header_lengths=b"", server_version="9.7.0", is_mariadb=False)
+PLAIN = Format(checksum=False, server_version="9.7.0", is_mariadb=False)
 NAME = TableName("s", "t")
 
 

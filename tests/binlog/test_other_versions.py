@@ -16,7 +16,7 @@ from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Op, PidtsErr
 
 from .scenarios import load
 
-FORMAT = Format(checksum=False, post_header_lengths=b"", server_version="5.7.44", is_mariadb=False)
+FORMAT = Format(checksum=False, server_version="5.7.44", is_mariadb=False)
 NAME = TableName("d", "t")
 TABLE = Table(
     NAME,

@@ -14,7 +14,7 @@ from pidts.model import DecodeError
 
 from .scenarios import kept, load
 
-PLAIN = Format(checksum=False, post_header_lengths=b"", server_version="8.0", is_mariadb=False)
+PLAIN = Format(checksum=False, server_version="8.0", is_mariadb=False)
 SEALED = replace(PLAIN, checksum=True)
 
 

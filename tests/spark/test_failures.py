@@ -5,7 +5,7 @@ import traceback
 from pyspark.errors import PythonException
 
 from pidts.model import Halted, Transient, Where
-from pidts.spark.failures import restored, structured
+from pidts.spark.failures import carried, restored
 
 
 def through_spark(error: Exception) -> Exception:
@@ -16,7 +16,8 @@ def through_spark(error: Exception) -> Exception:
         yield
 
     try:
-        list(structured(task()) if isinstance(error, Halted | Transient) else task())
+        with carried():
+            list(task())
     except Exception:  # noqa: BLE001 - whatever was thrown is what is looked at
         text = traceback.format_exc()
     jvm = "\n\n\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1)"

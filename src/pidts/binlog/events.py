@@ -177,7 +177,6 @@ class Format:
     """The first event of a log file: the server that wrote the file, and whether events carry a CRC32."""
 
     checksum: bool
-    post_header_lengths: bytes
     server_version: str
     is_mariadb: bool
 
@@ -186,13 +185,10 @@ class Format:
         """Parses the FORMAT_DESCRIPTION event's body without its checksum."""
         data = bytes(body)
         version = _server_version(data)
-        lengths = data[_FIXED_SIZE:]
-        algorithm = 0
-        if _knows_checksums(version):
-            lengths, algorithm = lengths[:-1], lengths[-1]
+        algorithm = data[-1] if _knows_checksums(version) else 0
         if algorithm > 1:
             raise DecodeError("bad-format", f"the log's checksum algorithm {algorithm} is not known")
-        return cls(algorithm == 1, lengths, version, "MariaDB" in version)
+        return cls(checksum=algorithm == 1, server_version=version, is_mariadb="MariaDB" in version)
 
     @staticmethod
     def checksum_tail(body: bytes | memoryview) -> int:

@@ -26,8 +26,6 @@ class GtidEvent:
     standalone: bool = False
     """MariaDB: the next statement is the whole group; no COMMIT follows."""
     ddl: bool = False
-    prepared_xa: bool = False
-    completed_xa: bool = False
     start_alter: bool = False
     """MariaDB: an ALTER has begun and may still fail; its statement comes again when it is done."""
     rollback_alter: bool = False
@@ -95,8 +93,6 @@ def _mariadb(event: Event) -> GtidEvent:
         gtid=str(MariaDbGtid(domain, event.server_id, sequence)),
         standalone=bool(flags & _STANDALONE),
         ddl=bool(flags & _DDL),
-        prepared_xa=bool(flags & _PREPARED_XA),
-        completed_xa=bool(flags & _COMPLETED_XA),
         start_alter=bool(extra & _START_ALTER),
         rollback_alter=bool(extra & _ROLLBACK_ALTER),
     )

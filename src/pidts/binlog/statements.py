@@ -16,7 +16,7 @@ from pidts.binlog.values import charsets
 from pidts.model.errors import DecodeError
 
 FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
-_SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ, _DATABASE_CHARSET = 1, 2, 4, 5, 6, 8
+_SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ = 1, 2, 4, 5, 6
 _INVOKER, _DATABASES = 11, 12
 
 
@@ -49,16 +49,12 @@ _CONTROL_LETTERS = frozenset("bBcCrRsSxX#")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One statement; collation ids are 0 where the event does not tell."""
+    """One statement; a collation id is 0 where the event does not tell."""
 
     schema: str
     sql: str
-    thread_id: int = 0
     sql_mode: int | None = None
-    client_collation: int = 0
-    connection_collation: int = 0
     server_collation: int = 0
-    database_collation: int = 0
     time_zone: str = ""
     """The session's time zone, where the statement made use of it."""
 
@@ -66,14 +62,14 @@ class Query:
     def parse(cls, event: Event) -> Query:
         """Parses a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event."""
         cursor = Cursor(event.body, "a QUERY event")
-        thread_id = cursor.uint(4)
-        cursor.take(4)
+        cursor.take(8)
         schema_size = cursor.uint(1)
         cursor.take(2)
         variables_size = cursor.uint(2)
         if event.type == EventType.EXECUTE_LOAD_QUERY:
             cursor.take(13)
-        told = _variables(cursor.take(variables_size))
+        session = _variables(cursor.take(variables_size))
+        client, connection = (charsets.charset_of(session.pop(name, 0)) for name in ("client", "connection"))
         schema = cursor.take(schema_size)
         if cursor.take(1) != b"\0":
             raise DecodeError("bad-name", "a QUERY event has a database name without its end")
@@ -82,14 +78,8 @@ class Query:
             sql = compressed.inflate(sql, "a QUERY_COMPRESSED event")
         return cls(
             schema=schema.decode("utf-8", "backslashreplace"),
-            sql=statement_text(
-                sql,
-                charsets.charset_of(told.get("client_collation", 0)),
-                charsets.charset_of(told.get("connection_collation", 0)),
-                told.get("sql_mode", 0),
-            ),
-            thread_id=thread_id,
-            **told,
+            sql=statement_text(sql, client, connection, session.get("sql_mode", 0)),
+            **session,
         )
 
     @property
@@ -123,22 +113,20 @@ def _folded(name: str) -> str:
 def _variables(data: bytes) -> dict[str, Any]:
     """The session's settings; they come in the order of their codes, and what is behind an unknown one is lost."""
     cursor = Cursor(data, "a QUERY event's session settings")
-    told: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     while cursor.left:
         code = cursor.uint(1)
         if code == _SQL_MODE:
-            told["sql_mode"] = cursor.uint(8)
+            session["sql_mode"] = cursor.uint(8)
         elif code == _CATALOG:
             cursor.take(cursor.uint(1) + 1)
         elif code == _CHARSETS:
-            for name in ("client_collation", "connection_collation", "server_collation"):
-                told[name] = cursor.uint(2)
+            for name in ("client", "connection", "server_collation"):
+                session[name] = cursor.uint(2)
         elif code == _TIME_ZONE:
-            told["time_zone"] = cursor.take(cursor.uint(1)).decode("utf-8", "backslashreplace")
+            session["time_zone"] = cursor.take(cursor.uint(1)).decode("utf-8", "backslashreplace")
         elif code == _CATALOG_NZ:
             cursor.take(cursor.uint(1))
-        elif code == _DATABASE_CHARSET:
-            told["database_collation"] = cursor.uint(2)
         elif code == _INVOKER:
             cursor.take(cursor.uint(1))
             cursor.take(cursor.uint(1))
@@ -151,4 +139,4 @@ def _variables(data: bytes) -> dict[str, Any]:
             cursor.take(FIXED_VARIABLES[code])
         else:
             break
-    return told
+    return session

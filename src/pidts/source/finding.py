@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pidts.model import PidtsError, PrecheckFailed
+from pidts.model import PrecheckFailed
 
 UNFIT = "precheck-failed"
 
@@ -24,20 +24,11 @@ class Finding:
     """The error's code where nothing else speaks against a run."""
 
 
-def login_finding(error: PidtsError) -> Finding:
-    """Returns the finding for a failed login."""
-    return Finding("connection", ok=False, message=error.what, fix=error.todo)
-
-
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     """Raises for findings that are not fulfilled, except ignored items."""
-    failed = [
-        finding for finding in findings if not finding.ok and finding.item not in ignored and "all" not in ignored
-    ]
+    failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
         todo = "\n".join(finding.fix for finding in failed)
-        code = failed[0].code
-        if any(finding.code != code for finding in failed):
-            raise PrecheckFailed(UNFIT, what, todo=todo)
-        raise PrecheckFailed(code, what, todo=todo)
+        codes = {finding.code for finding in failed}
+        raise PrecheckFailed(codes.pop() if len(codes) == 1 else UNFIT, what, todo=todo)

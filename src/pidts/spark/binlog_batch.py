@@ -17,7 +17,7 @@ from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_
 from pidts.binlog.compressed import payload_events
 from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
 from pidts.excerpt.catalogue import Catalogue, FileMark, schema_changes
-from pidts.excerpt.cut import Cutter, Stretch, Wanted, resolved
+from pidts.excerpt.cut import Cutter, Stretch, resolved
 from pidts.excerpt.plan import Offset, StreamPlan
 from pidts.excerpt.point import Point
 from pidts.excerpt.range import Cut, LogRange
@@ -34,7 +34,7 @@ from pidts.schema.evolve.catalog_history import History, refined
 from pidts.source import SourceConfig, connect, log_end
 from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
 from pidts.spark.binlog_place import first_in_relay, last_in_relay
-from pidts.spark.binlog_types import arrow_schema, typed_images
+from pidts.spark.binlog_types import view_of
 from pidts.spark.binlog_work import TaskReader, Work, dealt
 
 _KIND_AT = 4
@@ -64,25 +64,13 @@ class BinlogReader(DataSourceReader):
         """Decodes a partition's rows in a worker."""
         return TaskReader().read(partition)
 
-    def _view(self, dialect: Dialect) -> View:
-        options = self._options
-        return View(
-            Wanted(options.allow, dialect, statements=options.typed is None),
-            arrow_schema(self._schema),
-            options.source_id,
-            options.zone,
-            typed=typed_images if options.typed else None,
-            after=options.start if isinstance(options.start, Lsn) else None,
-            upto=options.end if isinstance(options.end, Lsn) else None,
-        )
-
     def _of_relay(self, store: RelayStore) -> tuple[Store, View, Iterator[Stretch]]:
         options = self._options
         reader = RelayReader(store.relay, store.source_id)
         change_no = reader.origin.change_no if reader.origin else 0
         start = first_in_relay(reader, options.start or EARLIEST, change_no=change_no)
         end = last_in_relay(reader, options.end or LATEST, change_no=change_no)
-        view = self._view(dialect_at(reader, start))
+        view = view_of(options, self._schema, dialect_at(reader, start))
         offset = Offset(start, "", history_at(reader, start))
         plan = StreamPlan(reader, store, view)
         return store, view, plan.stretches(offset, end, options.partition_bytes)
@@ -97,12 +85,12 @@ class BinlogReader(DataSourceReader):
         else:
             store, blocks = FileStore(), copy.watch(FileInput(options.paths, _silent).blocks())
         cutter: Cutter | None = None
-        view = self._view(told.dialect if told else Dialect())
+        view = view_of(options, self._schema, told.dialect if told else Dialect())
         found: list[Stretch] = []
         cut = Cut(LogRange(_point(options.start), _point(options.end)))
         for piece, version in pieces(blocks):
             if cutter is None:
-                view = self._view(told.dialect if told else Dialect.of(version))
+                view = view_of(options, self._schema, told.dialect if told else Dialect.of(version))
                 cutter = Cutter(view.wanted, options.partition_bytes)
             if cut.takes(piece.transaction):
                 found += cutter.take(piece)
@@ -136,14 +124,14 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
             received = reader.received
             found = history_at(reader, received).table(name) if received else None
     else:
-        found = _told(FileInput(options.paths, _silent).blocks(), name)
+        found = _last_structure(FileInput(options.paths, _silent).blocks(), name)
     if found is None:
         todo = "Check the name in `tables`; for log files give `schema-from`, the URL of a server that has the table"
         raise ConfigError("unknown-table", f"the columns of {name} are not known", todo=todo)
     return found
 
 
-def _told(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
+def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
     """Returns the last structure that the log itself shows: in front of rows, or by statements."""
     maps = _Maps(name)
     history = History(complete=False)

@@ -38,7 +38,7 @@ class HostedRelay:
         self._error: BaseException | None = None
         self._reader: RelayReader | None = None
         self._asked = 0.0
-        self._told: dict[str, str | int] = {}
+        self._source_end: dict[str, str | int] = {}
 
     @property
     def relay(self) -> Path:
@@ -121,10 +121,10 @@ class HostedRelay:
                 with closing(connect(self.server)) as session:
                     end, logs = log_end(session), binary_logs(session)
             except PidtsError as error:
-                self._told = {"error": f"{error.code}: {error.what}"}
+                self._source_end = {"error": f"{error.code}: {error.what}"}
             else:
-                self._told = {"sourceEnd": str(end), "behindBytes": _between(at, end, logs)}
-        return lag | self._told
+                self._source_end = {"sourceEnd": str(end), "behindBytes": _between(at, end, logs)}
+        return lag | self._source_end
 
     def close(self) -> None:
         """Stop receiving, and remove a folder of our own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pidts.excerpt.cut import Wanted
 from pidts.excerpt.plan import Limits, Offset, StreamPlan, TypedTable, only
 from pidts.excerpt.rows import View
 from pidts.excerpt.store import RelayStore
@@ -31,7 +31,7 @@ from pidts.source import connect, position
 from pidts.spark.binlog_host import HostedRelay, check_server
 from pidts.spark.binlog_options import LATEST, BinlogOptions
 from pidts.spark.binlog_place import first_in_relay, first_on_server
-from pidts.spark.binlog_types import arrow_schema, fits, typed_images
+from pidts.spark.binlog_types import fits, view_of
 from pidts.spark.binlog_work import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
@@ -168,11 +168,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         server = self._options.server
         if server is None:
             return None
-        session = connect(server)
-        try:
+        with closing(connect(server)) as session:
             base = position(session)[0].base
-        finally:
-            session.close()
         # What a user names may be a row's Lsn, and a row cannot be read without what stands before it.
         return Position.of(base, lsn.log_index, _FIRST_EVENT if lsn == self._options.start else lsn.offset)
 
@@ -204,14 +201,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return RelayStore(self._host.relay, self._options.source_id)
 
     def _view(self, offset: Offset) -> View:
-        options = self._options
         if self._dialect is None:
             self._dialect = self._host.dialect() or dialect_at(self._host.reader, offset.lsn)
-        wanted = Wanted(options.allow, self._dialect, statements=options.typed is None)
-        after = options.start if isinstance(options.start, Lsn) else None
-        schema = arrow_schema(self._schema)
-        typed = typed_images if options.typed else None
-        return View(wanted, schema, options.source_id, options.zone, typed=typed, after=after)
+        return view_of(self._options, self._schema, self._dialect)
 
     def _planner(self, offset: Offset) -> StreamPlan:
         if self._plan is None:

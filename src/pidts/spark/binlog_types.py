@@ -32,9 +32,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pidts.excerpt.cut import Wanted
 from pidts.excerpt.json_columns import clock_text, vectors
-from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
+from pidts.excerpt.rows import View
+from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Table, Where, calendar
 from pidts.model.column_text import decimal_text
+from pidts.schema import Dialect
+from pidts.spark.binlog_options import BinlogOptions
 
 _SPARK_PRECISION = 38
 _SIGNED: dict[Kind, DataType] = {
@@ -85,6 +89,19 @@ def change_columns(image: DataType) -> StructType:
             StructField("new", image),
             StructField("is_retry", BooleanType(), nullable=False),
         ]
+    )
+
+
+def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> View:
+    """Returns the columns and rows that a data frame sees of the log."""
+    return View(
+        Wanted(options.allow, dialect, statements=options.typed is None),
+        arrow_schema(schema),
+        options.source_id,
+        options.zone,
+        typed=typed_images if options.typed else None,
+        after=options.start if isinstance(options.start, Lsn) else None,
+        upto=options.end if isinstance(options.end, Lsn) else None,
     )
 
 

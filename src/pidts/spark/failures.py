@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import structlog
 from py4j.protocol import Py4JError
@@ -26,17 +25,9 @@ _CARRIED = re.compile(r"<pidts-error>(\{\"kind\".*?\})</pidts-error>", re.DOTALL
 
 _log = structlog.get_logger(__name__)
 
-Item = TypeVar("Item")
-
 
 class CarriedError(Exception):
     """One of our errors on its way through the JVM."""
-
-
-def structured(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; an error of ours becomes one that survives the journey."""
-    with carried():
-        yield from items
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from pidts.batch.workers import Commit
 from pidts.model import PidtsError
 from pidts.plan import BatchPlan
 from pidts.reduce import Counts
-from pidts.spark.failures import as_text, from_text, structured
+from pidts.spark.failures import as_text, carried, from_text
 from pidts.spark.worker_memory import keep_what_is_loaded
 
 _DRIVER_BYTES = 64 << 20
@@ -72,8 +72,9 @@ def _decoding(context: JobContext) -> _Task:
                 pointer = Pointer.from_json(text)
                 if pointer == Pointer():
                     yield _blob_rows([(worker, 0, b"") for worker in range(context.workers)])
-                for blob in structured(decode(context, pointer)):
-                    yield _blob_rows([(blob.worker, blob.order, blob.pack())])
+                with carried():
+                    for blob in decode(context, pointer):
+                        yield _blob_rows([(blob.worker, blob.order, blob.pack())])
 
     return task
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,25 +51,23 @@ def cast_text(text: pa.Array, kind: ColumnType) -> pa.Array:
 
 
 def _dates(values: Values) -> pa.Array:
-    try:
-        days = pa.array(values, pa.string()).cast(pa.date32())
-    except pa.ArrowInvalid:
-        return pa.array(map(_day, values), pa.int32()).cast(pa.date32())
-    first = pc.min(days.cast(pa.int32())).as_py()
-    if first is not None and first < calendar.FIRST_REAL_DAY:
-        return pa.array(map(_day, values), pa.int32()).cast(pa.date32())
-    return days
+    return _calendar(values, pa.date32(), pa.int32(), calendar.FIRST_REAL_DAY, _day)
 
 
 def _moments(values: Values) -> pa.Array:
-    try:
-        moments = pa.array(values, pa.string()).cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return pa.array(map(_microsecond, values), pa.int64()).cast(pa.timestamp("us"))
-    first = pc.min(moments.cast(pa.int64())).as_py()
-    if first is not None and first < calendar.FIRST_REAL_MICROSECOND:
-        return pa.array(map(_microsecond, values), pa.int64()).cast(pa.timestamp("us"))
-    return moments
+    return _calendar(values, pa.timestamp("us"), pa.int64(), calendar.FIRST_REAL_MICROSECOND, _microsecond)
+
+
+def _calendar(
+    values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
+) -> pa.Array:
+    """Lets Arrow read the values; where one is unreal, which Arrow refuses or misreads, they are read one by one."""
+    with suppress(pa.ArrowInvalid):
+        found = pa.array(values, pa.string()).cast(kind)
+        least = pc.min(found.cast(number)).as_py()
+        if least is None or least >= first:
+            return found
+    return pa.array(map(one, values), number).cast(kind)
 
 
 def _instants(values: Values) -> pa.Array:
