@@ -20,8 +20,7 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.cli.app import run_command
 from pidts.cli.events.command import event_line
 from pidts.excerpt.json_value import json_value
-from pidts.excerpt.point import parse_point
-from pidts.excerpt.range import Cut, LogRange, missed
+from pidts.excerpt.range import Cut, LogRange, missed, parse_point
 from pidts.model import (
     DataChange,
     Lsn,

@@ -19,11 +19,10 @@ from pidts.cli.events.changes import read_events
 from pidts.cli.events.command import event_line
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput
-from pidts.excerpt.cut import Cutter, Wanted, resolved
+from pidts.excerpt.cut import Cutter, Wanted, pieces, resolved
 from pidts.excerpt.named import asked_tables
 from pidts.excerpt.range import Cut, LogRange
 from pidts.excerpt.rows import View, record_batches
-from pidts.excerpt.scan import pieces
 from pidts.excerpt.store import FileStore
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList

@@ -13,7 +13,7 @@ from pidts.binlog.events import EventType
 from pidts.binlog.transactions import Completed, TransactionReader
 from pidts.binlog.walk import iter_raw
 from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file
-from pidts.excerpt.point import Point
+from pidts.excerpt.range import Point
 from pidts.excerpt.seek import begin_of
 from pidts.model import Position
 from pidts.source import BinlogStream, Shape, SourceConfig, connect, log_end

@@ -16,7 +16,7 @@ from pidts.binlog.events import EventType
 from pidts.binlog.gtid_events import gtid_list, previous_gtids
 from pidts.binlog.walk import LogWalker
 from pidts.excerpt.files import FIRST_EVENT
-from pidts.excerpt.point import Point
+from pidts.excerpt.range import Point
 from pidts.model import ConfigError, GtidSet, Halted, Lsn, MariaDbGtidSet, MySqlGtid, MySqlGtidSet, Position
 from pidts.source.connection import SourceConfig, connect, server_info
 from pidts.source.dump import BinlogStream

@@ -14,7 +14,6 @@ from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
 from pidts.source.position import binary_logs, log_end
 from pidts.source.replica import replica_ids
-from pidts.source.row_images import row_images
 from pidts.source.structures import quoted_table, system_versioned
 
 _BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
@@ -38,6 +37,8 @@ _SOON = 3600
 """The shortest time before a purge: a log that is purged earlier may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+_LEAVES_OUT_GENERATED = (11, 0, 0)
+"""The first MariaDB without generated columns in its images: 10.11 has them, 11.8 has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,33 @@ def _binlog_format(asked: _Asked) -> Iterator[Finding]:
 
 
 def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
-    return row_images(asked.server, asked.settings, asked.tables)
+    """Checks whether the images of rows in the log tell enough.
+
+    An image that leaves out columns is completed from the target, unless nobody can tell which it leaves out.
+    """
+    server, settings = asked.server, asked.settings
+    value = settings.get("binlog_row_image", "FULL")
+    fix = "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions keep theirs"
+    if value == "FULL":
+        yield Finding("binlog_row_image", ok=True, message=f"binlog_row_image = {value}")
+    elif hidden := _left_out(server, asked.tables):
+        what = f"binlog_row_image = {value}: this server then never tells the generated columns of {', '.join(hidden)}"
+        yield Finding("binlog_row_image", ok=False, message=what, fix=fix)
+    else:
+        what = f"binlog_row_image = {value}: what updates leave out is read from the target, which costs speed"
+        if server.is_mariadb and value == "MINIMAL":
+            what += "; MariaDB does not tell which columns a REPLACE sets to their defaults"
+        yield Finding("binlog_row_image", ok=True, message=what)
+    if options := settings.get("binlog_row_value_options"):
+        fix = "SET GLOBAL binlog_row_value_options = '';   -- and the same under [mysqld]"
+        yield Finding("binlog_row_image", ok=False, message=f"binlog_row_value_options = {options}", fix=fix)
+
+
+def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
+    """Tables whose generated columns MariaDB leaves out of images, so that nobody can tell changed from unchanged."""
+    if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
+        return []
+    return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
 
 
 def _replication_privilege(asked: _Asked) -> Iterator[Finding]:

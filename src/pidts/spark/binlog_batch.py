@@ -17,12 +17,10 @@ from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_
 from pidts.binlog.compressed import payload_events
 from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
 from pidts.excerpt.catalogue import Catalogue, FileMark, schema_changes
-from pidts.excerpt.cut import Cutter, Stretch, resolved
+from pidts.excerpt.cut import Cutter, Stretch, pieces, resolved
 from pidts.excerpt.plan import Offset, StreamPlan
-from pidts.excerpt.point import Point
-from pidts.excerpt.range import Cut, LogRange
+from pidts.excerpt.range import Cut, LogRange, Point
 from pidts.excerpt.rows import View
-from pidts.excerpt.scan import pieces
 from pidts.excerpt.seek import begin_of
 from pidts.excerpt.store import FileStore, RelayStore, ServerStore, Store
 from pidts.model import ConfigError, Lsn, Position, Table, TableName

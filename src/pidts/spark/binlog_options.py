@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pidts.excerpt.files import find_files
 from pidts.excerpt.named import asked_tables, server_of
-from pidts.excerpt.point import POINT_FORMS, Point, parse_point
+from pidts.excerpt.range import POINT_FORMS, Point, parse_point
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules import AllowList
 from pidts.source import SourceConfig

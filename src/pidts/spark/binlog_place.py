@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from pidts.excerpt.blocks import server_blocks
-from pidts.excerpt.point import Point
-from pidts.excerpt.range import Cut, LogRange
-from pidts.excerpt.scan import pieces
+from pidts.excerpt.cut import pieces
+from pidts.excerpt.range import Cut, LogRange, Point
 from pidts.excerpt.seek import begin_of
 from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
 from pidts.relay import RelayReader

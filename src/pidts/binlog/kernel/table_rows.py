@@ -14,8 +14,7 @@ from pidts.binlog.kernel import arrays, first_look, images, second_look
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
-from pidts.binlog.kernel.program import program
-from pidts.binlog.kernel.skimming import Skimming
+from pidts.binlog.kernel.program import Skimming, program
 from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
