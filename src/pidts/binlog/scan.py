@@ -61,12 +61,14 @@ class TransactionScanner:
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
-        self._change_no = change_no
-        self._prev = prev_lsn
+        self.change_no = change_no
+        self.previous = prev_lsn
+        """The Lsn of the last transaction or mark."""
         self._reached = prev_lsn
         self._gap: Lsn | None = None
         self._open: _Open | None = None
-        self._timestamp = 0
+        self.timestamp = 0
+        """When the source executed the last event, in seconds since 1970 UTC."""
         self._names: dict[bytes, TableName] = {}
         self._skipped = False
         """Nobody but `skip_into` has touched the open transaction."""
@@ -79,34 +81,19 @@ class TransactionScanner:
     @property
     def may_skip(self) -> bool:
         """Whether ordinary events may be skipped from here on."""
-        return self._skipped if self._open is not None else self._reached <= self._prev
-
-    @property
-    def change_no(self) -> int:
-        """Returns the change number of all Lsns that the scanner makes."""
-        return self._change_no
-
-    @property
-    def previous(self) -> Lsn:
-        """The Lsn of the last transaction or mark."""
-        return self._prev
-
-    @property
-    def timestamp(self) -> int:
-        """Returns when the source executed the last event, in seconds since 1970 UTC."""
-        return self._timestamp
+        return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
         """Stand behind transactions that somebody else has found, the last one of which ended here."""
-        self._prev = self._reached = lsn
+        self.previous = self._reached = lsn
         self._gap = self._open = None
-        self._timestamp = timestamp
+        self.timestamp = timestamp
 
     def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
         """Stand within a transaction that somebody else has followed up to here."""
         tables = dict.fromkeys(opened.tables)
         self._open = _Open(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
-        self._timestamp = timestamp
+        self.timestamp = timestamp
         self._skipped = True
 
     def feed(self, event: Event) -> Transaction | None:
@@ -114,7 +101,7 @@ class TransactionScanner:
         self._skipped = False
         if event.is_artificial:
             if event.type == EventType.ROTATE and self._open is None:
-                self._pass_to(Lsn.at(Position(*rotate_target(event.body)), self._change_no))
+                self._pass_to(Lsn.at(Position(*rotate_target(event.body)), self.change_no))
             return None
         try:
             return self._feed(event)
@@ -123,17 +110,19 @@ class TransactionScanner:
 
     def mark(self) -> Transaction | None:
         """Returns a mark for the events since the last transaction that belong to none; None where there are none."""
-        if self._open is not None or self._reached <= self._prev:
+        if self._open is not None or self._reached <= self.previous:
             return None
-        return self._entry(self._reached, self._gap or self._prev, GtidEvent(""), _Open(self._prev, GtidEvent("")))
+        return self._entry(
+            self._reached, self._gap or self.previous, GtidEvent(""), _Open(self.previous, GtidEvent(""))
+        )
 
     def _feed(self, event: Event) -> Transaction | None:
-        end = Lsn(self._change_no, event.log_index, event.end)
+        end = Lsn(self.change_no, event.log_index, event.end)
         if event.type in _FILE_ENDS:
             self._open = None
         if event.type == EventType.ROTATE:
-            end = Lsn.at(Position(*rotate_target(event.body)), self._change_no)
-        self._timestamp = event.timestamp or self._timestamp
+            end = Lsn.at(Position(*rotate_target(event.body)), self.change_no)
+        self.timestamp = event.timestamp or self.timestamp
         if event.type == EventType.TRANSACTION_PAYLOAD:
             complete = False
             for _, inner in payload_events(event):
@@ -155,19 +144,19 @@ class TransactionScanner:
             self._reached = end
 
     def _entry(self, lsn: Lsn, begin: Lsn, gtid: GtidEvent, found: _Open) -> Transaction:
-        if lsn <= self._prev:
+        if lsn <= self.previous:
             raise DecodeError(
                 "log-went-back",
-                f"the log continues at {lsn}, before {self._prev} where it was",
+                f"the log continues at {lsn}, before {self.previous} where it was",
                 where=Where(position=f"log {lsn.log_index}:{lsn.offset}"),
             )
         statements = [] if gtid.start_alter or gtid.rollback_alter else found.statements
         transaction = Transaction(
             lsn=lsn,
-            prev_lsn=self._prev,
+            prev_lsn=self.previous,
             begin=begin,
             gtid=gtid.gtid,
-            timestamp=self._timestamp,
+            timestamp=self.timestamp,
             row_events=found.row_events,
             tables=tuple(found.tables),
             ddl=";\n".join(sql for _, sql in statements) or None,
@@ -176,7 +165,7 @@ class TransactionScanner:
         )
         if found.xa is not None:
             transaction = _held_back(transaction, found.xa)
-        self._prev = self._reached = lsn
+        self.previous = self._reached = lsn
         self._gap = None
         return transaction
 
@@ -241,7 +230,7 @@ class TransactionScanner:
         return step is not None
 
     def _at(self, event: Event) -> Lsn:
-        return Lsn(self._change_no, event.log_index, event.offset)
+        return Lsn(self.change_no, event.log_index, event.offset)
 
     def _now(self, event: Event) -> _Open:
         """The open transaction; on a server without GTIDs the event itself begins it."""

@@ -28,28 +28,12 @@ class LogWalker:
     """
 
     def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
-        self._format = format
-        self._file, self._offset, self._log_index = log_file, offset, _number(log_file)
-
-    @property
-    def file(self) -> str:
-        """The log file that the next event is in."""
-        return self._file
-
-    @property
-    def offset(self) -> int:
-        """The byte after the last real event."""
-        return self._offset
-
-    @property
-    def log_index(self) -> int:
-        """The number of that file."""
-        return self._log_index
-
-    @property
-    def format(self) -> Format | None:
-        """Returns the format of the last FORMAT_DESCRIPTION event."""
-        return self._format
+        self.format = format
+        """The format by the last FORMAT_DESCRIPTION event."""
+        self.file, self.log_index = log_file, _number(log_file)
+        """The log file that the next event is in, and its number."""
+        self.offset = offset
+        """The byte after the last real event; a caller that has checked events of this file itself moves it on."""
 
     def feed(self, raw: bytes | memoryview) -> Event:
         """The event in `raw`, checked; the walker then stands behind it."""
@@ -60,17 +44,17 @@ class LogWalker:
         if size != len(view):
             raise self._bad("bad-size", f"an event of {len(view)} bytes says it has {size}")
         body = self._checked(view, kind, log_pos)
-        offset = self._offset
+        offset = self.offset
         if not is_artificial(kind, flags, log_pos):
             offset = self._place(log_pos, size)
-            if offset < self._offset:
+            if offset < self.offset:
                 raise self._bad("log-went-back", f"{type_name(kind)} claims to start at byte {offset}")
-            self._offset = offset + size
-        event = Event(kind, timestamp, server_id, flags, size, log_pos, offset, self._log_index, body)
+            self.offset = offset + size
+        event = Event(kind, timestamp, server_id, flags, size, log_pos, offset, self.log_index, body)
         if kind == EventType.ROTATE:
             self._move(*rotate_target(body))
         elif kind == EventType.FORMAT_DESCRIPTION:
-            self._format = Format.parse(body)
+            self.format = Format.parse(body)
         return event
 
     def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
@@ -82,12 +66,8 @@ class LogWalker:
         if is_artificial(kind, flags, log_pos):
             return None
         offset = self._place(log_pos, size)
-        self._offset = offset + size
-        return self._log_index, offset, timestamp
-
-    def skip_to(self, offset: int) -> None:
-        """Stand behind events of this file that somebody else has checked."""
-        self._offset = offset
+        self.offset = offset + size
+        return self.log_index, offset, timestamp
 
     def check(self, kind: int, told: tuple[int, int], found: tuple[int, int]) -> None:
         """Whether an event that came in pieces has the size and the checksum that it tells."""
@@ -97,9 +77,9 @@ class LogWalker:
 
     def _place(self, log_pos: int, size: int) -> int:
         if log_pos == 0:
-            return self._offset
-        ahead = (log_pos - size - self._offset) % _WRAP
-        return self._offset + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+            return self.offset
+        ahead = (log_pos - size - self.offset) % _WRAP
+        return self.offset + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
 
     def _checked(self, view: memoryview, kind: int, log_pos: int) -> memoryview:
         """The body without its checksum, which is verified."""
@@ -116,9 +96,9 @@ class LogWalker:
             # Made up by the sending thread: the first one of a connection has no checksum, later ones may.
             sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
             return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
-        if self._format is None:
+        if self.format is None:
             raise self._bad("no-format", f"{type_name(kind)} comes before the log has told its format")
-        if not self._format.checksum:
+        if not self.format.checksum:
             return view[HEADER_SIZE:]
         if len(view) < HEADER_SIZE + CHECKSUM_SIZE:
             raise self._bad("truncated", f"{type_name(kind)} has no room for its checksum")
@@ -135,10 +115,10 @@ class LogWalker:
             )
 
     def _move(self, file: str, offset: int) -> None:
-        self._file, self._offset, self._log_index = file, offset, _number(file)
+        self.file, self.offset, self.log_index = file, offset, _number(file)
 
     def _bad(self, code: str, what: str, todo: str = "") -> DecodeError:
-        return DecodeError(code, what, where=Where(position=f"{self._file}:{self._offset}"), todo=todo)
+        return DecodeError(code, what, where=Where(position=f"{self.file}:{self.offset}"), todo=todo)
 
 
 def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:

@@ -41,16 +41,6 @@ class Catalogue:
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
-    @property
-    def history(self) -> History:
-        """Returns the structures of now."""
-        return self.look.history
-
-    @property
-    def dialect(self) -> Dialect:
-        """Returns how the server reads its own statements."""
-        return self.look.dialect
-
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
         """Returns the history at a place of the server's log in front of all of these schema changes.
 
@@ -59,7 +49,7 @@ class Catalogue:
         began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]
         doubtful = [change for change in passed if change.lsn > began]
-        return self.history.doubting(doubtful, dialect).before(passed, dialect)
+        return self.look.history.doubting(doubtful, dialect).before(passed, dialect)
 
     def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
         """The schema changes of a part of its log that begins like this, up to where it was asked."""

@@ -54,8 +54,8 @@ class RelayReader:
     """Reads one source's relay. One thread may use it."""
 
     def __init__(self, relay: Path | str, source_id: str) -> None:
-        self._folder = Folder.of(relay, source_id)
-        self._index = IndexFiles(self._folder)
+        self.folder = Folder.of(relay, source_id)
+        self._index = IndexFiles(self.folder)
         self._formats: dict[int, bytes] = {}
         self._tail: tuple[int, int, Lsn] | None = None
         """Segment, place and Lsn of the last entry seen by `received`."""
@@ -67,11 +67,6 @@ class RelayReader:
         """The damage that stopped the last call of `received`."""
         self.repeats = 0
         """The number of repeated entries."""
-
-    @property
-    def folder(self) -> Folder:
-        """Returns the folder of this source's relay."""
-        return self._folder
 
     @property
     def first(self) -> Lsn | None:
@@ -225,7 +220,7 @@ class RelayReader:
         self._renew()
         header = self._index.segment_of(lsn)
         # A segment's `start` is the end of the last entry of the previous segment, unless that was purged.
-        if header is not None and header.start == lsn and self._folder.index(header.segment - 1).exists():
+        if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
             return None
@@ -251,7 +246,7 @@ class RelayReader:
         if self._open_log is None or self._open_log[0] != extent.segment:
             self.close()
             try:
-                handle = os.open(self._folder.log(extent.segment), os.O_RDONLY | os.O_CLOEXEC)
+                handle = os.open(self.folder.log(extent.segment), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError as error:
                 raise self._lost(extent.segment) from error
             self._open_log = (extent.segment, handle)
@@ -260,7 +255,7 @@ class RelayReader:
         while left:
             data = os.pread(self._open_log[1], min(left, 1 << 30), offset)
             if not data:
-                raise self._folder.corrupt(extent.segment, f"the events file ends before {extent}")
+                raise self.folder.corrupt(extent.segment, f"the events file ends before {extent}")
             parts.append(data)
             offset += len(data)
             left -= len(data)
@@ -275,17 +270,17 @@ class RelayReader:
         """Returns the raw FORMAT_DESCRIPTION event for a segment's events."""
         if segment not in self._formats:
             try:
-                event = read_format(self._folder.log(segment))
+                event = read_format(self.folder.log(segment))
             except FileNotFoundError as error:
                 raise self._lost(segment) from error
             if event is None:
-                raise self._folder.corrupt(segment, "the events file has no head")
+                raise self.folder.corrupt(segment, "the events file has no head")
             self._formats[segment] = event
         return self._formats[segment]
 
     def position(self, lsn: Lsn) -> Position | None:
         """Returns file and offset of an Lsn in its server's log; None if that server's log is not in the relay."""
-        for number in reversed(self._folder.numbers()):
+        for number in reversed(self.folder.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
                 return position
@@ -315,16 +310,16 @@ class RelayReader:
 
     def _lost(self, segment: int) -> Halted:
         """Returns the error for a missing events file: it must exist as long as its index does."""
-        if self._folder.index(segment).exists():
-            return self._folder.corrupt(segment, f"the events file {self._folder.log(segment).name} is missing")
-        return self._folder.purged(f"segment {segment} is gone")
+        if self.folder.index(segment).exists():
+            return self.folder.corrupt(segment, f"the events file {self.folder.log(segment).name} is missing")
+        return self.folder.purged(f"segment {segment} is gone")
 
     def _renew(self) -> None:
         """Clears the caches if the relay was cut back, or will be."""
         if not self._is_renewed:
             return
-        self._signature = refetch_signature(self._folder)
-        pending = read_refetches(self._folder).pending
+        self._signature = refetch_signature(self.folder)
+        pending = read_refetches(self.folder).pending
         self._end = key_of(pending.after) if pending is not None else None
         self._tail = None
         self._index.forget()
@@ -334,7 +329,7 @@ class RelayReader:
     @property
     def _is_renewed(self) -> bool:
         """Returns whether the relay was cut back or emptied since the last call."""
-        return refetch_signature(self._folder) != self._signature
+        return refetch_signature(self.folder) != self._signature
 
     def _pass_over(self, entry: LogEntry) -> None:
         if not self.repeats:
@@ -343,11 +338,11 @@ class RelayReader:
         self.repeats += 1
 
     def _where(self, entry: LogEntry) -> Where:
-        return self._folder.where(entry.extent.segment)
+        return self.folder.where(entry.extent.segment)
 
     def _cut_back(self, to: Lsn | None) -> Transient:
         what = f"the relay was cut back while it was read; it does not reach {to}"
-        where = Where(source=self._folder.source_id, file=str(self._folder.path))
+        where = Where(source=self.folder.source_id, file=str(self.folder.path))
         return Transient("relay-cut-back", what, where=where, todo="It is filled again from the source")
 
 

@@ -75,7 +75,7 @@ class BinlogReader(DataSourceReader):
 
     def _scanned(self) -> tuple[Store, View, Iterator[Stretch]]:
         options = self._options
-        told = Catalogue.read(options.catalogue, options.allow) if options.catalogue else None
+        known = Catalogue.read(options.catalogue, options.allow) if options.catalogue else None
         copy = FileMark()
         if options.server is not None:
             store: Store = ServerStore(options.server)
@@ -83,32 +83,32 @@ class BinlogReader(DataSourceReader):
         else:
             store, blocks = FileStore(), copy.watch(FileInput(options.paths, _silent).blocks())
         cutter: Cutter | None = None
-        view = view_of(options, self._schema, told.dialect if told else Dialect())
+        view = view_of(options, self._schema, known.look.dialect if known else Dialect())
         found: list[Stretch] = []
         cut = Cut(LogRange(_point(options.start), _point(options.end)))
         for piece, version in pieces(blocks):
             if cutter is None:
-                view = view_of(options, self._schema, told.dialect if told else Dialect.of(version))
+                view = view_of(options, self._schema, known.look.dialect if known else Dialect.of(version))
                 cutter = Cutter(view.wanted, options.partition_bytes)
             if cut.takes(piece.transaction):
                 found += cutter.take(piece)
             else:
                 cutter.pass_by(piece)
-            if cut.ended and told is None:
+            if cut.ended and known is None:
                 break
         if cutter is None:
             return store, view, iter(())
         found += cutter.close()
         changes, dialect = cutter.changes, view.wanted.dialect
-        if told is None:
+        if known is None:
             at_start = History(complete=False)
         elif options.server is not None:
-            at_start = told.before(changes, 0, dialect)
+            at_start = known.before(changes, 0, dialect)
         else:
-            behind = schema_changes(told.blocks_behind(copy), 0)
+            behind = schema_changes(known.blocks_behind(copy), 0)
             last = changes[-1].lsn if changes else Lsn(0, 0, 0)
             changes += (change for change in behind if change.lsn > last)
-            at_start = told.history.before(changes, dialect)
+            at_start = known.look.history.before(changes, dialect)
         return store, view, resolved(found, changes, at_start, dialect)
 
 
@@ -116,7 +116,7 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
     """Returns the typed table as it is now, or at the last place that the relay or the files know."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
-        found = Catalogue.read(options.catalogue, only).history.table(name)
+        found = Catalogue.read(options.catalogue, only).look.history.table(name)
     elif options.relay is not None:
         with closing(RelayReader(options.relay, options.source_id)) as reader:
             received = reader.received
@@ -138,9 +138,9 @@ def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None
     known, seen = history.tables.get(name), maps.last()
     if seen is None:
         return known
-    told = seen.to_table()
+    shown = seen.to_table()
     completed = known and seen.complete(known)
-    return completed if told is None else refined(told, completed)
+    return completed if shown is None else refined(shown, completed)
 
 
 class _Maps:
@@ -159,7 +159,7 @@ class _Maps:
             at = block.offset
             for raw in iter_raw(block.data):
                 if raw[_KIND_AT] in _TELLING:
-                    self._walker.skip_to(at)
+                    self._walker.offset = at
                     self._look_at(self._walker.feed(raw))
                 at += len(raw)
             yield block

@@ -141,7 +141,7 @@ class BlockScan:
     """Runs over ordinary events on behalf of one walker and one scanner."""
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
-        self._walker, self._scanner = walker, scanner
+        self._walker, self.scanner = walker, scanner
         self._names: list[TableName] = []
         self._keys: list[bytes] = []
         self._state = np.zeros(o.STATE_SIZE, np.int64)
@@ -157,11 +157,6 @@ class BlockScan:
         self._met, self._tables, self._lists = (np.zeros(0, kind) for kind in (np.int64, np.uint32, np.uint32))
         self._make_room(_TABLES)
 
-    @property
-    def scanner(self) -> TransactionScanner:
-        """Returns the scanner that this scan runs for."""
-        return self._scanner
-
     def run(self, block: memoryview, at: int, limit: int) -> Run | None:
         """Take in ordinary events from byte `at` on; None where not even the first one is.
 
@@ -171,7 +166,7 @@ class BlockScan:
         if not self._begin(limit):
             return None
         state, where = self._state, address(block)
-        previous = self._scanner.previous
+        previous = self.scanner.previous
         while o.scan(state, where, at, len(block)) == o.UNKNOWN_TABLE:
             at = int(state[o.STOPPED])
             if not self._learn(block[at + _KEY_AT :]):
@@ -183,7 +178,7 @@ class BlockScan:
             end=int(state[o.STOPPED]),
             events=int(state[o.EVENTS]),
             previous=previous,
-            change_no=self._scanner.change_no,
+            change_no=self.scanner.change_no,
             log_index=self._walker.log_index,
             lines=self._lines[: state[o.LINE_COUNT]],
             texts=self._texts,
@@ -222,7 +217,7 @@ class BlockScan:
 
     def _begin(self, limit: int) -> bool:
         """Load the state from those on whose behalf it runs."""
-        walker, scanner, state = self._walker, self._scanner, self._state
+        walker, scanner, state = self._walker, self.scanner, self._state
         log_format = walker.format
         if log_format is None or not scanner.may_skip:
             return False
@@ -240,8 +235,8 @@ class BlockScan:
 
     def _end(self) -> None:
         """Bring the walker and the scanner where the run has ended."""
-        state, walker, scanner = self._state, self._walker, self._scanner
-        walker.skip_to(int(state[o.OFFSET]))
+        state, walker, scanner = self._state, self._walker, self.scanner
+        walker.offset = int(state[o.OFFSET])
         here, timestamp = (scanner.change_no, walker.log_index), int(state[o.TIMESTAMP])
         if state[o.LINE_COUNT]:
             scanner.skip_to(Lsn(*here, int(state[o.PREVIOUS])), timestamp)

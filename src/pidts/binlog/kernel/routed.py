@@ -118,7 +118,7 @@ class RoutedDecoder(decode.RowDecoder):
             place = self._run(view, place, walker.log_index)
         except PidtsError as error:
             raise refusals.located(error, f"{walker.file}:{state[r.LAST]}") from error
-        walker.skip_to(int(state[r.OFFSET]))
+        walker.offset = int(state[r.OFFSET])
         return place
 
     def _run(self, view: memoryview, place: int, log_index: int) -> int:
