@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pidts.binlog.rows_event import RowsEvent, all_columns
 from pidts.binlog.table_map import TableMap
 from pidts.binlog.values import columns, partial_json
-from pidts.binlog.values.image import Held, MakeReader, Read
+from pidts.binlog.values.image import ImageColumn, MakeReader, Read
 from pidts.model.batch import ChangeBatch
 from pidts.model.errors import DecodeError, Halted, Where
 from pidts.model.event import Op
@@ -183,7 +183,9 @@ class _Side:
     def __init__(self, readers: list[Read], values: list[list[Any]], present: int) -> None:
         columns_of_side = list(enumerate(zip(readers, values, strict=True)))
         held = [(place, read, column.append) for place, (read, column) in columns_of_side if present >> place & 1]
-        self.held: list[Held] = [Held(1 << bit, place, read, add) for bit, (place, read, add) in enumerate(held)]
+        self.held: list[ImageColumn] = [
+            ImageColumn(1 << bit, place, read, add) for bit, (place, read, add) in enumerate(held)
+        ]
         self.reads = [read for _, read, _ in held]
         self.absent = [column for place, (_, column) in columns_of_side if not present >> place & 1]
         self.bitmap, self.ones = (len(held) + 7) // 8, all_columns(len(held))

@@ -46,8 +46,8 @@ class TableMap:
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
         """The table as far as the event tells; None where it has no names, unless made-up ones (`@1`) will do."""
-        told = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
-        return table_metadata.to_table(self.name, self.wires, self.nullable, told, placeholders=placeholders)
+        found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
+        return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
         """Returns a table known from elsewhere with the charsets that the event tells and the table lacks.
@@ -56,8 +56,8 @@ class TableMap:
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table
-        told = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
-        return table_metadata.complete(table, self.wires, told, as_bytes=as_bytes)
+        found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
+        return table_metadata.complete(table, self.wires, found, as_bytes=as_bytes)
 
 
 def table_id(body: bytes | memoryview) -> int:

@@ -69,11 +69,11 @@ class LogWalker:
         self.offset = offset + size
         return self.log_index, offset, timestamp
 
-    def check(self, kind: int, told: tuple[int, int], found: tuple[int, int]) -> None:
-        """Whether an event that came in pieces has the size and the checksum that it tells."""
-        if told[0] != found[0]:
-            raise self._bad("bad-size", f"an event of {found[0]} bytes says it has {told[0]}")
-        self._verify(found[1], told[1], kind)
+    def check(self, kind: int, stored: tuple[int, int], found: tuple[int, int]) -> None:
+        """Checks that an event that came in pieces has the size and the checksum that are stored in it."""
+        if stored[0] != found[0]:
+            raise self._bad("bad-size", f"an event of {found[0]} bytes says it has {stored[0]}")
+        self._verify(found[1], stored[1], kind)
 
     def _place(self, log_pos: int, size: int) -> int:
         if log_pos == 0:
@@ -105,11 +105,11 @@ class LogWalker:
         self._verify(zlib.crc32(view[:-CHECKSUM_SIZE]), _sum(view), kind)
         return view[HEADER_SIZE:-CHECKSUM_SIZE]
 
-    def _verify(self, computed: int, told: int, kind: int) -> None:
-        if computed != told:
+    def _verify(self, computed: int, stored: int, kind: int) -> None:
+        if computed != stored:
             raise self._bad(
                 "bad-checksum",
-                f"{type_name(kind)} has checksum {told:08x}, its bytes give {computed:08x}",
+                f"{type_name(kind)} has checksum {stored:08x}, its bytes give {computed:08x}",
                 "The log is damaged on the source's disk, on the way or in the relay; check the source with "
                 "mariadb-binlog --verify-binlog-checksum",
             )

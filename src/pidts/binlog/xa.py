@@ -95,16 +95,16 @@ class PreparedGroups(Generic[Place]):
         if xa is None:
             return transaction, None
         # A name is free again once its transaction is over, and a server that crashed may prepare it a second time.
-        held = self._by_xid.pop(xa.xid, None)
+        prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
             self._by_xid[xa.xid] = Prepared(xa, place)
-        if xa.step is not XaStep.COMMIT or held is None:
+        if xa.step is not XaStep.COMMIT or prepared is None:
             return transaction, None
-        rows = held.xa
+        rows = prepared.xa
         settled = replace(
             transaction, row_events=rows.row_events, tables=rows.tables, ddl=rows.ddl, ddl_schema=rows.ddl_schema
         )
-        return settled, held.place
+        return settled, prepared.place
 
 
 def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:

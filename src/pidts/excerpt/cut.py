@@ -185,8 +185,8 @@ def resolved(
             history = history.after(ahead.popleft(), dialect)
         tables = {name: history.tables[name] for name in stretch.tables if name in history.tables}
         sequences = history.sequences.intersection(stretch.tables)
-        told = replace(history, tables=tables, charsets={}, turns=(), sequences=sequences)
-        yield replace(stretch, history=told)
+        known = replace(history, tables=tables, charsets={}, turns=(), sequences=sequences)
+        yield replace(stretch, history=known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def _structure_of(stretch: Stretch, view: View) -> Callable[[TableMap], Table | 
             return None
         if stretch.history.is_sequence(name, looks_like_one=table_map.may_be_sequence):
             return None
-        told = table_map.to_table()
-        if told is None:
+        shown = table_map.to_table()
+        if shown is None:
             known = stretch.history.table(name)
             if known is None:
                 raise structure_unknown(name, "(none: the log before here does not tell)")
@@ -105,8 +105,8 @@ def _structure_of(stretch: Stretch, view: View) -> Callable[[TableMap], Table | 
         try:
             known = stretch.history.table(name)
         except Halted:
-            return told
-        return refined(told, known and table_map.complete(known))
+            return shown
+        return refined(shown, known and table_map.complete(known))
 
     return structure
 
@@ -136,9 +136,9 @@ class _Assembly:
         self._changes = changes
         self._statements = list(context.statements(view.wanted, view.holds)) if stretch.has_statements else []
         parts = [_Part(batch.rows.column("lsn")) for batch in changes]
-        told = [(statement.lsn.offset, statement.lsn.row) for statement in self._statements]
-        offsets = [*(part.offsets for part in parts), np.array([offset for offset, _ in told], np.int64)]
-        rows = [*(part.rows for part in parts), np.array([row for _, row in told], np.int64)]
+        lsns = [statement.lsn for statement in self._statements]
+        offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
+        rows = [*(part.rows for part in parts), np.array([lsn.row for lsn in lsns], np.int64)]
         self._starts = np.cumsum([0, *map(len, offsets)])
         """The place of each batch's first row among all, and after them that of the statements."""
         self._offsets, self._rows = np.concatenate(offsets), np.concatenate(rows)

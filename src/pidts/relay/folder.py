@@ -131,7 +131,7 @@ class Folder:
             raise Halted("relay-of-other-source", what, where=self.where(segment), todo="Check the relay's directory.")
         return record
 
-    def held(self, segment: int) -> frozenset[int]:
+    def referred_to(self, segment: int) -> frozenset[int]:
         """Returns the earlier segments whose events this segment or later ones may still refer to."""
         header = self.header(segment)
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
@@ -202,13 +202,13 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     if not listed:
         return []
     first = listed[len(gone)].number
-    held = folder.held(first)
+    needed = folder.referred_to(first)
     for segment in gone:
         folder.index(segment.number).unlink(missing_ok=True)
-        if segment.number not in held:
+        if segment.number not in needed:
             folder.log(segment.number).unlink(missing_ok=True)
     for number, path in folder.logs():
-        if number < first and number not in held:
+        if number < first and number not in needed:
             path.unlink(missing_ok=True)
     folder.sync()
     return gone

@@ -57,8 +57,8 @@ class EventTimes:
         if self._commit_time is not None:
             return pa.array(np.full(len(lsns), self._commit_time * _SECOND, np.int64))
         begin = lsns.offset * Lsn.SIZE
-        told = np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
-        files = np.searchsorted(np.array(self._files, np.int64), told["log_index"].astype(np.int64))
-        places = files << _FILE_BITS | told["offset"].astype(np.int64)
+        fields = np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
+        files = np.searchsorted(np.array(self._files, np.int64), fields["log_index"].astype(np.int64))
+        places = files << _FILE_BITS | fields["offset"].astype(np.int64)
         found = np.searchsorted(np.array(self._places, np.int64), places, "right") - 1
         return pa.array(np.array(self._times, np.int64)[found] * _SECOND)

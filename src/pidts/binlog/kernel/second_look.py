@@ -42,8 +42,8 @@ def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mappi
     full, call = Memory(skimmed.table), Call()
     full.take_places(memory, count)
     bits, first = _bits(kept, len(skimmed))
-    told = address(full.state), address(memory.state), address(bits), first, address(call.block)
-    while result := images.read_again.ctypes(*told):
+    arguments = address(full.state), address(memory.state), address(bits), first, address(call.block)
+    while result := images.read_again.ctypes(*arguments):
         if not call.help(result, full, count / max(full.rows, 1) * _RESERVE, memory.size):
             raise _explained(skimmed, memory, int(call.block[at.DONE // 8]), maps)
     partial = skimmed.rows.column("partial") if skimmed.is_partial else None

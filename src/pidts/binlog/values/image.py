@@ -48,7 +48,7 @@ def fixed_number(size: int, convert: Callable[[int], Any] = int, *, big: bool = 
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ImageColumn:
     """A column that an image holds."""
 
     bit: int

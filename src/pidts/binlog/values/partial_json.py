@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from pidts.binlog.cursor import Cursor, text
 from pidts.binlog.values import json
-from pidts.binlog.values.image import Held
+from pidts.binlog.values.image import ImageColumn
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 
@@ -33,7 +33,7 @@ def documents(wires: Sequence[Wire]) -> Documents:
     return {place: wire.size for place, wire in enumerate(wires) if wire.type is WireType.JSON}
 
 
-def before_image(data: bytes, at: int, held: Sequence[Held], columns: Documents) -> tuple[dict[int, bytes], int]:
+def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents) -> tuple[dict[int, bytes], int]:
     """Appends a before image; its documents as they came, and the place behind it."""
     nulls, at = _nulls(data, at, len(held))
     found = {}
@@ -48,7 +48,7 @@ def before_image(data: bytes, at: int, held: Sequence[Held], columns: Documents)
     return found, at
 
 
-def after_image(data: bytes, at: int, held: Sequence[Held], columns: Documents, old: Mapping[int, bytes]) -> int:
+def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]) -> int:
     """Appends an after image, its documents rebuilt; the place behind it."""
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(held))
