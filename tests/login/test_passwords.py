@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pidts.login import Mode, Tls, ed25519
+from pidts.login import Mode, Tls, plugins
 from pidts.model import ConfigError, PidtsError, PrecheckFailed
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, query
@@ -54,11 +54,11 @@ def test_native_passwords(mariadb: Server, mysql56: Server, run_sql) -> None:
 @pytest.mark.parametrize("length", [0, 1, 32, 33, 200])
 def test_ed25519_signs_with_a_password_of_any_length(length: int) -> None:
     password, message = bytes(range(length)), b"scramble" * 4
-    signature = ed25519.sign(password, message)
+    signature = plugins.sign(password, message)
     if length == 32:
         assert signature == Ed25519PrivateKey.from_private_bytes(password).sign(message)
     secret = int.from_bytes(hashlib.sha512(password).digest()[:32], "little") & ((1 << 254) - 8) | (1 << 254)
-    public = ed25519._packed(ed25519._times(secret))
+    public = plugins._packed(plugins._times(secret))
     Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
 
 

@@ -183,9 +183,7 @@ class _Side:
     def __init__(self, readers: list[Read], values: list[list[Any]], present: int) -> None:
         columns_of_side = list(enumerate(zip(readers, values, strict=True)))
         held = [(place, read, column.append) for place, (read, column) in columns_of_side if present >> place & 1]
-        self.held: list[ImageColumn] = [
-            ImageColumn(1 << bit, place, read, add) for bit, (place, read, add) in enumerate(held)
-        ]
+        self.held = [ImageColumn(1 << bit, *column) for bit, column in enumerate(held)]
         self.reads = [read for _, read, _ in held]
         self.absent = [column for place, (_, column) in columns_of_side if not present >> place & 1]
         self.bitmap, self.ones = (len(held) + 7) // 8, all_columns(len(held))

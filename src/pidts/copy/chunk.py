@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -58,8 +59,7 @@ def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = Fal
 
 
 def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
-    connection = connect(config)
-    try:
+    with closing(connect(config)) as connection:
         server = server_info(connection)
         low = settled(connection, server)
         try:
@@ -68,18 +68,13 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             return stale_chunk(config, server, table, low, error)
         # A separate statement after the reading: a change is in the log before the rows show it.
         return Chunk(server.identity, rows, low, log_end(connection))
-    finally:
-        connection.close()
 
 
 def stale_chunk(
     config: SourceConfig, server: ServerInfo, table: Table, low: Position, refusal: StructureChanged
 ) -> Chunk:
     """Returns a chunk without rows if the structure has changed; otherwise raises the server's refusal."""
-    connection = connect(config)
-    try:
+    with closing(connect(config)) as connection:
         if read_structure(connection, table.name) == table:
             raise refusal
         return Chunk(server.identity, table.arrow.empty_table(), low, log_end(connection), stale=True)
-    finally:
-        connection.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pidts.binlog.choice import compiled
 from pidts.model import Halted, Lsn
@@ -42,9 +42,7 @@ class IndexFiles:
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
         """Returns complete records from a place to the end of the relay: segment, the place after it, key, payload."""
-        for number, place, key, payload in self.walk_joined(segment, begin, None):
-            if isinstance(payload, bytes):
-                yield number, place, key, payload
+        return cast("Iterator[tuple[int, int, LsnKey | None, bytes]]", self.walk_joined(segment, begin, None))
 
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None
@@ -73,9 +71,7 @@ class IndexFiles:
 
     def records(self, segment: int, place: int) -> Iterator[tuple[int, bytes]]:
         """Returns one segment's complete records from a place on, with the place after each."""
-        for behind, payload in self._records(segment, place, None):
-            if isinstance(payload, bytes):
-                yield behind, payload
+        return cast("Iterator[tuple[int, bytes]]", self._records(segment, place, None))
 
     def _records(self, segment: int, place: int, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
         try:

@@ -26,7 +26,7 @@ import json
 import re
 import time
 from bisect import bisect_right
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -122,15 +122,12 @@ def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> Catalogue 
 
     None where none is needed, or nothing is known.
     """
-    reader = RelayReader(relay, source_id)
-    try:
+    with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first
         usable = [place for place in stored_places(folder) if first is not None and first <= place <= start]
         if not usable or usable[-1] == start:
             return None
         return _followed(reader, load_catalogue(folder, usable[-1]), start)
-    finally:
-        reader.close()
 
 
 def drop_catalogues(relay: Path | str, source_id: str) -> None:
