@@ -18,8 +18,7 @@ from pidts.excerpt.blocks import LogBlock, completed
 from pidts.excerpt.statements import concerning, shown_statements
 from pidts.excerpt.store import Span
 from pidts.model import Lsn, TableName, Transaction
-from pidts.model.transaction import xa_not_received
-from pidts.model.xa import XaStep
+from pidts.model.transaction import XaStep, xa_not_received
 from pidts.rules import AllowList
 from pidts.schema import Dialect, Ignored, SequenceChange, Statement, StatementDml, TruncateTable
 from pidts.schema.affected_tables import understood
