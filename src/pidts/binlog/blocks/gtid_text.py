@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pidts.binlog.events import EventType
 from pidts.binlog.jit import inline, jit, load8, load32, load64, store8
-from pidts.binlog.kernel.writing import hex_digit, put_number
+from pidts.binlog.kernel.writing import hex_digit
 
 NO_GTID = -1
 """The length where the event is not an ordinary one."""
@@ -19,7 +19,20 @@ _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 
 
 @inline
-def put_byte(at: int, index: int, byte: int) -> int:
+def _put_number(at: int, number: int) -> int:
+    size = 1
+    rest = number // 10
+    while rest:
+        size += 1
+        rest //= 10
+    for place in range(size - 1, -1, -1):
+        store8(at + place, 48 + number % 10)
+        number //= 10
+    return at + size
+
+
+@inline
+def _put_byte(at: int, index: int, byte: int) -> int:
     """Writes one byte of a uuid, and the hyphen in front of it."""
     if index in {4, 6, 8, 10}:
         store8(at, 45)
@@ -38,9 +51,9 @@ def _mysql(body: int, end: int, target: int) -> tuple[int, int]:
         return NO_GTID, 0
     at = target
     for index in range(_UUID_SIZE):
-        at = put_byte(at, index, load8(body + 1 + index))
+        at = _put_byte(at, index, load8(body + 1 + index))
     store8(at, 58)
-    return put_number(at + 1, number) - target, number
+    return _put_number(at + 1, number) - target, number
 
 
 @jit
@@ -51,11 +64,11 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
     extra = body + 13 + (8 if flags & _GROUP_COMMIT else 0)
     if number < 0 or flags & _EXTRAORDINARY or extra > end or (extra < end and load8(extra) & _TWO_PHASE):
         return NO_GTID, 0
-    at = put_number(target, load32(body + 8))
+    at = _put_number(target, load32(body + 8))
     store8(at, 45)
-    at = put_number(at + 1, load32(event + 5))
+    at = _put_number(at + 1, load32(event + 5))
     store8(at, 45)
-    return put_number(at + 1, number) - target, number
+    return _put_number(at + 1, number) - target, number
 
 
 @jit
@@ -97,7 +110,7 @@ def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - 
                 byte, at = _varlen(at, end)
                 if at < 0 or byte > 255:
                     return NO_GTID, 0
-                written = put_byte(written, index, byte)
+                written = _put_byte(written, index, byte)
             continue
         value, at = _varlen(at, end)
         if at < 0:
@@ -122,7 +135,7 @@ def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - 
     if tag_size:
         store8(written, 58)
         written += 1
-    return put_number(written, number) - target, number
+    return _put_number(written, number) - target, number
 
 
 @jit
