@@ -127,7 +127,7 @@ class TaskStream:
         self._state = self._state.halting(refused) if refused else self._state
         self._shards = shards or ShardGroups()
         self._keep = partial(mark_kept, context.staging)
-        self._shards.barrier.attend(context.source.source_id, self._keep, self.state.exceptions)
+        self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts)
