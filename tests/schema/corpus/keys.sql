@@ -75,6 +75,9 @@ ALTER TABLE p10 DROP a, ADD a year AFTER b, ADD d int, MODIFY a varchar(8) NOT N
 ALTER TABLE p10 ADD c bigint FIRST, DROP c, MODIFY c year;
 ALTER TABLE p10 DROP b, ADD b text, MODIFY b date FIRST, ADD e int;
 ALTER TABLE p10 DROP d, ADD d text FIRST, MODIFY d text AFTER e, COMMENT 'x';
+ALTER TABLE p10 DROP e, CHANGE b e year;
+ALTER TABLE p10 DROP e, CHANGE a e int, MODIFY d text;
+ALTER TABLE p10 DROP c, ADD c int FIRST, MODIFY d date, CHANGE e b text AFTER c;
 -- When MariaDB puts keys in order: where one is added, and where the one that named the rows takes NULLs.
 CREATE TABLE m1 (a int, b varchar(9) NOT NULL, c int NOT NULL, d int, UNIQUE ub (b(3)), UNIQUE uc (c), UNIQUE ud (d), PRIMARY KEY (c));
 ALTER TABLE m1 MODIFY b varchar(9) NULL;

@@ -121,9 +121,8 @@ def _columns(table: Table, actions: Sequence[alter.Action]) -> list[_Slot]:
             again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
             slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
         elif isinstance(action, alter.ModifyColumn | alter.ChangeColumn):
-            if _fold(action.column.name) in dropped:
-                # `DROP a, ADD a int FIRST, MODIFY a text`, which MariaDB takes, forgets the first place.
-                slots = sorted(slots, key=lambda slot: _fold(slot.column.name) == _fold(action.column.name))
+            if isinstance(action, alter.ModifyColumn) and _fold(action.column.name) in dropped:
+                slots = _new_one_last(slots, action.column.name)
             slots = _move(table, slots, action)
         if isinstance(action, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn):
             named.add(_fold(action.column.name))
@@ -151,6 +150,11 @@ def _defaulting(default: str | None) -> Callable[[Column], Column]:
 
 def _at(slots: list[_Slot], name: str) -> int | None:
     return next((at for at, slot in enumerate(slots) if _fold(slot.column.name) == _fold(name)), None)
+
+
+def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
+    """`DROP a, ADD a int FIRST, MODIFY a text`, which MariaDB takes, forgets the first place."""
+    return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str]) -> list[_Slot]:
