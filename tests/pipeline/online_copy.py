@@ -55,7 +55,7 @@ from pidts.plan import (
     run_of,
 )
 from pidts.plan.copy.state import MOST_REREADS
-from pidts.reduce import buckets
+from pidts.reduce import TWO_WORKERS, buckets
 from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
@@ -176,8 +176,9 @@ class Task:
         staged: dict[ChunkRequest, StagedChunk] = {}
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
-        writing = ApplyRules(task="t", source="s", filters=self.rules, merged=merged(self.rules, self.structures))
-        with Committer(self.target, "t", "s", self.epoch, rules=writing, sleep=lambda _: None) as committer:
+        joint = merged(self.rules, self.structures)
+        self.writing = ApplyRules(task="t", source="s", filters=self.rules, merged=joint)
+        with Committer(self.target, "t", "s", self.epoch, rules=self.writing, sleep=lambda _: None) as committer:
             while True:
                 self._go_on()
                 for lsn in [lsn for lsn in running if self.chance.random() < 0.5 or not self.slow_ddl]:
@@ -298,7 +299,7 @@ class Task:
                 batches = filter(
                     None, map(self.rules.changes, self.server.decode(transaction.begin, transaction.lsn, mine))
                 )
-                dealt = [buckets(batch, self.workers) for batch in batches]
+                dealt = [self._dealt(batch, plan) for batch in batches]
                 for worker, changes in enumerate(stretches):
                     changes.append([parts[worker] for parts in dealt if parts[worker] is not None])
         blobs = [
@@ -321,6 +322,10 @@ class Task:
             else:
                 packed = [Blob.unpack(worker, blob.order, blob.pack()) for blob in blobs[worker]]
                 apply(committer, commit, worker, packed)
+
+    def _dealt(self, batch: ChangeBatch, plan: BatchPlan) -> list[ChangeBatch | None]:
+        read_again = self.writing.can_record(batch, plan.end.unfinished)
+        return buckets(batch, self.workers, (), None if read_again else TWO_WORKERS)
 
     def _read(self, request: ChunkRequest) -> StagedChunk:
         table = self.structures[request.table]

@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from pidts.batch import applying
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName
+from pidts.model import ChangeBatch, Column, Halted, Lsn, Op, Table, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
 from pidts.reduce import with_whole_keys
@@ -28,6 +29,7 @@ from .test_online_copy import (
     EXAMPLES,
     FIXED,
     IDS,
+    INT,
     ORDERS,
     PLAIN,
     SLOTS,
@@ -175,5 +177,48 @@ def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
     task = Task(server, target, {ORDERS.name: CopyMode.NEW}, between=between)
     task.run()
     task.run()
+    assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))
+    target.forget()
+
+
+def test_where_two_workers_would_part_a_row_behind_the_copy_none_of_them_writes() -> None:
+    """So that they are at one place, and their number can be changed, as the message says."""
+    server, target = Minimal([PLAIN]), new_target()
+    rows = [{"id": key, "slot": 0, "value": key} for key in range(8)]
+    server.insert(PLAIN.name, *rows)
+    task = Task(server, target, {PLAIN.name: CopyMode.NEW}, workers=2)
+    task.run()
+    for key in range(8):
+        server.update(PLAIN.name, (key, 0), id=key + 100)
+    with pytest.raises(Halted, match="two workers") as caught:
+        task.run()
+    assert "worker-count: 1" in caught.value.todo
+    assert task.content(PLAIN.name) == in_any_order(rows)
+    task.workers = 1
+    task.run()
+    assert task.content(PLAIN.name) == in_any_order(server.rows(PLAIN.name))
+    target.forget()
+
+
+def test_a_row_of_a_broken_off_reading_is_not_taken_for_what_it_has_become() -> None:
+    """An update of it was left out, since it is to be read again; then it leaves for a key that was read already."""
+    server, target = Minimal([ORDERS]), new_target()
+    server.insert(ORDERS.name, *({"id": key, "slot": key, "value": key} for key in (3, 4, 6)))
+    wider = replace(ORDERS, columns=(*ORDERS.columns, Column("more", INT)))
+
+    def between() -> None:
+        columns = len(server.structures[ORDERS.name].columns)
+        if task.zombies and columns == len(ORDERS.columns):
+            server.alter(ORDERS.name, "ADD COLUMN more INT", wider)
+            updates.append(server.update(ORDERS.name, (3,), more=1).transaction.lsn)
+        elif len(updates) == 1 and task.end.lsn >= updates[0]:
+            server.insert(ORDERS.name, {"id": 2, "slot": 2, "value": 2, "more": 2})
+            updates.append(server.update(ORDERS.name, (3,), id=1).transaction.lsn)
+
+    updates: list[Lsn] = []
+    limits = Limits(transactions=3, chunk_rows=1, most_rows=1, idle_entries=1)
+    task = Task(server, target, {ORDERS.name: CopyMode.NEW}, limits=limits, between=between)
+    task.run()
+    assert len(updates) == 2
     assert task.content(ORDERS.name) == in_any_order(server.rows(ORDERS.name))
     target.forget()

@@ -79,6 +79,16 @@ class ApplyRules:
         """Whether an update of this table may concern a row that the target is not to have."""
         return not self.safe and self.filters.keeps_away(batch.origin)
 
+    def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
+        """Whether the table is one of those that are copied, and its copy can read a row again by its key.
+
+        A filter may have dropped the row on purpose, and of a guarded table only the guard knows which version counts.
+        """
+        if not self.task or batch.origin not in copying or not batch.table.identity:
+            return False
+        guarded = is_guarded(batch.table, self.version_column)
+        return not (guarded or self.filters.drops(batch.origin) or _maps_key(batch, self))
+
 
 def prepared(
     session: TargetSession,
@@ -115,7 +125,7 @@ def prepared(
         completions = []
         images = []
         for batch in logs:
-            if batch.is_partial and _is_repaired(copies, table.name) and not _can_record(batch, rules, unfinished):
+            if batch.is_partial and _is_repaired(copies, table.name) and not rules.can_record(batch, unfinished):
                 _check_moves(batch)
             alone = parts_of[batch.origin] == 1
             completion = _completion(session, batch, rules, watched[table.name], unfinished, is_alone=alone)
@@ -134,7 +144,7 @@ def prepared(
                 full = completion.written(
                     full,
                     is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
-                    can_record=_can_record(batch, rules, unfinished),
+                    can_record=rules.can_record(batch, unfinished),
                     filtered=rules.filters.drops(batch.origin),
                     seen_until=rules.safe_until,
                 )
@@ -220,17 +230,6 @@ def _is_alone(
     return not has_others(session, absent.table.name, rules.task, rules.source)
 
 
-def _can_record(batch: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]) -> bool:
-    """Whether the table is copied, and its copy can read a row again by its key.
-
-    A filter may have dropped the row on purpose, and of a guarded table only the guard knows which version counts.
-    """
-    if not rules.task or batch.origin not in copying or not batch.table.identity:
-        return False
-    guarded = is_guarded(batch.table, rules.version_column)
-    return not (guarded or rules.filters.drops(batch.origin) or _maps_key(batch, rules))
-
-
 def _maps_key(batch: ChangeBatch, rules: ApplyRules) -> bool:
     return rules.filters.maps_key(batch.table.renamed(batch.origin))
 
@@ -313,13 +312,15 @@ def _completion(
     computed = _computed(session, batch.table)
     copy, same_keys = copying.get(batch.origin), not _maps_key(batch, rules)
     all_changes = is_alone and not rules.filters.drops(batch.origin)
+    is_new = copy is not None and copy.mode is CopyMode.NEW
     return Completion(
         batch,
         needed - computed,
         computed,
-        read_early=copy is not None and copy.mode is CopyMode.NEW and batch.table.name not in rules.merged,
+        read_early=is_new and batch.table.name not in rules.merged,
         is_ahead=ahead(copy, same_keys=same_keys, all_changes=all_changes),
-        is_foreign=foreign(copy, same_keys=same_keys) if _can_record(batch, rules, copying) else None,
+        is_foreign=foreign(copy, same_keys=same_keys) if rules.can_record(batch, copying) else None,
+        is_loaded=is_new,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
 from pidts.model import ChangeBatch, Table, TableName
-from pidts.reduce import buckets, watched_columns
+from pidts.reduce import TWO_WORKERS, buckets, watched_columns
 from pidts.rules import Rules, merged
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
@@ -17,7 +17,7 @@ from pidts.source import SourceConfig
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of one run of a task; it changes only when a DDL changes the structures."""
+    """The context of one run of a task; it changes when a DDL changes the structures, and `copying` with each batch."""
 
     task: str
     source: SourceConfig
@@ -54,9 +54,18 @@ class JobContext:
     copy_rate: int = 0
     """The most rows a second that the full copy reads, over all of its tasks; 0: no limit."""
 
+    copying: frozenset[TableName] = frozenset()
+    """The source's tables whose copy is not done by the batch that is decoded."""
+
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
-        """Returns each worker's part of these changes."""
-        return buckets(batch, self.workers, self.watched.get(batch.table.name, ()))
+        """Returns each worker's part of these changes.
+
+        Halts where one worker would get a row of which another one has the rest, unless the copy reads that row again.
+        No worker has written anything of the batch then: they are at one place, and their number can be changed.
+        """
+        read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
+        watched = self.watched.get(batch.table.name, ())
+        return buckets(batch, self.workers, watched, None if read_again else TWO_WORKERS)
 
     @property
     def dealing(self) -> str:
@@ -68,8 +77,12 @@ class JobContext:
 
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target, for as long as this context is valid."""
-        writing = replace(self.writing, task=self.task, filters=self.rules, merged=merged(self.rules, self.structures))
+        writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
+
+    @property
+    def _writing(self) -> ApplyRules:
+        return replace(self.writing, task=self.task, filters=self.rules)
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:

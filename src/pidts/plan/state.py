@@ -48,7 +48,12 @@ class PlanState:
     @property
     def copying(self) -> bool:
         """Whether some table is not copied yet."""
-        return any(not state.done for state in self.copy.values())
+        return bool(self.unfinished)
+
+    @property
+    def unfinished(self) -> frozenset[TableName]:
+        """Returns the tables whose copy is not done by the batch that led here."""
+        return frozenset(name for name, state in self.copy.items() if not state.done)
 
     @property
     def reading(self) -> tuple[ChunkRequest, ...]:

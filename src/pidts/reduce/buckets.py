@@ -22,19 +22,22 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Column, Op, Table
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import identities
-from pidts.reduce.split_update import halved_bitmaps
+from pidts.reduce.split_update import Lacking, halved_bitmaps
 
-# The old key's worker removes the row at a time of its own.
+TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
+"""The old key's worker removes the row at a time of its own."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
 
 
-def buckets(batch: ChangeBatch, count: int, watched: Collection[str] = ()) -> list[ChangeBatch | None]:
+def buckets(
+    batch: ChangeBatch, count: int, watched: Collection[str] = (), lack: Lacking | None = None
+) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
     Parts of one batch may be reduced and written apart from each other: no row of the target is touched by two of them.
-    `watched` as for `net_changes`.
+    `watched` as for `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
         raise ValueError(f"a number of buckets, not {count}")
@@ -54,7 +57,7 @@ def buckets(batch: ChangeBatch, count: int, watched: Collection[str] = ()) -> li
     crossing = pc.indices_nonzero(pc.and_(keys.moved, pc.fill_null(pc.not_equal(old, now), fill_value=False)))
     rows, place = batch.rows, now
     if len(crossing):
-        rows, place = _halved(batch, crossing, old, now)
+        rows, place = _halved(batch, crossing, old, now, lack)
     for number in range(count):
         mine = pc.indices_nonzero(pc.equal(place, number))
         if len(mine):
@@ -70,7 +73,7 @@ def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
 
 
 def _halved(
-    batch: ChangeBatch, crossing: pa.UInt64Array, old: pa.UInt64Array, now: pa.UInt64Array
+    batch: ChangeBatch, crossing: pa.UInt64Array, old: pa.UInt64Array, now: pa.UInt64Array, lack: Lacking | None
 ) -> tuple[pa.RecordBatch, pa.UInt64Array]:
     """The batch with each crossing update as a delete and an insert at its place, and the bucket of each row."""
     crossing = crossing.cast(pa.int64())
@@ -86,7 +89,7 @@ def _halved(
         pc.if_else(is_insert, pa.scalar(int(Op.INSERT), pa.int8()), op),
         batch.rows.column("before").take(pc.if_else(is_insert, none, row)),
         batch.rows.column("after").take(pc.if_else(is_delete, none, row)),
-        halved_bitmaps(batch, row, is_delete, is_insert),
+        halved_bitmaps(batch, row, is_delete, is_insert, lack),
     ]
     bucket = pc.if_else(is_delete, old.take(row), now.take(row))
     return pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), bucket

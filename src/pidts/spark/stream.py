@@ -370,13 +370,14 @@ class TaskStream:
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
     ) -> Counts:
+        context = replace(self._context, copying=plan.end.unfinished)
         if slices is not None:
-            counts = run_job(slices, self._context, commit, plan, waiting)
+            counts = run_job(slices, context, commit, plan, waiting)
             clock.step("job")
             return counts
-        blobs: list[list[Blob]] = [[] for _ in range(self._context.workers)]
+        blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         for pointer in pointers(plan):
-            for blob in decode(self._context, pointer):
+            for blob in decode(context, pointer):
                 blobs[blob.worker].append(blob)
         clock.step("decode")
         work = [(self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]

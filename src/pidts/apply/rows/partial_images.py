@@ -91,13 +91,14 @@ class Completion:
         read_early: bool = False,
         is_ahead: IsAhead | None = None,
         is_foreign: IsAhead | None = None,
+        is_loaded: bool = False,
     ) -> None:
         """Takes the columns that the target computes by itself (`computed`), so that their values are not asked for.
 
         `read_early`: the target has nothing of the table but what the log and a copy under way have brought, so that
         a row may be at its new key already. `is_ahead`: the table is being copied, and this tells at which keys the
         target may have another row than the source had before the batch. `is_foreign`: the same of rows whose unique
-        values must not be written.
+        values must not be written. `is_loaded`: those were loaded from the source, none is from before the copy.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -134,6 +135,7 @@ class Completion:
         self._roots: Numbers = waiting[np.isin(waiting, self._root_nodes)]
         """The before images that continue a row of the target."""
         self._is_foreign = is_foreign if self._needed_before.difference(self._table.identity) else None
+        self._is_loaded = is_loaded
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
         # A key's first change either leaves it or gets to it, so no key is asked for twice.
@@ -194,6 +196,8 @@ class Completion:
         if can_record:
             self.unread = still[~brought[still]]
             came[self.unread] = brought[still] = True
+        if self._is_foreign is not None and self._is_loaded:
+            came[still] |= self._ahead_at(self._is_foreign, self._size + still)
         for change in still[~brought[still]]:
             seen = seen_until is not None and lsns[int(change)].as_py() <= seen_until.to_bytes()
             kept_away = filtered and self._told.has_before[change]
@@ -211,7 +215,10 @@ class Completion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Leaves out changes that lack a column; of those that `came` names by their Lsns, both keys are removed.
 
-        What the target has there is another row, or this one as of later, and would be taken for it.
+        What the target has there is another row, or this one as of another time, and would be taken for it:
+
+            the copy loads (3, u=3, a=0) and is broken off    UPDATE 3 SET a = 1 is left out, since 3 is read again
+            the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
         """
         rows, table = batch.rows, batch.table
         gone = pc.and_(lacks, pc.is_in(rows.column("lsn").cast(pa.binary()), value_set=came))
