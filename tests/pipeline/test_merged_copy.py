@@ -19,6 +19,7 @@ from pidts.rules.record import to_text
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 from .test_online_copy import EXAMPLES, crash_after, is_valid, new_target, table_of, wished
+from .test_online_copy_partial import Minimal
 
 SHARDS = [table_of(f"t_{number}", ("id",), "slot") for number in (1, 2, 3)]
 ALONE = table_of("alone", ("id",), "slot")
@@ -28,8 +29,9 @@ LANDS = TableName("all", "t")
 class World:
     """The source's side. Without extracted columns in the key, no two tables have a row of one key or unique value."""
 
-    def __init__(self, chance: random.Random, steps: int, *, keyed: bool) -> None:
-        self.server, self.chance, self.left, self.keyed = Server([*SHARDS, ALONE]), chance, steps, keyed
+    def __init__(self, chance: random.Random, steps: int, *, keyed: bool, is_minimal: bool) -> None:
+        self.server = (Minimal if is_minimal else Server)([*SHARDS, ALONE])
+        self.chance, self.left, self.keyed = chance, steps, keyed
 
     def step(self) -> None:
         while self.left and self.chance.random() < 0.4:
@@ -81,11 +83,12 @@ class World:
     size=st.integers(1, 5),
     workers=st.integers(1, 3),
     crashes=st.lists(st.integers(0, 60), max_size=4),
+    is_minimal=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, workers, crashes, seed):
+def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, workers, crashes, is_minimal, seed):
     chance, target = random.Random(seed), new_target()
-    world = World(chance, steps, keyed=keyed)
+    world = World(chance, steps, keyed=keyed, is_minimal=is_minimal)
     for _ in range(rows):
         world.happen()
     extract = Extract("t_(.*)", "shard") if keyed else None
@@ -123,12 +126,15 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     size=st.integers(1, 5),
     workers=st.integers(1, 3),
     crashes=st.lists(st.integers(0, 60), max_size=4),
+    is_minimal=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(rows, steps, chunk, size, workers, crashes, seed):
+def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
+    rows, steps, chunk, size, workers, crashes, is_minimal, seed
+):
     """Each is copied once more into a table that has rows of all, of which some are lost, wrong, or too much."""
     chance, target = random.Random(seed), new_target()
-    world = World(chance, steps, keyed=True)
+    world = World(chance, steps, keyed=True, is_minimal=is_minimal)
     for _ in range(rows):
         world.happen()
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.*)", "shard")),)))
