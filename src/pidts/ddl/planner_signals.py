@@ -1,4 +1,4 @@
-"""Tells the planner, which works in another process, how schema changes stand.
+"""Tells the planner how schema changes stand, which are made in threads of their own.
 
 The signal is a file in the staging folder, as for a chunk that was read. It is a message of this run, nothing more.
 """

@@ -14,7 +14,8 @@ from pidts.plan import Limits, PlanState, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
 
-_AGAIN_SECONDS = 0.4
+_AGAIN_SECONDS, _READING_SECONDS = 0.4, 0.005
+"""The time after which it is planned again although nothing has come, and the same while the copy reads."""
 
 
 class Planner:
@@ -32,7 +33,8 @@ class Planner:
         """
         known = state, self._relay.received, done_of(self._staging, state.dues), kept_of(self._staging)
         now = time.monotonic()
-        if known == self._seen and not state.reading and now < self._planned + _AGAIN_SECONDS:
+        patience = _READING_SECONDS if state.reading else _AGAIN_SECONDS
+        if known == self._seen and now < self._planned + patience:
             return None
         self._seen, self._planned = known, now
         return self._plan(*known)

@@ -77,7 +77,7 @@ _LEAVE_SECONDS = 10.0
 """The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's returns although no batch needs a job."""
-_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.001, 0.025
+_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.002, 0.025
 """The intervals at which new work is looked for: a short time after the last one, and later."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
