@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 import pyarrow as pa
 import pytest
 
-from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import apply, classify
 from pidts.target.postgres import alter
 from pidts.target.postgres.doubts import doubts
@@ -159,3 +159,40 @@ def test_values_that_the_source_computes_anew_without_a_word_in_the_log_are_refu
         refusal.what for condition, refusal in doubts(statement, before[name], after, None, 0) if condition == "true"
     ]
     assert [what.partition(" has ")[0] for what in found] == ["column g"] * is_doubtful
+
+
+HERE_AS_THERE = [
+    "INT DEFAULT 5", "INT DEFAULT 1.6", "INT DEFAULT '7'", "BIGINT DEFAULT b'11'", "DECIMAL(9,2) DEFAULT 1.5", "DOUBLE DEFAULT 1e3",
+    "VARCHAR(9) DEFAULT 'a'", "VARCHAR(9) DEFAULT 5", "VARCHAR(9) DEFAULT -12", "TEXT", "VARBINARY(9) DEFAULT x'41'", "BINARY(2) DEFAULT x'4142'",
+    "BIT(8) DEFAULT b'101'", "YEAR DEFAULT 2020", "TIME DEFAULT 0", "TIME DEFAULT '01:02:03'", "TIME(2) DEFAULT '01:02:03.250000'",
+    "DATE DEFAULT '2020-01-02'", "DATE DEFAULT '0000-00-00'", "DATETIME DEFAULT 0", "DATETIME(3) DEFAULT '2020-01-02 03:04:05.123'",
+    "DATETIME DEFAULT CURRENT_TIMESTAMP", "SET('a','b') DEFAULT 'a,b'", "SET('a','b') DEFAULT ''", "ENUM('a','b') DEFAULT 'a'",
+]  # fmt: skip
+OTHERWISE_HERE = [
+    "VARBINARY(9) DEFAULT 'a'", "VARBINARY(9) DEFAULT 5", "BINARY(3) DEFAULT 'a'", "BINARY(3) DEFAULT x'41'", "BIT(8) DEFAULT 'a'",
+    "INT DEFAULT 0x10", "DATE DEFAULT 20200102", "DATETIME DEFAULT '2020-1-2'", "DATETIME DEFAULT '70-01-02'",
+    "YEAR DEFAULT 70", "YEAR DEFAULT '70'", "TIME DEFAULT 100", "TIME DEFAULT '100'", "VARCHAR(9) DEFAULT b'1000001'", "VARCHAR(9) DEFAULT 1e3",
+    "VARCHAR(9) DEFAULT 007", "FLOAT(5,2) DEFAULT 1.239", "TIME(2) DEFAULT '1:2:3.456'", "DATETIME DEFAULT '2020-01-01 00:00:00.9'",
+    "SET('a','b') DEFAULT 'b,a'", "ENUM('a','b') DEFAULT 'A'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("definition", "runs"), [*((one, True) for one in HERE_AS_THERE), *((one, False) for one in OTHERWISE_HERE)]
+)
+def test_a_column_is_added_where_existing_rows_get_the_default_that_the_source_gives_them(definition, runs):
+    name = TableName("d", "t")
+    before: dict[TableName, Table | None] = {}
+    before |= apply(classify("CREATE TABLE t (id int PRIMARY KEY)", "d"), {}, {})
+    statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
+    after = apply(statement, before, {})
+    found = PgTable(name, "r", True, (pg_column("id"),), (), ())
+
+    def rendered():
+        return alter.render(statement, before, after, {name: found}, 0).statements
+
+    if runs:
+        assert rendered()
+    else:
+        with pytest.raises(Halted, match="existing rows get"):
+            rendered()

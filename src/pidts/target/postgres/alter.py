@@ -12,6 +12,7 @@ from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
 from pidts.target.postgres.dialect import (
     default_clause,
+    fills_alike,
     identifier,
     implicit_default,
     is_nullable,
@@ -227,6 +228,13 @@ class _Alter:
             if column.comment:
                 self._comment(column)
             return
+        if not fills_alike(column):
+            raise Halted(
+                "ddl-not-translatable",
+                f"existing rows get {column.default} in the new column {column.name}, and PostgreSQL has no such value",
+                where=Where(table=str(self._after.name)),
+                todo="pidts ddl replace: ADD COLUMN with a default that gives the rows that value in PostgreSQL",
+            )
         fill = None if column.auto_increment else implicit_default(column, self._at)
         default, _ = default_clause(column)
         if fill is not None and fill != default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -123,6 +124,66 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
     if isinstance(value, Number) and not (kind.is_text or kind.kind is Kind.TIME):
         return text
     return literal(text)
+
+
+_PLAIN_INTEGER, _FOUR_DIGITS = re.compile(r"-?(0|[1-9]\d*)"), re.compile(r"\d{4}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d+)?)?")
+_TIME = re.compile(r"-?\d{1,3}:\d\d(:\d\d(\.\d+)?)?")
+
+
+def fills_alike(column: Column) -> bool:
+    """Whether existing rows get the value here that the source gives them when the column is added with its default.
+
+    Expressions are judged elsewhere.
+    """
+    parsed, kind = parse_default(column.default), column.type
+    if parsed is None or isinstance(parsed, Now | Expression):
+        return True
+    if isinstance(parsed, Bytes):
+        is_whole = kind.kind is not Kind.BINARY or len(parsed.value) == (kind.length or 1)
+        return kind.is_bytes and kind.kind is not Kind.VECTOR and is_whole
+    text = parsed.value
+    if kind.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return kind.scale is None
+    if kind.is_integer or kind.kind is Kind.DECIMAL:
+        return True
+    if kind.kind is Kind.YEAR:
+        return _FOUR_DIGITS.fullmatch(text) is not None
+    return _number_fills_alike(column, text) if isinstance(parsed, Number) else _text_fills_alike(kind, text)
+
+
+def _number_fills_alike(column: Column, text: str) -> bool:
+    kind = column.type
+    if kind.kind is Kind.BIT:
+        return text.isdigit()
+    if kind.kind in _DATED or kind.kind is Kind.TIME:
+        return text.strip("0") == ""  # a zero date is NULL here
+    # A number in bits is bytes to a text column, and one in another form than its own is written in that.
+    return (
+        kind.is_text
+        and kind.kind is not Kind.ENUM
+        and _PLAIN_INTEGER.fullmatch((column.default or "").strip()) is not None
+    )
+
+
+def _text_fills_alike(kind: ColumnType, text: str) -> bool:
+    if kind.kind in _DATED:
+        return not re.search(r"[1-9]", text) or (_DATE.fullmatch(text) is not None and _has_digits(text, kind))
+    if kind.kind is Kind.TIME:
+        return _TIME.fullmatch(text) is not None and _has_digits(text, kind)
+    if kind.kind is Kind.ENUM:
+        return text in kind.labels
+    if kind.kind is Kind.SET:
+        parts = text.split(",") if text else []
+        return parts == [label for label in kind.labels if label in parts]
+    if kind.is_bytes:
+        return not text and kind.kind not in (Kind.BINARY, Kind.VECTOR)
+    return kind.kind not in (Kind.BIT, Kind.JSON) and "\0" not in text
+
+
+def _has_digits(text: str, kind: ColumnType) -> bool:
+    """Whether the type keeps all digits of the second."""
+    return len(text.partition(".")[2].rstrip("0")) <= kind.fsp
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
