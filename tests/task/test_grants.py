@@ -147,6 +147,7 @@ def failed(task: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     capsys.readouterr()
     run_command(["check", str(task), "--json"])
     result = json.loads(capsys.readouterr().out)
+    assert "findings" in result, result
     return [f"{one['item']}: {one['message']} / {one['fix']}" for one in result["findings"] if not one["ok"]]
 
 

@@ -30,5 +30,7 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
         todo = "\n".join(finding.fix for finding in failed)
-        codes = {finding.code for finding in failed}
-        raise PrecheckFailed(codes.pop() if len(codes) == 1 else UNFIT, what, todo=todo)
+        code = failed[0].code
+        if any(finding.code != code for finding in failed):
+            raise PrecheckFailed(UNFIT, what, todo=todo)
+        raise PrecheckFailed(code, what, todo=todo)
