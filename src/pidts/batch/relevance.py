@@ -49,7 +49,7 @@ class Meaning:
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
-    """What rows of these tables are. Most transactions of a log change the same tables."""
+    """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
         """Returns the planner's view of an entry."""

@@ -31,17 +31,16 @@ class Planner:
 
         Where nothing has come since the last call it looks closely only now and then.
         """
-        known = state, self._relay.received, done_of(self._staging, state.dues), kept_of(self._staging)
+        done, kept = done_of(self._staging, state.dues), kept_of(self._staging)
+        known = state, self._relay.received, done, kept
         now = time.monotonic()
         patience = _READING_SECONDS if state.reading else _AGAIN_SECONDS
         if known == self._seen and now < self._planned + patience:
             return None
         self._seen, self._planned = known, now
-        return self._plan(*known)
+        return self._plan(state, done, kept)
 
-    def _plan(
-        self, state: PlanState, _received: Lsn | None, done: frozenset[Lsn], kept: frozenset[TableName]
-    ) -> PlanState | None:
+    def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
         staged = {
             request.table: chunk
             for request in state.reading

@@ -139,6 +139,8 @@ class TaskStream:
         self._committers = [context.committer() for _ in range(context.workers)]
         self._query: StreamingQuery | None = None
         self._note = scratch / "job.json"
+        self._job: BatchPlan | None = None
+        """The plan of the job that is noted."""
         self._busy = threading.Lock()
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing)
@@ -298,10 +300,13 @@ class TaskStream:
         """Carries out the batch up to this state; returns False, with nothing done, where that needs `slices`."""
         began, clock = time.monotonic(), _Clock(planned)
         self._take_structures()
-        plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
+        plan, self._job = self._job, None
+        if plan is None or plan.end != end:
+            plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
         if slices is None and is_large(plan, self._direct_rows, waiting):
+            self._job = plan
             return False
         gtids = _with(self._gtids, plan.gtids)
         self._check_structures(plan)
