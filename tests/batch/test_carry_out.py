@@ -110,7 +110,6 @@ def place(
         change_no=0,
         structures={},
         dialect=Dialect(),
-        clock_is_utc=True,
         charsets={},
     )
     yield Place(context, mariadb, run_sql)

@@ -80,7 +80,6 @@ def interpreted(
         change_no=0,
         structures=structures,
         dialect=Dialect(),
-        clock_is_utc=True,
         charsets={},
         rules=rules,
     )

@@ -22,7 +22,7 @@ TABLE = Table(TableName("shop", "t"), (Column("id", INT, nullable=False), Column
 CONTEXT = JobContext(
     task="t", source=SourceConfig("memory", 1, source_id="s"), relay=Path(), staging=Path(),
     target=ValuesTarget("never asked"), workers=2, epoch=1, change_no=0, structures={TABLE.name: TABLE},
-    dialect=Dialect(), clock_is_utc=True, charsets={}, copying=frozenset({TABLE.name}),
+    dialect=Dialect(), charsets={}, copying=frozenset({TABLE.name}),
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         made.append(target)
         context = JobContext(
             task="t", source=SourceConfig("localhost", 1, "u", "p", source_id="s"), relay=tmp_path, staging=tmp_path,
-            target=target, workers=1, epoch=1, change_no=0, structures={}, dialect=Dialect(), clock_is_utc=True,
+            target=target, workers=1, epoch=1, change_no=0, structures={}, dialect=Dialect(),
             charsets={}, rules=Rules(allow=AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH), **rules),
         )  # fmt: skip
         driver = Driver(context, target, monkeypatch)

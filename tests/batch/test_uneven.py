@@ -151,7 +151,7 @@ def test_rows_that_move_in_a_transaction_that_is_cut_into_parts(monkeypatch, spl
 def context(target: ValuesTarget, epoch: int) -> JobContext:
     return JobContext(
         task="t", source=SourceConfig("memory", 1, "u", "p", source_id="one"), relay=Path(), staging=Path(),
-        target=target, workers=1, epoch=epoch, change_no=0, structures={}, dialect=Dialect(), clock_is_utc=True,
+        target=target, workers=1, epoch=epoch, change_no=0, structures={}, dialect=Dialect(),
         charsets={}, rules=ROUTED,
     )  # fmt: skip
 

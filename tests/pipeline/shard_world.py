@@ -322,7 +322,7 @@ class World:
         context = JobContext(
             task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,
             staging=self.relay / source / str(epoch), target=self.target, workers=settings.workers, epoch=epoch,
-            change_no=0, structures=structures, dialect=Dialect(), clock_is_utc=True, charsets={}, rules=rules,
+            change_no=0, structures=structures, dialect=Dialect(), charsets={}, rules=rules,
             writing=ApplyRules(source=source, filters=rules, beside=len(self.shards.sources) > 1),
             watched=watched,
         )  # fmt: skip

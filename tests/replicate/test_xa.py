@@ -133,7 +133,6 @@ class Road:
             change_no=0,
             structures=structures,
             dialect=Dialect(),
-            clock_is_utc=True,
             charsets={},
         )
 

@@ -21,6 +21,7 @@ from pidts.schema import (
     retargeted,
 )
 from pidts.schema.altered_keys import in_order
+from pidts.schema.stored_default import stored_default
 
 A = TableName("d", "a")
 MARIADB = Dialect.of("10.11.6-MariaDB")
@@ -115,7 +116,11 @@ def test_a_written_table_reads_as_itself(table) -> None:
     if dialect.mariadb and Kind.JSON in kinds(table):
         return  # MariaDB's JSON is a text
     statement = classify(create_table(table), "", dialect=dialect)
-    assert apply(statement, {}, {}, dialect=dialect) == {table.name: table}
+    columns = tuple(
+        replace(column, default=stored_default(column.default, column.type) or column.default)
+        for column in table.columns
+    )
+    assert apply(statement, {}, {}, dialect=dialect) == {table.name: replace(table, columns=columns)}
 
 
 def kinds(table):

@@ -171,12 +171,11 @@ def test_a_key_over_prefixes_is_not_unique_over_the_columns() -> None:
 
 def test_a_bare_timestamp_depends_on_the_server() -> None:
     old = table("(a timestamp, b timestamp(3), c timestamp NULL, d timestamp DEFAULT 0)", dialect=Dialect.of("5.6.24"))
-    zero = "'0000-00-00 00:00:00'"
     assert [(column.nullable, column.default) for column in old.columns] == [
         (False, "current_timestamp"),
-        (False, zero),
+        (False, "'0000-00-00 00:00:00.000'"),
         (True, None),
-        (False, "0"),
+        (False, "'0000-00-00 00:00:00'"),
     ]
     [new] = table("(a timestamp)").columns
     assert (new.nullable, new.default) == (True, None)
@@ -191,7 +190,7 @@ def test_a_bare_timestamp_depends_on_the_server() -> None:
         ("DEFAULT 'it''s' \" ok\"", "'it''s ok'"),
         ("DEFAULT now(6) ON UPDATE now(6)", "current_timestamp(6)"),
         ("DEFAULT CURRENT_TIMESTAMP()", "current_timestamp"),
-        ("DEFAULT x'41'", "x'41'"),
+        ("DEFAULT x'41'", "65"),
         ("DEFAULT _utf8mb4'x'", "_utf8mb4'x'"),
         ("DEFAULT ('x')", "'x'"),
         ("DEFAULT (a + ')' )", "(a + ')' )"),
@@ -233,7 +232,7 @@ def test_a_name_may_begin_with_a_digit() -> None:
     made = table("(1a int, 12b int, 1e int, 2ea int, 0xg int, 0X1 int, 1_2 int, 99bottles int, KEY 7k (12b))")
     assert names(made) == ["1a", "12b", "1e", "2ea", "0xg", "0X1", "1_2", "99bottles"]
     assert keys(made) == {"7k": ("12b",)}
-    assert altered("(12ab int, x int)", "DROP 12ab, ADD 3f double DEFAULT 1e3").columns[1].default == "1e3"
+    assert altered("(12ab int, x int)", "DROP 12ab, ADD 3f double DEFAULT 1e3").columns[1].default == "1000"
 
 
 def test_types_in_rare_spellings() -> None:
@@ -369,9 +368,10 @@ def test_databases_keep_their_charsets() -> None:
     [
         ("varchar(9) CHARSET utf8mb4 DEFAULT x'C3A927'", "'é'''"),
         ("varchar(9) CHARSET utf8mb4 DEFAULT x'E9'", "x'E9'"),
-        ("varchar(9) CHARSET latin1 DEFAULT x'C3A9'", "x'C3A9'"),
+        ("varchar(9) CHARSET latin1 DEFAULT x'C3A9'", "'Ã©'"),
+        ("varchar(9) CHARSET koi8r DEFAULT x'C3A9'", "x'C3A9'"),
         ("varbinary(9) DEFAULT x'C3A9'", "x'C3A9'"),
-        ("int DEFAULT x'41'", "x'41'"),
+        ("int DEFAULT x'41'", "65"),
     ],
 )
 def test_a_default_in_bytes_is_text_where_the_columns_charset_tells_it(clause: str, default: str) -> None:
@@ -379,8 +379,8 @@ def test_a_default_in_bytes_is_text_where_the_columns_charset_tells_it(clause: s
 
 
 def test_a_default_in_bytes_does_not_change_its_charset_unseen() -> None:
-    definition = "(a varchar(9) DEFAULT x'C3A9') CHARSET latin1"
+    definition = "(a varchar(9) DEFAULT x'C3A9') CHARSET koi8r"
     with pytest.raises(Halted) as caught:
         altered(definition, "CONVERT TO CHARACTER SET utf8mb4")
     assert caught.value.code == "ddl-not-understood"
-    assert altered(definition, "CONVERT TO CHARACTER SET latin1").columns[0].default == "x'C3A9'"
+    assert altered(definition, "CONVERT TO CHARACTER SET koi8r").columns[0].default == "x'C3A9'"

@@ -45,7 +45,6 @@ class Road(TaskStream):
             change_no=0,
             structures={},
             dialect=Dialect(),
-            clock_is_utc=True,
             charsets={},
         )
         super().__init__(

@@ -79,7 +79,6 @@ def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
             change_no=0,
             structures={NAME: CART},
             dialect=Dialect(),
-            clock_is_utc=True,
             charsets={},
         )
         request = ChunkRequest(NAME, 0, (1,), (5,), 100)

@@ -48,7 +48,6 @@ def stream(tmp_path):
         change_no=0,
         structures={},
         dialect=Dialect(),
-        clock_is_utc=True,
         charsets={},
     )
     return TaskStream(

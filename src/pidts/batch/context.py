@@ -30,8 +30,6 @@ class JobContext:
     structures: Mapping[TableName, Table]
     dialect: Dialect
     """The dialect in which the source reads its own statements."""
-    clock_is_utc: bool
-    """Whether the source's sessions have UTC unless they say otherwise."""
     charsets: Mapping[str, tuple[str, str]]
     """Each schema's default charset and collation, which a CREATE TABLE inherits."""
 

@@ -67,8 +67,8 @@ class DueChange:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """The source's dialect under the statement's modes."""
-        return self.context.dialect.under(self.query.sql_mode)
+        """The source's dialect in the statement's session."""
+        return self.context.dialect.under(self.query.sql_mode, self.query.time_zone)
 
     @cached_property
     def statement(self) -> Statement:

@@ -35,7 +35,6 @@ from pidts.schema import (
 )
 from pidts.schema.online.swap import untranslated
 from pidts.shards.decide import Wait
-from pidts.source import is_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Interpreter:
         if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(due.is_ours, work.tables))):
             return None
         remembered = self.shadows() if online.is_on else {}
-        spoken = Spoken(query.sql, query.schema, query.sql_mode)
+        spoken = Spoken(query.sql, query.schema, query.sql_mode, query.time_zone)
         try:
             heard = followed(self._context, allow, statement, spoken, remembered, due.is_ours)
         except Halted:
@@ -193,14 +192,15 @@ class Interpreter:
 
         A new DATETIME column whose default is the current time does that.
         """
-        zone = self.due.query.time_zone
-        if is_utc(zone) if zone not in ("", "SYSTEM") else self._context.clock_is_utc:
-            return False
-        return isinstance(statement, AlterTable) and any(
-            isinstance(action, AddColumn)
-            and action.column.type.kind is Kind.DATETIME
-            and (action.column.default or "").lower().startswith("current_timestamp")
-            for action in statement.actions
+        return (
+            not self.due.dialect.is_in_utc
+            and isinstance(statement, AlterTable)
+            and any(
+                isinstance(action, AddColumn)
+                and action.column.type.kind is Kind.DATETIME
+                and (action.column.default or "").lower().startswith("current_timestamp")
+                for action in statement.actions
+            )
         )
 
 

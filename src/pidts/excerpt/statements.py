@@ -20,7 +20,7 @@ def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> l
 
 def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
     """The schema changes among them. One that has changed rows is an error: nothing in the log tells which."""
-    found = concerning(query.sql, query.schema, dialect.under(query.sql_mode), tables)
+    found = concerning(query.sql, query.schema, dialect.under(query.sql_mode, query.time_zone), tables)
     for statement in found:
         if isinstance(statement, StatementDml):
             raise Halted(

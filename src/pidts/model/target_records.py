@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pidts.model.lsn import Lsn
@@ -40,6 +40,7 @@ class Spoken:
     sql: str
     schema: str = ""
     sql_mode: int | None = None
+    time_zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Shadow:
         """Plain values, for the target's record."""
         return {
             "structure": self.structure and self.structure.to_json(),
-            "statements": [[spoken.sql, spoken.schema, spoken.sql_mode] for spoken in self.statements],
+            "statements": [list(astuple(spoken)) for spoken in self.statements],
             "complete": self.complete,
         }
 
@@ -66,6 +67,6 @@ class Shadow:
         """The inverse of `to_json`."""
         return cls(
             structure=data["structure"] and Table.from_json(data["structure"]),
-            statements=tuple(Spoken(sql, schema, mode) for sql, schema, mode in data["statements"]),
+            statements=tuple(Spoken(*spoken) for spoken in data["statements"]),
             complete=data["complete"],
         )

@@ -13,11 +13,11 @@ from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
-from pidts.schema.defaults import literal
 from pidts.schema.dialect import Dialect
 from pidts.schema.labels import decoded_labels
 from pidts.schema.literals import Bytes, parse_default
 from pidts.schema.parse.lexer import NotUnderstoodError
+from pidts.schema.stored_default import stored_default
 
 Charset = tuple[str, str]
 """A charset and a collation of it."""
@@ -31,7 +31,6 @@ _BYTES = {
     Kind.MEDIUMTEXT: Kind.MEDIUMBLOB,
     Kind.LONGTEXT: Kind.LONGBLOB,
 }
-_UTF8 = frozenset({"utf8mb3", "utf8mb4"})
 _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
@@ -51,7 +50,7 @@ def completed(charset: str | None, collation: str | None, inherited: Charset, di
 
 
 def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
-    """Returns the column with all that it inherits filled in."""
+    """Returns the column with all that it inherits filled in, and its default as the server stores it."""
     kind = column.type
     if kind.is_text:
         charset, collation = completed(kind.charset, kind.collation, table, dialect)
@@ -59,18 +58,9 @@ def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
         if charset == "binary" and kind.kind in _BYTES:
             kind = replace(kind, kind=_BYTES[kind.kind], charset=None, collation=None)
     kind = _sized(kind, dialect)
-    default = column.default
-    if kind.charset in _UTF8 and isinstance(given := parse_default(default), Bytes):
-        default = _as_text(given.value, default)
+    stored = stored_default(column.default, kind)
+    default = column.default if stored is None else stored
     return column if (kind, default) == (column.type, column.default) else replace(column, type=kind, default=default)
-
-
-def _as_text(given: bytes, written: str | None) -> str | None:
-    """Returns the default that the bytes are in UTF-8; a server takes them as they are, in the column's charset."""
-    try:
-        return literal(given.decode())
-    except UnicodeDecodeError:
-        return written
 
 
 def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class Dialect:
     """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP name other types."""
     other_values: bool = False
     """Modes under which an expression means something else than without them."""
+    time_zone: str = "+00:00"
+    """The zone of moments that a statement writes as text; `SYSTEM` is the server's own, where that is not UTC."""
     lower_case_names: bool = False
     """`lower_case_table_names=1`: databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
@@ -56,12 +58,17 @@ class Dialect:
         explicit = (major, minor) >= ((10, 10) if mariadb else (8, 0))
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
-    def under(self, sql_mode: int | None) -> Dialect:
-        """Returns the same server under the `sql_mode` bits that a QUERY event carries; None changes nothing."""
+    def under(self, sql_mode: int | None, time_zone: str = "") -> Dialect:
+        """Returns the same server under the `sql_mode` bits and the zone of a session that a QUERY event carries.
+
+        None and no name change nothing. `SYSTEM` names the server's own zone.
+        """
+        zone = self.time_zone if time_zone in ("", "SYSTEM") else time_zone
         if sql_mode is None:
-            return self
+            return replace(self, time_zone=zone)
         return replace(
             self,
+            time_zone=zone,
             ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
             no_backslash_escapes=bool(sql_mode & _NO_BACKSLASH_ESCAPES),
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
@@ -83,9 +90,19 @@ class Dialect:
         return version <= major * 10000 + minor * 100 + patch
 
     @property
+    def is_in_utc(self) -> bool:
+        """Whether a statement's moments are in UTC."""
+        return is_utc(self.time_zone)
+
+    @property
     def inline_references(self) -> bool:
         """Whether `REFERENCES` behind a column makes a foreign key; older servers read it and forget it."""
         return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))
+
+
+def is_utc(zone: str) -> bool:
+    """Whether a zone is UTC under one of the names that servers give it."""
+    return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
 
 
 def is_strict(sql_mode: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Labels of enum and set that a statement writes as bytes (`enum(0x41, x'42', b'01000011')`).
+"""Texts that a statement writes as bytes, above all labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
 The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is read.
 Until then each byte is one lone surrogate, which no text of a statement can hold.
@@ -20,6 +20,8 @@ _CODECS = {
     "utf8mb3": "utf_8",
     "utf8mb4": "utf_8",
 }
+WIDTHS = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
+"""The charsets in which ASCII is not itself, and the least bytes of a character."""
 _LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
 """Bytes that MySQL's latin1 has as control characters and cp1252 has not."""
 
@@ -35,6 +37,22 @@ def literal_bytes(text: str) -> bytes:
 def bytes_as_label(data: bytes) -> str:
     """Returns the bytes, kept in a text until the charset is known."""
     return "".join(chr(_FIRST + byte) for byte in data)
+
+
+def text_of(data: bytes, charset: str) -> str | None:
+    """Returns the text that bytes are as a value of the charset; None where they are none, or it is not known.
+
+    Servers put zeros in front of bytes that are too few for a character.
+    """
+    width = WIDTHS.get(charset, 1)
+    data = bytes(-len(data) % width) + data
+    if charset == "latin1":
+        return _latin1(data)
+    codec = "ascii" if data.isascii() and charset not in _CODECS else _CODECS.get(charset)
+    try:
+        return data.decode(codec) if codec is not None else None
+    except UnicodeDecodeError:
+        return None
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
@@ -57,12 +75,16 @@ def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """
     data = bytes(ord(sign) - _FIRST for sign in label)
     if charset == "latin1":
-        return "".join(chr(byte) if byte in _LATIN1_HOLES else bytes([byte]).decode("cp1252") for byte in data)
+        return _latin1(data)
     if data.isascii() and charset not in _CODECS:
         return data.decode("ascii")
     if charset not in _CODECS:
         raise NotUnderstoodError(f"a label is written as bytes of charset {charset}: 0x{data.hex()}")
     return _text(data, _CODECS[charset], cut=not dialect.mariadb and dialect.version >= (8, 0, 0))
+
+
+def _latin1(data: bytes) -> str:
+    return "".join(chr(byte) if byte in _LATIN1_HOLES else bytes([byte]).decode("cp1252") for byte in data)
 
 
 def _text(data: bytes, codec: str, *, cut: bool) -> str:

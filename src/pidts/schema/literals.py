@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\Z", re.IGNORECASE)
 _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)\s*(\(\s*(\d*)\s*\))?\Z", re.IGNORECASE)
-_BITS = re.compile(r"b'([01]*)'\Z", re.IGNORECASE)
+_BITS = re.compile(r"(?:b'([01]*)'|0b([01]+))\Z", re.IGNORECASE)
 _HEX = re.compile(r"(?:_binary\s*)?(?:x'([0-9a-f]*)'|0x([0-9a-f]+))\Z", re.IGNORECASE)
 _STRING = re.compile(r"(?:_[a-z0-9]+\s*)?'(.*)'\Z", re.IGNORECASE | re.DOTALL)
 _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A hexadecimal literal's content."""
+    """The content of a hexadecimal or bit literal."""
 
     value: bytes
 
@@ -62,9 +62,11 @@ def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression |
     if text.lower() in ("true", "false"):
         return Number(str(int(text.lower() == "true")))
     if found := _BITS.match(text):
-        return Number(str(int(found[1] or "0", 2)))
+        digits = found[1] or found[2] or ""
+        return Bytes(int(digits or "0", 2).to_bytes((len(digits) + 7) // 8))
     if found := _HEX.match(text):
-        return Bytes(bytes.fromhex(found[1] or found[2] or ""))
+        digits = found[1] or found[2] or ""
+        return Bytes(bytes.fromhex("0" * (len(digits) % 2) + digits))
     if found := _NOW.match(text):
         return Now(int(found[3] or 0))
     if (found := _STRING.match(text)) and _closed(found[1]):

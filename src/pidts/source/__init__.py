@@ -15,8 +15,6 @@ from pidts.source.position import binary_logs, log_end, position, settled
 from pidts.source.prechecks import check_source
 from pidts.source.rows import highest_key, select_range
 from pidts.source.structures import (
-    clock_is_utc,
-    is_utc,
     read_structure,
     read_structures,
     schema_charsets,
@@ -24,6 +22,6 @@ from pidts.source.structures import (
 )
 
 __all__ = ["BinlogStream", "Block", "Finding", "ServerInfo", "Session", "Shape", "SourceConfig", "StructureChanged"]
-__all__ += ["binary_logs", "check_source", "clock_is_utc", "connect", "demand", "event_at", "gtids_before"]
-__all__ += ["highest_key", "is_utc", "last_key", "log_end", "position", "query", "read_structure", "read_structures"]
+__all__ += ["binary_logs", "check_source", "connect", "demand", "event_at", "gtids_before"]
+__all__ += ["highest_key", "last_key", "log_end", "position", "query", "read_structure", "read_structures"]
 __all__ += ["schema_charsets", "select_range", "server_info", "settled", "source_dialect"]

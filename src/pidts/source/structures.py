@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, Table, TableName, Where
-from pidts.schema.dialect import Dialect
+from pidts.schema.dialect import Dialect, is_utc
 from pidts.schema.parse.column_type import column_type
 from pidts.source.connection import Session, named, query, server_info, variables, where_of
 from pidts.source.failures import StructureChanged
@@ -21,6 +21,8 @@ _TABLE_TYPES = frozenset({"BASE TABLE", _VERSIONED})
 _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
+_OF_BYTES = "(bytes)"
+"""Stands for a default of bytes. The catalogue cuts it at a zero byte, or replaces what is not text."""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -93,26 +95,15 @@ def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
     return {str(name): (str(charset), str(collation)) for name, charset, collation in rows if not is_system(str(name))}
 
 
-def clock_is_utc(connection: Session) -> bool:
-    """Whether a session that sets no time zone of its own has UTC."""
-    found = variables(connection, "time_zone", "system_time_zone")
-    zone = found["time_zone"]
-    return is_utc(found["system_time_zone"] if zone == "SYSTEM" else zone)
-
-
-def is_utc(zone: str) -> bool:
-    """Whether a zone is UTC under one of the names that servers give it."""
-    return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
-
-
 def source_dialect(connection: Session) -> Dialect:
     """Returns how the server reads the statements in its log, as far as its settings decide."""
     names = ("explicit_defaults_for_timestamp", "lower_case_table_names", "character_set_server", "collation_server")
-    found = variables(connection, "version", *names)
+    found = variables(connection, "version", *names, "system_time_zone")
     dialect = Dialect.of(found["version"])
     return replace(
         dialect,
         explicit_timestamp=found.get("explicit_defaults_for_timestamp", "ON") == "ON",
+        time_zone="+00:00" if is_utc(found["system_time_zone"]) else "SYSTEM",
         lower_case_names=found.get("lower_case_table_names") == "1",
         charset=found["character_set_server"],
         collation=found["collation_server"],
@@ -213,9 +204,11 @@ def _table(
     except Halted as error:
         where = Where(source=where_of(connection).source, table=str(name))
         raise type(error)(error.code, error.what, where=where, todo=error.todo) from error
+    of_bytes = [column.name for column in built if column.default == _OF_BYTES]
+    given = _defaults_of_bytes(connection, name, of_bytes) if of_bytes else {}
     return Table(
         name=name,
-        columns=built,
+        columns=tuple(replace(column, default=given.get(column.name, column.default)) for column in built),
         keys=tuple(_keys(named(connection, f"SHOW INDEX FROM {quoted_table(name)}"))),
         charset=collation.partition("_")[0] if collation else None,
         collation=collation,
@@ -243,15 +236,16 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
     """The default as SQL: MariaDB shows it as SQL, MySQL shows a literal bare and an expression escaped."""
-    if kind.kind in {Kind.BINARY, Kind.VARBINARY}:
-        return None  # The servers cut it at a zero byte or replace what is not text.
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
+    is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}
     if dialect.mariadb and dialect.version >= (10, 2, 7):
-        return None if default == "NULL" else default
+        return None if default == "NULL" else _OF_BYTES if is_of_bytes and default.startswith("'") else default
     if "DEFAULT_GENERATED" in extra:
         expression = _ESCAPED.sub(r"\1", default)
         return expression if expression.startswith("(") else f"({expression})"
+    if is_of_bytes:
+        return _OF_BYTES
     if kind.is_integer or kind.kind in _UNQUOTED:
         return default
     return "'" + default.replace("\\", "\\\\").replace("'", "''") + "'"
@@ -283,6 +277,17 @@ def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
             unique_prefixes=declared_unique and any(prefixes) and not primary,
             fulltext=kind == "FULLTEXT",
         )
+
+
+def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
+    """Returns the defaults of these columns as a query tells them: in full."""
+    asked = ", ".join(f"HEX(DEFAULT({quoted(column)}))" for column in columns)
+    sql = f"SELECT {asked} FROM (SELECT 1) one LEFT JOIN {quoted_table(name)} ON FALSE"
+    try:
+        (told,) = query(connection, sql)
+    except PrecheckFailed:  # the account may see the table and not read it
+        return {}
+    return {column: f"x'{_text(data)}'" for column, data in zip(columns, told, strict=True)}
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from pidts.schema import (
     Statement,
 )
 from pidts.schema.literals import Expression, Now, parse_default
+from pidts.schema.stored_default import stored_default
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _GROWING = (
@@ -129,15 +130,19 @@ def unfillable(
         column.name
         for column in change.added
         if column.name.lower() not in computed
-        and (column.auto_increment or column.generated or not _fills_alike(column.default, executed_at=executed_at))
+        and (column.auto_increment or column.generated or not _fills_alike(column, executed_at=executed_at))
     ]
     return added + [new.name for _, new in change.kept if new.generated and new.name.lower() in said]
 
 
-def _fills_alike(default: str | None, *, executed_at: int) -> bool:
+def _fills_alike(column: Column, *, executed_at: int) -> bool:
     """Whether a default gives the existing rows of two servers the same value when its column is added."""
-    parsed = parse_default(default)
-    return parsed.fsp == 0 and executed_at > 0 if isinstance(parsed, Now) else not isinstance(parsed, Expression)
+    parsed = parse_default(column.default)
+    if isinstance(parsed, Now):
+        return parsed.fsp == 0 and executed_at > 0
+    return parsed is None or (
+        not isinstance(parsed, Expression) and stored_default(column.default, column.type) is not None
+    )
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:

@@ -15,7 +15,8 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 
 from pidts.model import Column, Kind, calendar
-from pidts.schema.literals import Bytes, Expression, Now, parse_default
+from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
+from pidts.schema.stored_default import stored_default
 
 _MOMENT = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?)?")
 _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
@@ -30,9 +31,9 @@ def default_value(column: Column) -> pa.Array | None:
         return None
     if parsed is None:
         return _null(column) if column.nullable else _zero(column)
-    text = parsed.value.decode("latin-1") if isinstance(parsed, Bytes) else parsed.value
+    stored = parse_default(stored_default(column.default, column.type))
     try:
-        return _constant(column, text, from_bytes=isinstance(parsed, Bytes))
+        return None if stored is None or isinstance(stored, (Now, Expression)) else _constant(column, stored)
     except (ValueError, InvalidOperation, OverflowError, pa.ArrowInvalid):
         return None
 
@@ -48,26 +49,29 @@ def _zero(column: Column) -> pa.Array | None:
     if kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6):
         return None
     if kind is Kind.DATE or kind in _MOMENTS:
-        return _constant(column, _ZERO_MOMENT, from_bytes=False)
+        return _constant(column, Text(_ZERO_MOMENT))
     if kind is Kind.TIME:
-        return _constant(column, "00:00:00", from_bytes=False)
-    return _constant(column, "" if column.type.is_text or column.type.is_bytes else "0", from_bytes=False)
+        return _constant(column, Text("00:00:00"))
+    if column.type.is_bytes or kind is Kind.BIT:
+        return _constant(column, Bytes(b""))
+    return _constant(column, Text("") if column.type.is_text else Number("0"))
 
 
-def _constant(column: Column, text: str, *, from_bytes: bool) -> pa.Array | None:
+def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
+    """Returns the value of a default that is in the form of `stored_default`."""
     kind, arrow = column.type.kind, column.type.arrow
+    if isinstance(value, Bytes):
+        if kind is Kind.BIT:
+            return pa.array([int.from_bytes(value.value)], arrow)
+        width = (column.type.length or 1) if kind is Kind.BINARY else 0
+        return pa.array([value.value.ljust(width, b"\0")], arrow)
+    text = value.value
     if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
-        return None  # the time zone in which it was declared is not known
-    if column.type.is_bytes:
-        data = text.encode("latin-1" if from_bytes else "utf-8")
-        width = column.type.length or 1
-        return pa.array([data.ljust(width, b"\0") if kind is Kind.BINARY else data], arrow)
+        return None  # the catalogue of MySQL tells it in the time zone in which it was declared
     if parse := _PARSERS.get(kind):
         storage = pa.int32() if kind is Kind.DATE else pa.int64()
         return pa.array([parse(text)], storage).view(arrow)
-    if from_bytes:
-        return None
-    if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
+    if column.type.is_integer or kind is Kind.YEAR:
         return pa.array([int(Decimal(text).to_integral_value())], arrow)
     if kind is Kind.DECIMAL:
         return pa.array([Decimal(text).quantize(Decimal(1).scaleb(-(column.type.scale or 0)))], arrow)

@@ -57,7 +57,7 @@ class Structures:
         dialect = self._dialect
         if group.statements:
             query = group.statements[0].query
-            dialect = dialect.under(query.sql_mode)
+            dialect = dialect.under(query.sql_mode, query.time_zone)
             # A new database inherits the charset of the session, which the statement's event names.
             if (charset := charset_of(query.server_collation)) is not None:
                 dialect = replace(dialect, charset=charset, collation=None)

@@ -14,12 +14,13 @@ from typing import TypeVar
 
 import pidts.schema.actions as alter
 from pidts.model.table import Column, Table
-from pidts.model.types import LOB_BYTES
+from pidts.model.types import LOB_BYTES, Kind
 from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
 from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import in_primary_key, with_implicit_defaults
 from pidts.schema.dialect import Dialect
+from pidts.schema.stored_default import in_utc
 
 _A = TypeVar("_A")
 
@@ -34,7 +35,7 @@ class _Slot:
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
     """Returns the new structure; `inherited` is the database's charset, without which an open table stays open."""
-    slots = _columns(table, actions)
+    slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
     primary = {_fold(name) for key in keys if key.primary for name in key.columns}
@@ -86,7 +87,7 @@ def _of(kind: type[_A], actions: Sequence[alter.Action]) -> list[_A]:
     return [action for action in actions if isinstance(action, kind)]
 
 
-def _columns(table: Table, actions: Sequence[alter.Action]) -> list[_Slot]:
+def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_Slot]:
     known = {_fold(column.name) for column in table.columns}
 
     def fits(name: str, *, lenient: bool) -> bool:
@@ -108,7 +109,7 @@ def _columns(table: Table, actions: Sequence[alter.Action]) -> list[_Slot]:
     for rename in _of(alter.RenameColumn, actions):
         change(rename.old, _renaming(rename.new), lenient=rename.if_exists)
     for default in _of(alter.SetDefault, actions):
-        change(default.column, _defaulting(default.default), lenient=default.if_exists)
+        change(default.column, _defaulting(default.default, zone), lenient=default.if_exists)
     slots = [
         _Slot(column.name, reduce(_applied, changes.get(_fold(column.name), ()), column))
         for column in table.columns
@@ -144,8 +145,12 @@ def _renaming(name: str) -> Callable[[Column], Column]:
     return lambda column: replace(column, name=name)
 
 
-def _defaulting(default: str | None) -> Callable[[Column], Column]:
-    return lambda column: replace(column, default=default)
+def _defaulting(default: str | None, zone: str) -> Callable[[Column], Column]:
+    def changed(column: Column) -> Column:
+        is_moment = column.type.kind is Kind.TIMESTAMP
+        return replace(column, default=in_utc(default, column.type, zone) if is_moment else default)
+
+    return changed
 
 
 def _at(slots: list[_Slot], name: str) -> int | None:

@@ -15,6 +15,7 @@ from pidts.schema.parse.key_clause import PRIMARY, parse_check, parse_references
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 from pidts.schema.parse.token_cursor import Cursor
 from pidts.schema.periods import refuse_periods
+from pidts.schema.stored_default import in_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def _column(cursor: Cursor, draft: _Draft) -> Column:
         nullable = bool(nullable)
         if draft.on_update and not nullable:
             default = default or ZERO
+    if draft.type.kind is Kind.TIMESTAMP:
+        default = in_utc(default, draft.type, cursor.dialect.time_zone)
     return Column(
         draft.name,
         draft.type,

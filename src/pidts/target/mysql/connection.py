@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 from pidts.model import Halted
 from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
-from pidts.target.mysql.driver import Done, force_close
+from pidts.target.mysql.driver import Done, as_bytes, force_close
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.server import Server
 
@@ -107,6 +107,13 @@ class MySqlConnection:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Returns the rows alone."""
         return self.run(sql, values)[0]
+
+    def shown(self, sql: str) -> list[tuple[str, ...]]:
+        """Returns the texts of a SHOW statement, with escapes for what is no text: a default may be bytes."""
+        statement = self.exchange.text(sql, ())
+        with as_bytes(self.driver):
+            rows = self.exchange.now(statement).rows
+        return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """The one row that must be found is there; should it ever not be, the task stops rather than go on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,17 @@ def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Do
     while _own(connection)._result.has_next:  # noqa: SLF001 - cursors take text only
         connection.next_result()
         yield _done(connection)
+
+
+@contextmanager
+def as_bytes(connection: Connection[Any]) -> Iterator[None]:
+    """Within, each letter of a text in an answer stands for a byte: some of the server's texts are none in UTF-8."""
+    own = _own(connection)
+    encoding, own.encoding = own.encoding, "latin-1"
+    try:
+        yield
+    finally:
+        own.encoding = encoding
 
 
 def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> Done:

@@ -37,12 +37,12 @@ class MySqlSchema(ServerSchema[MyTable]):
     def fingerprint(self, name: TableName) -> str | None:
         """SHOW CREATE TABLE without the counter that rows move."""
         try:
-            rows, _ = self._connection.run(f"SHOW CREATE TABLE {qualified(name)}", ())
+            rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except Refused as error:
             if error.number in _NO_SUCH_TABLE:
                 return None
             raise
-        return _COUNTER.sub("", str(rows[0][1]))
+        return _COUNTER.sub("", rows[0][1])
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the columns' types as this server can have them."""

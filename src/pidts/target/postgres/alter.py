@@ -12,9 +12,9 @@ from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
 from pidts.target.postgres.dialect import (
     default_clause,
-    fills_alike,
     identifier,
     implicit_default,
+    is_left_out,
     is_nullable,
     label_check,
     literal,
@@ -228,7 +228,7 @@ class _Alter:
             if column.comment:
                 self._comment(column)
             return
-        if not fills_alike(column):
+        if is_left_out(column):
             raise Halted(
                 "ddl-not-translatable",
                 f"existing rows get {column.default} in the new column {column.name}, and PostgreSQL has no such value",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -106,6 +105,8 @@ def default_clause(column: Column) -> tuple[str | None, str | None]:
 
 
 def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | None:
+    if isinstance(value, Bytes) and kind.kind is Kind.BIT:
+        return _bits(kind, int.from_bytes(value.value))
     if isinstance(value, Bytes):
         return literal("\\x" + value.value.hex()) if kind.is_bytes and kind.kind is not Kind.VECTOR else None
     if isinstance(value, Now):
@@ -126,64 +127,10 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
     return literal(text)
 
 
-_PLAIN_INTEGER, _FOUR_DIGITS = re.compile(r"-?(0|[1-9]\d*)"), re.compile(r"\d{4}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d+)?)?")
-_TIME = re.compile(r"-?\d{1,3}:\d\d(:\d\d(\.\d+)?)?")
-
-
-def fills_alike(column: Column) -> bool:
-    """Whether existing rows get the value here that the source gives them when the column is added with its default.
-
-    Expressions are judged elsewhere.
-    """
-    parsed, kind = parse_default(column.default), column.type
-    if parsed is None or isinstance(parsed, Now | Expression):
-        return True
-    if isinstance(parsed, Bytes):
-        is_whole = kind.kind is not Kind.BINARY or len(parsed.value) == (kind.length or 1)
-        return kind.is_bytes and kind.kind is not Kind.VECTOR and is_whole
-    text = parsed.value
-    if kind.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return kind.scale is None
-    if kind.is_integer or kind.kind is Kind.DECIMAL:
-        return True
-    if kind.kind is Kind.YEAR:
-        return _FOUR_DIGITS.fullmatch(text) is not None
-    return _number_fills_alike(column, text) if isinstance(parsed, Number) else _text_fills_alike(kind, text)
-
-
-def _number_fills_alike(column: Column, text: str) -> bool:
-    kind = column.type
-    if kind.kind is Kind.BIT:
-        return text.isdigit()
-    if kind.kind in _DATED or kind.kind is Kind.TIME:
-        return text.strip("0") == ""  # a zero date is NULL here
-    # A number in bits is bytes to a text column, and one in another form than its own is written in that.
-    return (
-        kind.is_text
-        and kind.kind is not Kind.ENUM
-        and _PLAIN_INTEGER.fullmatch((column.default or "").strip()) is not None
-    )
-
-
-def _text_fills_alike(kind: ColumnType, text: str) -> bool:
-    if kind.kind in _DATED:
-        return not re.search(r"[1-9]", text) or (_DATE.fullmatch(text) is not None and _has_digits(text, kind))
-    if kind.kind is Kind.TIME:
-        return _TIME.fullmatch(text) is not None and _has_digits(text, kind)
-    if kind.kind is Kind.ENUM:
-        return text in kind.labels
-    if kind.kind is Kind.SET:
-        parts = text.split(",") if text else []
-        return parts == [label for label in kind.labels if label in parts]
-    if kind.is_bytes:
-        return not text and kind.kind not in (Kind.BINARY, Kind.VECTOR)
-    return kind.kind not in (Kind.BIT, Kind.JSON) and "\0" not in text
-
-
-def _has_digits(text: str, kind: ColumnType) -> bool:
-    """Whether the type keeps all digits of the second."""
-    return len(text.partition(".")[2].rstrip("0")) <= kind.fsp
+def is_left_out(column: Column) -> bool:
+    """Whether the default is a value that PostgreSQL cannot hold; zero and partial dates are NULL here."""
+    is_constant = not isinstance(parse_default(column.default), Now | Expression | None)
+    return is_constant and column.type.kind not in _DATED and default_clause(column)[0] is None
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:

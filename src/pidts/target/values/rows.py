@@ -202,6 +202,8 @@ def fill(column: Column) -> Any:
             else pa.scalar(parsed.value.encode(), kind)
         )
         return _number(value)
+    if isinstance(parsed, Bytes) and pa.types.is_integer(kind):
+        return int.from_bytes(parsed.value)
     if isinstance(parsed, Bytes):
         return parsed.value if pa.types.is_binary(kind) else parsed.value.decode()
     if column.nullable:

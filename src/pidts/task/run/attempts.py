@@ -205,7 +205,6 @@ class Attempts:
                         change_no=change_no,
                         structures=begun.structures,
                         dialect=begun.dialect,
-                        clock_is_utc=begun.clock_is_utc,
                         charsets=begun.charsets,
                         split_rows=config.split_transactions,
                         rules=begun.rules,

@@ -25,7 +25,7 @@ from pidts.relay import RelayReader
 from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
-from pidts.source import Session, clock_is_utc, position, schema_charsets, source_dialect
+from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings, record_source
@@ -48,7 +48,6 @@ class StartState:
     structures: Mapping[TableName, Table]
     charsets: Mapping[str, tuple[str, str]]
     dialect: Dialect
-    clock_is_utc: bool
     safe_until: Lsn | None
     rules: Rules
     """The task's rules, completed by the extracted columns in the target's keys."""
@@ -103,10 +102,9 @@ def begin_task(
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)
-    utc = clock_is_utc(source)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
     notes = tuple(table_set.notes)
-    return StartState(checkpoints, structures, charsets, dialect, utc, safe_until, rules, table_set.joined, notes)
+    return StartState(checkpoints, structures, charsets, dialect, safe_until, rules, table_set.joined, notes)
 
 
 def _first_start(

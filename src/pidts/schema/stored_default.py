@@ -1,0 +1,255 @@
+"""The value that a server stores for a default which a statement writes as a literal.
+
+Servers take many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
+`a`. Other servers read them in other ways, so a structure holds the value in the one form that catalogues show. What
+is not sure to be read alike by MySQL 5.6, MySQL 9.7 and MariaDB 10.11 has no value here, for instance `DEFAULT 1` of an
+enum with a label `1`, or digits of a second that one server rounds and the other cuts off.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation
+
+from pidts.model.types import ColumnType, Kind
+from pidts.schema.defaults import literal
+from pidts.schema.dialect import is_utc
+from pidts.schema.labels import WIDTHS, text_of
+from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
+
+_INTRODUCED = re.compile(r"_(\w+)\s*'")
+"""A text with the name of the charset that its bytes are to be read in."""
+_DAY = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+_DAY_DIGITS = re.compile(r"(\d{4})(\d\d)(\d\d)(?:(\d\d\d\d\d\d(?:\.\d*)?)|(?:\.0*)?)")
+_CLOCK = re.compile(r"(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?")
+_CLOCK_DIGITS = re.compile(r"(\d{2})(\d\d)(\d\d)(?:\.(\d{0,6}))?")
+_OFFSET = re.compile(r"([+-])(\d{1,2}):(\d\d)")
+_TIME_DIGITS = re.compile(r"(-?)(\d{1,7})(?:\.(\d{0,6}))?")
+_LONGEST_NUMBER = 8
+_MOST_PLAIN_DIGITS = 15
+"""Servers write numbers with more digits before the point, or more zeros behind it, with an exponent."""
+_LEAST_PLAIN = -5
+
+
+def stored_default(default: str | None, kind: ColumnType) -> str | None:
+    """Returns the default in the form that a catalogue shows; None where what the server stores is not known.
+
+    Of no default, the current time and an expression there is nothing to read; they are returned as they are. A moment
+    of a TIMESTAMP column stays in the time zone that it is written in.
+    """
+    parsed = parse_default(default)
+    if default is None or parsed is None or isinstance(parsed, Now | Expression):
+        return default
+    if (named := _INTRODUCED.match(default)) and (named[1].lower() in WIDTHS or not default.isascii()):
+        return None
+    try:
+        return _stored(parsed, kind)
+    except (InvalidOperation, OverflowError, ValueError):
+        return None
+
+
+def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
+    """Returns the default of a TIMESTAMP column in UTC, where a session in this zone has written it.
+
+    Of a zone with a name it is not known here what its offset was: the default is an expression then.
+    """
+    parsed = parse_default(default)
+    if default is None or parsed is None or isinstance(parsed, Now | Expression) or is_utc(zone):
+        return default
+    stored = stored_default(default, kind)
+    if stored is not None and not stored.strip("'0-: ."):
+        return default
+    moment = _shifted(stored, zone) if stored is not None else None
+    return f"'{moment}'" if moment is not None else f"(convert_tz({default}, {literal(zone)}, '+00:00'))"
+
+
+def _shifted(stored: str, zone: str) -> str | None:
+    offset = _OFFSET.fullmatch(zone)
+    if offset is None:
+        return None
+    ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3])) * (1 if offset[1] == "+" else -1)
+    whole, point, fraction = stored.strip("'").partition(".")
+    try:
+        return f"{datetime.fromisoformat(whole) - ahead}{point}{fraction}"
+    except (ValueError, OverflowError):  # a day that is none
+        return None
+
+
+def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+    if kind.kind is Kind.BIT:
+        return _bits(value)
+    if kind.is_integer:
+        return str(_whole(value))
+    if kind.kind is Kind.DECIMAL:
+        return _quoteless(_number(value).quantize(_unit(kind.scale or 0), ROUND_HALF_UP))
+    if kind.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return _float(value, kind.scale)
+    if kind.kind is Kind.YEAR:
+        return _year(value)
+    if kind.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+        text = _plain_text(value, kind)
+        moment = _time(text, kind.fsp) if kind.kind is Kind.TIME else _moment(text, kind)
+        return None if moment is None else f"'{moment}'"
+    if kind.is_bytes:
+        return _bytes(value, kind)
+    if kind.is_text:
+        text = _plain_text(value, kind)
+        return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
+    return literal(value.value) if isinstance(value, Text) and kind.kind is not Kind.JSON else None
+
+
+def _plain_text(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+    """Returns the text that a server reads in place of the literal."""
+    if isinstance(value, Number):
+        return _shown(value.value)
+    if isinstance(value, Bytes):
+        return text_of(value.value, kind.charset or "ascii")
+    return value.value
+
+
+def _number(value: Text | Bytes | Number) -> Decimal:
+    if isinstance(value, Bytes):
+        if len(value.value) > _LONGEST_NUMBER:
+            raise ValueError(value)
+        return Decimal(int.from_bytes(value.value))
+    return Decimal(repr(float(value.value))) if "e" in value.value.lower() else Decimal(value.value)
+
+
+def _whole(value: Text | Bytes | Number) -> int:
+    """Servers round halves of a number with an exponent to the even neighbour, and others up."""
+    has_exponent = not isinstance(value, Bytes) and "e" in value.value.lower()
+    return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
+
+
+def _unit(scale: int) -> Decimal:
+    return Decimal(1).scaleb(-scale)
+
+
+def _quoteless(number: Decimal) -> str:
+    return f"{number or abs(number):f}"
+
+
+def _float(value: Text | Bytes | Number, scale: int | None) -> str | None:
+    number = _number(value)
+    if scale is not None and number != number.quantize(_unit(scale)):
+        return None
+    return _shown(value.value) or value.value if isinstance(value, Number) else str(number)
+
+
+def _shown(number: str) -> str | None:
+    """Returns a number as a server writes it as text; None where it may use an exponent."""
+    if "e" not in number.lower():
+        return _quoteless(Decimal(number.rstrip(".")))
+    exact = Decimal(repr(float(number)))
+    if exact and not _LEAST_PLAIN <= exact.adjusted() < _MOST_PLAIN_DIGITS:
+        return None
+    text = _quoteless(exact)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _bits(value: Text | Bytes | Number) -> str:
+    if isinstance(value, Text):
+        value = Bytes(value.value.encode("ascii"))
+    return f"b'{_whole(value):b}'"
+
+
+def _year(value: Text | Bytes | Number) -> str:
+    digits = value.value.strip() if isinstance(value, Text) else ""
+    year = _whole(value)
+    if year > 99 or (year == 0 and (len(digits) == 4 or not digits)):
+        return f"{year:04}"
+    return str(year + (2000 if year < 70 else 1900))
+
+
+def _text(text: str, kind: ColumnType) -> str | None:
+    text = text.rstrip(" ") if kind.kind is Kind.CHAR else text
+    return literal(text) if kind.length is None or len(text.rstrip(" ")) <= kind.length else None
+
+
+def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+    if isinstance(value, Number):
+        return None  # a label for some servers, its place for others
+    text = text.rstrip(" ")
+    if kind.kind is Kind.ENUM:
+        label = _label(text, kind)
+        return None if label is None else literal(label)
+    given = {_label(part, kind) for part in text.split(",")} if text else set()
+    return None if None in given else literal(",".join(label for label in kind.labels if label in given))
+
+
+def _label(text: str, kind: ColumnType) -> str | None:
+    """Returns the label that a text names. Without case only ASCII is compared: its rules are every collation's."""
+    if text in kind.labels:
+        return text
+    if not text.isascii() or not (kind.collation or "").endswith("_ci"):
+        return None
+    return next((label for label in kind.labels if label.isascii() and label.lower() == text.lower()), None)
+
+
+def _bytes(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+    if kind.kind in (Kind.VECTOR, Kind.GEOMETRY):
+        return None
+    if not isinstance(value, Bytes):
+        text = _plain_text(value, kind)
+        if text is None or not text.isascii():
+            return None  # its bytes are those of the session's charset
+        value = Bytes(text.encode())
+    data = value.value.ljust(kind.length or 1, b"\0") if kind.kind is Kind.BINARY else value.value
+    return f"x'{data.hex().upper()}'"
+
+
+def _moment(text: str | None, kind: ColumnType) -> str | None:
+    """Returns a day, or a day and a time, with two digits for each part."""
+    if text is None:
+        return None
+    text = text.strip()
+    clock: str | None
+    if not text.strip("0-: ."):
+        day, clock = ["0000", "00", "00"], "00:00:00"
+    elif found := _DAY_DIGITS.fullmatch(text):
+        *day, rest = found.groups()
+        clock = "00:00:00" if rest is None else _clock(_CLOCK_DIGITS.fullmatch(rest), kind.fsp)
+    elif found := _DAY.match(text):
+        day, rest = list(found.groups()), text[found.end() :]
+        clock = "00:00:00"
+        if rest:
+            clock = _clock(_CLOCK.fullmatch(rest[1:].strip()), kind.fsp) if rest[0] in "T " else None
+    else:
+        return None
+    date = f"{day[0]}-{day[1]:>02}-{day[2]:>02}"
+    if kind.kind is Kind.DATE:
+        return date if clock is not None else None
+    return None if clock is None else f"{date} {_filled(clock, kind.fsp)}"
+
+
+def _clock(found: re.Match[str] | None, fsp: int) -> str | None:
+    if found is None:
+        return None
+    fraction = _fraction(found[4] or "", fsp)
+    if fraction is None:
+        return None
+    return f"{found[1]:>02}:{found[2]:>02}:{found[3] or '00':>02}{fraction}"
+
+
+def _fraction(digits: str, fsp: int) -> str | None:
+    """Returns the digits of a second that the column keeps; None where a server may round them up."""
+    if digits[fsp : fsp + 1] >= "5":
+        return None
+    return f".{digits[:fsp]:0<{fsp}}" if fsp else ""
+
+
+def _filled(clock: str, fsp: int) -> str:
+    return clock if not fsp or "." in clock else f"{clock}.{'0' * fsp}"
+
+
+def _time(text: str | None, fsp: int) -> str | None:
+    if text is None:
+        return None
+    sign = "-" if text.startswith("-") else ""
+    if found := _TIME_DIGITS.fullmatch(text):
+        digits = f"{found[2]:0>6}"
+        fraction = _fraction(found[3] or "", fsp)
+        return None if fraction is None else f"{sign}{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}{fraction}"
+    clock = _clock(_CLOCK.fullmatch(text.removeprefix("-").strip()), fsp)
+    return None if clock is None else sign + _filled(clock, fsp)
