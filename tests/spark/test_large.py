@@ -104,6 +104,7 @@ def counted(session, schema):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("target_kind", "loses_relay"), [("mariadb", True)])
 def test_split_it_goes_on_behind_its_last_part(

@@ -37,6 +37,7 @@ def scraped(run: Run, name: str) -> dict[frozenset[tuple[str, str]], float]:
     return {frozenset(sample.labels.items()): sample.value for sample in found}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_change_waits_for_the_others_and_nothing_else_waits(
     make_shards: Callable[..., Shards], background: type[Background]

@@ -11,7 +11,7 @@ from pidts.task.run.halted_tables import AS_BEFORE
 
 from .shards import Shards
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 
 PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
 

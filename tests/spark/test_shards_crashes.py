@@ -16,7 +16,7 @@ from tests.running import Progress, connect
 from .commands import Run
 from .shards import Shards
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(500)]
 
 PLACES = tuple(
     (source, place) for source in ("one", "two") for place in ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
@@ -91,7 +91,7 @@ def table_in_use(shards: Shards) -> AbstractContextManager[None]:
     return transaction(shards, "SELECT COUNT(*) FROM {0}.orders")
 
 
-@pytest.mark.parametrize("kind", [pytest.param("mariadb", marks=pytest.mark.long), "postgres"])
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
 def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Callable[..., Shards]) -> None:
     shards = make_shards(kind, syncers={"global": {"worker-count": 1, "batch": 1}})
     sources = Sources(shards)

@@ -8,7 +8,7 @@ import pytest
 
 from .shards import Shards
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(600)]
 
 
 def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[..., Shards]) -> None:

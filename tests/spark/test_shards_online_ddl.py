@@ -11,7 +11,7 @@ from .altering import Altering
 from .conftest import Background
 from .shards import Shards
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 
 CHANGE = "ADD COLUMN price DECIMAL(10,2) NOT NULL DEFAULT 1.50 AFTER v"
 PLACES = tuple(

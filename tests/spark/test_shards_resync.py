@@ -8,14 +8,14 @@ import pytest
 
 from .shards import Shards
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 
 COLUMNS = "db, origin, part, id, v, n"
 LEFT, OF_TWO = ("1", "one", "2", 902, "x", 0), ("1", "two", "1", 903, "x", 0)
 """Rows that no shard has, with the values of others that there are."""
 
 
-@pytest.mark.parametrize("kind", [pytest.param("mariadb", marks=pytest.mark.long), "postgres"])
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
 def test_rows_that_only_the_target_has_go_where_they_are_that_shard_s(
     make_shards: Callable[..., Shards], kind: str
 ) -> None:
