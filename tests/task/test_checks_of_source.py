@@ -321,7 +321,7 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
     run_sql(mariadb, "SET GLOBAL binlog_row_image = MINIMAL")
     try:
         assert "MINIMAL" in failed(write(extra="pidts: {version-column: v}"))["version_column"]
-        assert failed(write()) == {}
+        assert "version_column" not in failed(write())
     finally:
         run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")
 
