@@ -13,30 +13,33 @@ from pidts.relay import RelayReader
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
 
-# Receives until a place in the log, and tells how much memory that took.
+# Receives until a place in the log, and tells the most memory at a place before it and in the end. What `getrusage` tells
+# would be no less than the memory of the process that has started this one.
 FOLLOW = """
-import json, resource, sys, threading, time
+import json, re, sys, threading, time
 from pidts.model import Position
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.source import SourceConfig
 from pathlib import Path
-port, password, relay, begin, end = sys.argv[1:]
-goal, stop = Position.parse(end), threading.Event()
+port, password, relay, begin, warm, end = sys.argv[1:]
+stop = threading.Event()
 source = SourceConfig("127.0.0.1", int(port), "root", password, source_id="s")
 replicator = Replicator(ReplicatorConfig(source, Path(relay), Position.parse(begin)))
 thread = threading.Thread(target=replicator.run, args=(stop,))
 thread.start()
-def before(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-small = 0
-while thread.is_alive():
-    state = replicator.state()
-    small = small or (before() if state.bytes > 1 << 20 else 0)
-    if state.received and (state.received.log_index, state.received.offset) >= (goal.log_index, goal.offset):
-        break
-    time.sleep(0.001)
+def has(goal):
+    lsn = replicator.state().received
+    return lsn and (lsn.log_index, lsn.offset) >= (goal.log_index, goal.offset)
+def most():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+peaks = []
+for goal in map(Position.parse, (warm, end)):
+    while thread.is_alive() and not has(goal):
+        time.sleep(0.001)
+    peaks.append(most())
 stop.set()
 thread.join()
-print(json.dumps([small, before()]))
+print(json.dumps(peaks))
 """
 
 
@@ -53,10 +56,12 @@ def test_an_event_of_many_packets_is_received_in_little_memory(
     )
     run_sql(server, f"CREATE TABLE t (id INT PRIMARY KEY, {blobs})", database=database)
     begin = end_of(server)
+    run_sql(server, "INSERT INTO t (id) VALUES (0)", database=database)
+    warm = end_of(server)
     run_sql(server, f"INSERT INTO t VALUES (1, {values}), (2{', NULL' * len(COLUMNS)})", database=database)
     run_sql(server, "INSERT INTO t (id, a) VALUES (3, REPEAT('z', 16777000))", database=database)
     end = end_of(server)
-    words = [str(server.port), server.password, str(tmp_path), str(begin), str(end)]
+    words = [str(server.port), server.password, str(tmp_path), str(begin), str(warm), str(end)]
     done = subprocess.run(
         [sys.executable, "-c", FOLLOW, *words], check=True, capture_output=True, text=True, timeout=120
     )

@@ -463,7 +463,10 @@ class Completion:
             )
         if not self._told.has_before[change]:
             return Halted(
-                "partial-row-image", "an inserted row lacks a column whose default is computed", where=where, todo=_FULL
+                "partial-row-image",
+                "an inserted row lacks a column whose default is not known",
+                where=where,
+                todo=_FULL,
             )
         names = self._table.identity
         values = image_columns(self._batch, "before", names)
