@@ -36,7 +36,7 @@ need_environment() {
     echo "$PWD $python" >.venv/made-by
   fi
   rm -f .venv/ready-for-*
-  say 'installing Python packages (Spark alone is 400 MB: minutes, the first time)'
+  say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
   pinned -r requirements/build.txt
   if [ "$1" = test ]; then
     pinned --no-build-isolation -r requirements/run.txt -r requirements/dev.txt
@@ -44,9 +44,9 @@ need_environment() {
     pinned --no-build-isolation -r requirements/run.txt
   fi
   pip_install --no-deps --no-build-isolation --editable .
-  say 'compiling what decodes the log'
+  say 'compiling what decodes the log (a minute or two, the first time)'
   .venv/bin/python -m pidts.replicate.warm || true
-  say 'keeping what Spark loads, so that it starts faster'
+  say 'starting Spark once and keeping what it loads, so that it starts faster (half a minute)'
   .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
   echo "$key" >.venv/ready-for-run
   [ "$1" != test ] || echo "$key" >.venv/ready-for-test

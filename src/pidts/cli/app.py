@@ -39,10 +39,10 @@ app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
 app.command("show-ddl-locks", hidden=True)(list_ddl)
 app.command("unlock-ddl-lock", hidden=True)(unlock_ddl_lock)
-app.command("init")(init)
-app.command("grants")(grants)
-app.command("verify")(verify)
-app.command("repair")(repair)
+app.command("init", short_help="Look at both servers and write a task file.")(init)
+app.command("grants", short_help="Print the SQL that grants what the task needs.")(grants)
+app.command("verify", short_help="Compare source and target; change nothing.")(verify)
+app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130
 _WITHOUT_PANDAS = frozenset(
@@ -180,7 +180,7 @@ def run(
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
-@app.command("check")
+@app.command("check", short_help="Check whether the servers are ready.")
 def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Check whether the servers are ready for a task; change nothing."""
     parts = opened(task, debug=debug, notes=True)
@@ -190,7 +190,7 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
     return show_findings(parts[0].name, check_all_sources(parts), as_json=as_json)
 
 
-@app.command("plan")
+@app.command("plan", short_help="Show what the task would do; change nothing.")
 def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Show what the task would do with each table: target types, statements, size; change nothing."""
     parts = opened(task, debug=debug, notes=True)
@@ -205,7 +205,7 @@ def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> in
     return show_plan(parts[0], found, notes, as_json=as_json)
 
 
-@app.command("replicate")
+@app.command("replicate", short_help="Only receive the log into the relay.")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
     """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
@@ -271,7 +271,7 @@ def events(
     )
 
 
-@app.command("demo")
+@app.command("demo", short_help="Show a copy and a live sync on servers of its own.")
 def demo(
     seconds: Annotated[
         float | None,
@@ -304,7 +304,7 @@ def demo(
 
 
 @app.command("query-status", hidden=True)
-@app.command("status")
+@app.command("status", short_help="Show how far a task is, and what is halted.")
 def status(task: TaskFile, as_json: JsonInstead = False, debug: Debug = False) -> int:
     """Show how far a task is and which tables are halted or waiting; the task need not run.
 
@@ -317,7 +317,7 @@ def status(task: TaskFile, as_json: JsonInstead = False, debug: Debug = False) -
     return show_status(task_status(parts), task, as_json=as_json)
 
 
-@app.command("schema")
+@app.command("schema", short_help="Print the JSON Schema of a task file.")
 def schema(
     source: Annotated[bool, typer.Option("--source", help="Print the schema of a DM source file instead.")] = False,
 ) -> None:

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-_LEAVE = b"\nstopping at the end of a transaction; press Ctrl-C again to end at once\n"
-_WAIT = b"\nstopping, and removing everything that was started\n"
+_LEAVE = "stopping at the end of a transaction"
+_AGAIN = "; press Ctrl-C again to end at once"
+_WAIT = "stopping, and removing everything that was started"
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -41,7 +42,8 @@ def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: b
             if sys.stderr.isatty():
                 os.write(2, _SHOW_CURSOR.encode())
             os._exit(1)
-        os.write(2, _LEAVE if may_leave else _WAIT)
+        said = f"{_LEAVE}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
+        os.write(2, f"\n{said}\n".encode())
         stop.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
