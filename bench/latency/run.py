@@ -38,7 +38,7 @@ RESULT = Path(__file__).parent.parent / "results" / "latency.json"
 _TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
 _ASK_SECONDS = 0.003
 _SETTLE_SECONDS = 5.0
-_START = {
+START = {
     "postgres": lambda: sandbox.start_postgres(options=("-c", "fsync=on")),
     "mariadb": lambda: sandbox.start_mariadb(options=("--innodb-flush-log-at-trx-commit=1",)),
     "mysql97": lambda: sandbox.start_mysql97(options=("--innodb-flush-log-at-trx-commit=1",)),
@@ -58,7 +58,7 @@ def main() -> None:
         "runs": [],
     }
     for kind in options.targets.split(","):
-        with sandbox.start_mariadb() as source, _START[kind]() as target, tempfile.TemporaryDirectory() as folder:
+        with sandbox.start_mariadb() as source, START[kind]() as target, tempfile.TemporaryDirectory() as folder:
             found = measured(source, target, Path(folder), options)
             result["runs"].append({"source": "mariadb", "target": kind} | found)
             print(json.dumps(result["runs"][-1]), flush=True)

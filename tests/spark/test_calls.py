@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
-from pidts.model import Checkpoint, Lsn
+from pidts.model import Checkpoint, Lsn, Transient
 from pidts.plan import Limits, PlanState
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -33,7 +34,13 @@ def state(offset: int) -> PlanState:
 class Road(TaskStream):
     """Batches of which only the states are told; those that end at a place in `large` need a job."""
 
-    def __init__(self, folder: Path, planned: Sequence[int], large: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+    def __init__(
+        self,
+        folder: Path,
+        planned: Sequence[int],
+        large: set[int] = frozenset(),  # type: ignore[assignment]
+        spark: Callable[[], Any] = lambda: None,
+    ) -> None:
         context = JobContext(
             task="t",
             source=SourceConfig("127.0.0.1", 1, source_id="s"),
@@ -48,7 +55,7 @@ class Road(TaskStream):
             charsets={},
         )
         super().__init__(
-            spark=None,  # type: ignore[arg-type]
+            spark=spark,
             context=context,
             checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
             meaning=MEANING,
@@ -145,3 +152,72 @@ def test_a_batch_that_fails_ends_the_call_and_the_run(tmp_path: Path, monkeypatc
     assert road.done == [(10, "driver")]
     road.call(2)  # Spark may call once more before the query is ended
     assert road.done == [(10, "driver")]
+
+
+def ended(thread: threading.Thread) -> bool:
+    thread.join(10)
+    return not thread.is_alive()
+
+
+def test_small_batches_do_not_wait_for_spark(tmp_path: Path) -> None:
+    starts, asked = threading.Event(), threading.Event()
+
+    def spark() -> None:
+        asked.set()
+        assert starts.wait(10)
+
+    road = Road(tmp_path, [10, 20, 30], spark=spark)
+    road.start()
+    assert asked.wait(10)
+    while not road._closing:  # by the last batch
+        time.sleep(0.001)
+    assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
+    starts.set()
+    assert ended(road._starting)
+    assert road._query is None, "the run is to end"
+    assert road.failure() is None
+
+
+def test_before_spark_a_job_is_noted_for_its_first_call(tmp_path: Path) -> None:
+    road = Road(tmp_path, [10, 20, 30], {20})
+    road._go_ahead()
+    assert road.done == [(10, "driver")]
+    assert road.awaits_spark
+    assert JobNote.of(road.call(1)).after == state(20)  # type: ignore[union-attr]
+    assert road.done == [(10, "driver"), (20, "job"), (30, "driver")]
+    assert not road.awaits_spark
+
+
+def test_sparks_first_call_takes_over(tmp_path: Path) -> None:
+    road = Road(tmp_path, range(10, 100_000_000))
+    ahead = threading.Thread(target=road._go_ahead)
+    ahead.start()
+    while not road.done:
+        time.sleep(0.001)
+    threading.Timer(0.2, road.close).start()
+    road.call(1)
+    assert ended(ahead)
+    assert [place for place, _ in road.done] == list(range(10, 10 + len(road.done))), "each once, in order"
+
+
+def test_that_spark_does_not_start_ends_the_run(tmp_path: Path) -> None:
+    def spark() -> None:
+        raise Transient("spark-died", "while it was starting")
+
+    road = Road(tmp_path, [], spark=spark)
+    road.start()
+    assert ended(road._starting)
+    failure = road.failure()
+    assert isinstance(failure, Transient)
+    assert failure.code == "spark-died"
+
+
+def test_what_fails_before_spark_is_there_ends_the_run(tmp_path: Path) -> None:
+    class Broken(Road):
+        def _run(self, slices: Any, end: PlanState, planned: float) -> bool:
+            raise ValueError("the first one")
+
+    road = Broken(tmp_path, [10])
+    road._go_ahead()
+    assert isinstance(road._failure, ValueError)
+    assert not road._busy.locked()

@@ -77,22 +77,17 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
     assert summary["eta_seconds"] == 0
 
 
-def test_until_the_first_batch_it_is_said_what_is_waited_for(clock: list[float]) -> None:
+def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
     told: list[Progress] = []
     tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(), "", "")
     tracker.tell("sync")
-    assert told[-1].message == "waiting for Spark's first batch"
-    tracker.tell("sync", caught_up=True)
     assert told[-1].message == ""
-    tracker.tell("copy", caught_up=True)
-    assert told[-1].message == "waiting for Spark's first batch"
-    tracker.batch(done(state()))
-    tracker.tell("sync")
-    assert told[-1].message == ""
-    tracker.resumed(state(), "", "")
-    tracker.tell("sync")
-    assert told[-1].message == "waiting for Spark's first batch"
+    tracker.tell("copy", awaits_spark=True)
+    assert told[-1].message == "starting Spark"
+    tracker.note("a table has joined")
+    tracker.tell("copy", awaits_spark=True)
+    assert told[-1].message == "a table has joined"
 
 
 def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:

@@ -17,8 +17,9 @@ from typing import TypeAlias
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, accumulators
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from pidts.binlog.choice import compiled
@@ -73,22 +74,23 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
-    builder = SparkSession.builder.appName(f"pidts {task}").master(local_master(master))
     fixed = {
         **_MEASURED,
+        "spark.app.name": f"pidts {task}",
+        "spark.master": local_master(master),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
-    for name, value in {**fixed, **settings}.items():
-        builder = builder.config(name, value)
+    conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
     # A JVM that is killed breaks off what it sends to this server, whose base class prints a traceback then.
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _accumulators_lost  # type: ignore[assignment,method-assign]
     try:
-        with _stderr_into(log), _java_options():
-            return builder.getOrCreate()
+        if SparkContext._gateway is None:  # noqa: SLF001 - Spark offers no public way
+            _start_jvm(conf, log)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
     except (OSError, Py4JError) as error:
         forget_session()
         raise Transient("spark-died", "Spark's JVM went away while it was starting") from error
@@ -104,6 +106,14 @@ def _accumulators_lost(_server: object, _request: object, _client: object) -> No
     _log.debug("the connection for Spark's accumulators is lost", exc_info=True)
 
 
+def _start_jvm(conf: SparkConf, log: Path) -> None:
+    """Starts the JVM, which says in the file what it has to say; a terminal has better things to show."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file, _java_options():
+        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
+
+
 @contextmanager
 def _java_options() -> Iterator[None]:
     """A JVM that starts meanwhile gets our options, unless the user has set others.
@@ -112,7 +122,7 @@ def _java_options() -> Iterator[None]:
     JVM is used by all later sessions of the process, so the folder must not be that of a run.
     """
     name = "PYSPARK_SUBMIT_ARGS"
-    if name in os.environ or SparkContext._gateway is not None:  # noqa: SLF001 - Spark offers no public way
+    if name in os.environ:
         yield
         return
     folder = process_folder() / "java"
@@ -160,21 +170,6 @@ def _java_runs() -> bool:
         return False
     version = re.search(r'version "(\d+)', said)
     return version is not None and int(version.group(1)) >= _JAVA
-
-
-@contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """The JVM inherits our stderr and talks there all its life; a terminal has better things to show."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @contextmanager

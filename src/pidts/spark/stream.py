@@ -8,6 +8,10 @@ batch: in it the driver plans and carries out one small batch after the other, a
 the next batch is to be a job, since only Spark's next call has the job's partitions; and after a while, so that Spark
 sees its query go on. Each batch is committed on the target by itself, whatever becomes of the call.
 
+Spark takes seconds to start, and a small batch does not need it; the copy needs its session, and not the query. So
+until Spark calls for the first time, a thread of the driver does as such a call does. Both hold the same lock for their
+batches: there is always one at work.
+
 What a batch reads of a full copy comes last, when its log is in the target and committed: another job, which loads what
 it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, and nothing is lost by it.
 
@@ -103,7 +107,7 @@ class TaskStream:
     def __init__(
         self,
         *,
-        spark: SparkSession,
+        spark: Callable[[], SparkSession],
         context: JobContext,
         checkpoints: tuple[Checkpoint, ...],
         meaning: Meaning,
@@ -117,7 +121,7 @@ class TaskStream:
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
     ) -> None:
-        self._spark, self._meaning, self._limits = spark, meaning, limits
+        self._start_spark, self._meaning, self._limits = spark, meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
         self._workers, self._state, self._gtids = Workers.claimed(checkpoints, context.dealing)
@@ -137,7 +141,11 @@ class TaskStream:
         self._left_out: set[TableName] = set()
         """Sequences that a log line has named."""
         self._committers = [context.committer() for _ in range(context.workers)]
+        self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._starting = threading.Thread(target=copy_context().run, args=(self._start_query,), daemon=True)
+        self._is_called = False
+        """Whether Spark has called for a batch."""
         self._note = scratch / "job.json"
         self._job: BatchPlan | None = None
         """The plan of the job that is noted."""
@@ -183,21 +191,54 @@ class TaskStream:
         """Returns the tables that the task knows by now."""
         return self._context.structures.keys()
 
+    @property
+    def awaits_spark(self) -> bool:
+        """Whether there is work that cannot begin before Spark is there."""
+        return not self._is_called and (self._state.copying or self._note.exists())
+
+    @property
+    def spark(self) -> SparkSession | None:
+        """The session that the query runs in; None before it is there."""
+        return self._spark
+
     def start(self) -> None:
-        """Begin the query."""
+        """Starts Spark and its query, and begins with what needs neither."""
+        self._starting.start()
+        threading.Thread(target=copy_context().run, args=(self._go_ahead,), daemon=True).start()
+
+    def _start_query(self) -> None:
+        try:
+            self._spark = self._start_spark()
+            if not self._closing:
+                self._query = self._query_in(self._spark)
+        except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+            self._failure = self._failure or error
+
+    def _query_in(self, spark: SparkSession) -> StreamingQuery:
         options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
         path = self._scratch / "slices.pickle"
         options.save(path)
-        self._spark.dataSource.register(SliceSource)
+        spark.dataSource.register(SliceSource)
         if self._state.copying:
-            self._copying.prepare(self._spark, self._context.target)
-        stream = self._spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
-        self._query = (
+            self._copying.prepare(spark, self._context.target)
+        stream = spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
+        return (
             stream.writeStream.queryName(f"pidts-{self._context.source.source_id}-{self._context.epoch}")
             .option("checkpointLocation", str(self._scratch / "query"))
             .foreachBatch(self._batch)
             .start()
         )
+
+    def _go_ahead(self) -> None:
+        """Does small batches until Spark calls for the first time, or one is to be a job."""
+        while not self._is_called and not self._note.exists() and self._begins():
+            try:
+                with bound_contextvars(source=self._context.source.source_id):
+                    self._go_on(lambda: self._is_called)
+            except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+                self._failure = error
+            finally:
+                self._busy.release()
 
     def failure(self) -> Exception | None:
         """Returns why the query has ended; None while it runs."""
@@ -222,6 +263,8 @@ class TaskStream:
         """
         self._closing = True
         deadline = time.monotonic() + _LEAVE_SECONDS
+        if self._starting.is_alive():
+            self._starting.join(_LEAVE_SECONDS if self._leaving else None)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
             if self._leaving and time.monotonic() >= deadline:
@@ -243,6 +286,7 @@ class TaskStream:
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _batch(self, slices: DataFrame, batch_id: int) -> None:
+        self._is_called = True
         if not self._begins():
             return
         try:
@@ -279,11 +323,11 @@ class TaskStream:
         path = self._scratch / "query" / "offsets" / str(batch_id)
         return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
 
-    def _go_on(self) -> None:
+    def _go_on(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Carries out small batches as transactions arrive, until one is to be a job."""
         worked = time.monotonic()
         ends = worked + _CALL_SECONDS
-        while not self._closing and time.monotonic() < ends:
+        while not self._closing and not is_over() and time.monotonic() < ends:
             after = self._planner.next(self._state)
             if after is not None:
                 planned = time.time()
@@ -305,7 +349,8 @@ class TaskStream:
             plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
-        if slices is None and is_large(plan, self._direct_rows, waiting):
+        is_job = slices is None and is_large(plan, self._direct_rows, waiting)
+        if is_job or (plan.read and not self._has_spark()):
             self._job = plan
             return False
         gtids = _with(self._gtids, plan.gtids)
@@ -328,13 +373,19 @@ class TaskStream:
         if end.due is not None:
             with self._shards.barrier.quiet(source):
                 self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
-        if plan.read:
+        if plan.read and self._spark is not None:  # it is: `_has_spark` has waited for it
             self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
         clock.tell(plan, counts)
         if any(request.phase is Phase.FINISH for request in plan.read):
             self._reconnect()
         return True
+
+    def _has_spark(self) -> bool:
+        """Waits for Spark, without which the copy reads nothing; returns False if it does not start or the run ends."""
+        while self._spark is None and self._failure is None and not self._closing:
+            time.sleep(_IDLE_POLL_SECONDS)
+        return self._spark is not None
 
     def _take_structures(self) -> None:
         """Takes over the structures that a DDL has left."""

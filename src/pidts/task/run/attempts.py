@@ -191,9 +191,8 @@ class Attempts:
                 first = begun.checkpoints[0]
                 copied = begun.structures if config.mode != "incremental" else ()
                 self._tracker.resumed(state, first.gtid, first.position, copied)
-                spark = self._shared.spark.session(lambda: self._tracker.tell("starting", message="starting Spark"))
                 stream = TaskStream(
-                    spark=spark,
+                    spark=self._shared.spark.session,
                     context=JobContext(
                         task=config.name,
                         source=config.source.server,
@@ -233,7 +232,7 @@ class Attempts:
                     shards=self._shared.shards,
                 )
                 self._halted.watch_stream(stream, relay, self._shared.shards)
-                with self._shared.spark.losing_is_transient(spark), closing(stream):
+                with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream):
                     stream.start()
                     self._watch(stream, relay, mark)
                     if self._stop.is_set():
@@ -308,7 +307,7 @@ class Attempts:
             lacking = stream.unapplied(relay, received) if received is not None else None
             caught_up = rests or (received is not None and not state.held and lacking is None)
             since = lacking.transaction.timestamp if lacking is not None else 0
-            self._tracker.tell(stage, caught_up=caught_up, waits_since=since)
+            self._tracker.tell(stage, caught_up=caught_up, waits_since=since, awaits_spark=stream.awaits_spark)
             if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):

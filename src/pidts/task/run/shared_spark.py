@@ -25,10 +25,8 @@ class SharedSpark:
         self._session: Session | None = None
         self._lock = threading.Lock()
 
-    def session(self, on_start: Callable[[], None]) -> Session:
-        """Returns the living session; calls `on_start` if it has to be created first."""
-        if self._session is None:
-            on_start()
+    def session(self) -> Session:
+        """Returns the living session; it is created if there is none."""
         with self._lock:
             if self._session is None:
                 config = self._config
@@ -38,12 +36,16 @@ class SharedSpark:
             return self._session
 
     @contextmanager
-    def losing_is_transient(self, session: Session) -> Iterator[None]:
-        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt has another session."""
+    def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
+        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt has another session.
+
+        `used` returns the session of the calls, if there was one.
+        """
         try:
             yield
         except Exception as error:
-            alive = self._is_alive(session)
+            session = used()
+            alive = session is None or self._is_alive(session)
             if isinstance(error, PidtsError):
                 raise
             if not alive:
@@ -64,7 +66,8 @@ class SharedSpark:
             return False
 
     def close(self) -> None:
-        """Ends the session."""
-        if self._session is not None:
-            with suppress(Exception):  # a JVM that was killed cannot be asked to end
-                self._session.stop()
+        """Ends the session, also one that is still starting."""
+        with self._lock:
+            if self._session is not None:
+                with suppress(Exception):  # a JVM that was killed cannot be asked to end
+                    self._session.stop()

@@ -50,13 +50,10 @@ class Tracker:
         """What keeps the source's log from coming in."""
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
-        self._resumed_with: int | None = None
-        """Batches that were committed before this attempt; None before the first one."""
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """Takes note that an attempt begins; `copied` tables that the state does not name are done."""
         self._copied.clear()
-        self._resumed_with = self._batches
         self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
         self._reached(state, gtid, position)
 
@@ -81,7 +78,15 @@ class Tracker:
         """Batches committed in this run."""
         return self._batches
 
-    def tell(self, stage: Stage, *, caught_up: bool = False, message: str = "", waits_since: int = 0) -> None:
+    def tell(
+        self,
+        stage: Stage,
+        *,
+        caught_up: bool = False,
+        message: str = "",
+        waits_since: int = 0,
+        awaits_spark: bool = False,
+    ) -> None:
         """Reports the current progress.
 
         `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
@@ -97,9 +102,8 @@ class Tracker:
             stage = "paused" if caught_up else stage
         if not message and time.monotonic() < self._note_until:
             message = self._note
-        idle = caught_up and stage != "copy"
-        if not message and stage in ("copy", "sync") and self._batches == self._resumed_with and not idle:
-            message = "waiting for Spark's first batch"
+        if not message and awaits_spark:
+            message = "starting Spark"
         self._on_progress(self._picture(stage, caught_up=caught_up, message=message))
 
     def note(self, text: str) -> None:
