@@ -164,7 +164,7 @@ def test_what_is_broken_is_fetched_again_and_what_stays_broken_halts(world, even
             break_behind_a_lock(ledger, relay, broken, eventually)
             eventually(ledger.is_equal, 120, f"the target has everything after {broken.__name__}")
             assert relay.refetched == before + ([why] if why else [])
-        break_again_and_again(ledger, relay, eventually)
+        break_again_and_again(ledger, relay, eventually, run)
         assert run.process.wait(60) == 5
     except AssertionError as error:
         error.add_note(task.logs())
@@ -194,8 +194,8 @@ def break_behind_a_lock(ledger: Ledger, relay: Relay, broken: Callable[[], None]
         ledger.unlock()
 
 
-def break_again_and_again(ledger: Ledger, relay: Relay, eventually: Callable[..., None]) -> None:
-    """What is fetched again is broken again at the same place, before anybody has read it."""
+def break_again_and_again(ledger: Ledger, relay: Relay, eventually: Callable[..., None], run: Run) -> None:
+    """What is fetched again is broken again at the same place, while the one who reads it is stopped."""
     cuts = len(relay.refetched)
     eventually(ledger.is_equal, 120, "the target has caught up")
     ledger.lock()
@@ -209,9 +209,15 @@ def break_again_and_again(ledger: Ledger, relay: Relay, eventually: Callable[...
         relay.tamper(lambda found: remove_at(found, place))
     finally:
         ledger.unlock()
-    eventually(lambda: len(relay.refetched) > cuts, 30, "the relay is cut back")
-    eventually(lambda: relay.received(ledger), 30, "it is filled again")
-    relay.tamper(lambda found: remove_at(found, place))
+    deadline = time.monotonic() + 30
+    while len(relay.refetched) == cuts and time.monotonic() < deadline:
+        time.sleep(0.001)
+    run.process.send_signal(signal.SIGSTOP)
+    try:
+        eventually(lambda: relay.received(ledger), 30, "it is filled again")
+        relay.tamper(lambda found: remove_at(found, place))
+    finally:
+        run.process.send_signal(signal.SIGCONT)
 
 
 def remove_at(found: list[bytes], place: object) -> None:

@@ -84,7 +84,7 @@ def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
     tracker.tell("sync")
     assert told[-1].message == ""
     tracker.tell("copy", awaits_spark=True)
-    assert told[-1].message == "starting Spark"
+    assert told[-1].message == "waiting for Spark"
     tracker.note("a table has joined")
     tracker.tell("copy", awaits_spark=True)
     assert told[-1].message == "a table has joined"

@@ -129,6 +129,7 @@ def _java_options() -> Iterator[None]:
     if not folder.exists():
         folder.mkdir()
         atexit.register(_end_jvm, os.getpid())
+    usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would stay behind a kill -9
     escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
     words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
     os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
@@ -136,6 +137,7 @@ def _java_options() -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
+        tempfile.tempdir = usual
 
 
 def _end_jvm(owner: int) -> None:

@@ -103,7 +103,7 @@ class Tracker:
         if not message and time.monotonic() < self._note_until:
             message = self._note
         if not message and awaits_spark:
-            message = "starting Spark"
+            message = "waiting for Spark"
         self._on_progress(self._picture(stage, caught_up=caught_up, message=message))
 
     def note(self, text: str) -> None:
