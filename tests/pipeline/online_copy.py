@@ -50,6 +50,7 @@ from pidts.plan import (
     StagedChunk,
     Work,
     WorkKind,
+    copied_at,
     next_state,
     plan_between,
     run_of,
@@ -216,7 +217,7 @@ class Task:
         session.meta.structures.save("t", OfSource("s"), since, tables)
         for row in claimed:
             state = PlanState.from_checkpoint(row.lsn, row.copy).joined(begun)
-            joined.append(replace(row, copy=state.copy_json(run_of(row.copy))))
+            joined.append(replace(row, copy=state.copy_json(run_of(row.copy), copied_at=copied_at(row.copy))))
             session.meta.checkpoints.save(joined[-1])
         session.commit()
         self.known |= self.joining.keys()

@@ -49,6 +49,23 @@ def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_
     assert (state.lsn, state.copy) == (wrote.lsn, before)
 
 
+def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
+    """A worker that is ahead stores the copy of a batch behind which the table has got another name."""
+    at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
+    old, new = {table("a"): CopyState()}, {table("b"): CopyState()}
+    crashed = PlanState(at[1], old), PlanState(at[4], new)
+    rows = [checkpoint(state, worker=number, run=1) for number, state in enumerate(crashed)]
+    workers, state, _ = Workers.claimed(tuple(replace(row, epoch=2) for row in rows))
+    assert (state.lsn, state.copy) == (at[1], old)
+    first = workers.moved(PlanState(at[3], old), gtid="1-3", position="bin.000001:500")
+    second = first.moved(PlanState(at[4], new), gtid="1-4", position="bin.000001:600")
+    again = second.checkpoints[0], first.checkpoints[1]
+    assert [row.lsn for row in again] == [at[4], at[4]]
+    _, state, gtid = Workers.claimed(again)
+    assert (state.lsn, state.copy, gtid) == (at[3], old, "1-3")
+    assert resume_point(again).lsn <= at[3]
+
+
 def test_a_chunk_that_one_worker_wrote_in_an_earlier_run_is_not_taken_for_written():
     copied, again = {table("a"): CopyState((9,), reads=1)}, {table("a"): CopyState(reads=2)}
     wrote = replace(checkpoint(PlanState(START, copied), run=1), batch=2)

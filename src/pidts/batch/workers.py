@@ -14,6 +14,12 @@ which run it was stored, and every worker stores one in the first batch of a run
 the latest run, the one with the lowest batch therefore has the copy as all have it. The counterexample: one of three
 workers has committed a chunk and the run crashes; the next run reads the chunk again, which two workers note down, and
 crashes before the first one has. By the number of the batch alone the first one would seem to be the slowest.
+
+A worker that is ahead stores the copy of a batch that ended before its own place. A table may have got another name
+between the two, or may have been dropped, and the copy does not know it yet. So its row says at which place that batch
+ended (`copied_at`), and a run that takes the copy of this row begins there. The counterexample: of three workers two
+have a RENAME, and the run crashes; the next run begins before it, and crashes in the first batch behind it. All three
+are at the RENAME then, and the copy of the third one still has the old name.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pidts.model import Checkpoint, Halted, Lsn, Position, Where
-from pidts.plan import PlanState, dealing_of, furthest, run_of, slowest
+from pidts.plan import PlanState, copied_at, dealing_of, furthest, run_of, slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,11 @@ class Workers:
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]
-        copy = states[order.index(min(order))].copy
+        chosen = order.index(min(order))
         latest = max(checkpoint.batch for checkpoint in checkpoints)
-        gtid = min(checkpoints, key=lambda checkpoint: checkpoint.lsn).gtid
+        gtid = min(checkpoints, key=lambda checkpoint: _stored_with(checkpoint).lsn).gtid
         workers = cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints))
-        begin = slowest(states, copy)
+        begin = slowest([*states, _stored_with(checkpoints[chosen])], states[chosen].copy)
         for one, state in zip(checkpoints, states, strict=True):
             ahead = (state.lsn, state.exceptions) != (begin.lsn, begin.exceptions)
             if ahead and dealing is not None and dealing_of(one.copy) != dealing:
@@ -74,9 +80,15 @@ class Workers:
         moved = []
         for one in self.checkpoints:
             state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
-            copy = state.copy_json(one.epoch, dealing)
+            is_ahead = (state.lsn, state.exceptions) != (end.lsn, end.exceptions)
+            copy = state.copy_json(one.epoch, dealing, end if is_ahead else None)
             moved.append(replace(one, batch=one.batch + 1, lsn=state.lsn, gtid=gtid, position=position, copy=copy))
         return Workers(tuple(moved))
+
+
+def _stored_with(checkpoint: Checkpoint) -> PlanState:
+    """Returns the end of the batch that a row was stored with; the row's own place may be further."""
+    return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
 
 def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
@@ -86,11 +98,12 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
     others since an earlier run. Its Lsn then is no place from which a source can send, but the position is. Where held
     tables are at an earlier place, only the place itself is known, in the log of the server that the checkpoint names.
     """
-    slowest = min(checkpoints, key=lambda one: PlanState.from_checkpoint(one.lsn, one.copy).needs)
-    needs = PlanState.from_checkpoint(slowest.lsn, slowest.copy).needs
-    if needs == slowest.lsn:
+    slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
+    place = _stored_with(slowest)
+    needs = place.needs
+    if needs == place.lsn:
         if not slowest.position:
-            return slowest
+            return replace(slowest, lsn=needs)
         return replace(slowest, lsn=min(needs, Lsn.at(Position.parse(slowest.position), needs.change_no)))
     position = ""
     if slowest.position and needs.change_no == slowest.lsn.change_no:

@@ -4,7 +4,7 @@ from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
-from pidts.plan.state import Held, PlanState, dealing_of, furthest, run_of, slowest
+from pidts.plan.state import Held, PlanState, copied_at, dealing_of, furthest, run_of, slowest
 from pidts.plan.unapplied import Unapplied
 from pidts.plan.work import Log, Work, WorkKind
 
@@ -23,6 +23,7 @@ __all__ = [
     "Unapplied",
     "Work",
     "WorkKind",
+    "copied_at",
     "dealing_of",
     "furthest",
     "key_values",

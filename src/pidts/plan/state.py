@@ -121,17 +121,20 @@ class PlanState:
         copy = {name: replace(state, reading=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
-    def copy_json(self, run: int = 0, dealing: str = "") -> str:
+    def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
         """Returns the checkpoint's text besides the Lsn; empty where nothing is copied and no table is held.
 
-        `dealing` says how rows were distributed over workers, where the tables' structures do not say it. Equal states
-        of one run give equal texts, whatever groups their held tables are in.
+        `dealing` says how rows were distributed over workers, where the tables' structures do not say it. `copied_at`
+        is the state whose copy this is, where its place is an earlier one. Equal states of one run give equal texts,
+        whatever groups their held tables are in.
         """
         copy = self.durable().copy
         if not copy and not self.held and not dealing:
             return ""
-        held = [[name.schema, name.name, str(lsn)] for name, lsn in sorted(self.exceptions.items())]
-        return json.dumps({"copy": _copy_to_json(copy), "held": held, "run": run, "dealing": dealing})
+        data = {"copy": _copy_to_json(copy), "held": _places_to_json(self), "run": run, "dealing": dealing}
+        if copy and copied_at is not None:
+            data |= {"copied_at": {"lsn": str(copied_at.lsn), "held": _places_to_json(copied_at)}}
+        return json.dumps(data)
 
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
@@ -139,8 +142,7 @@ class PlanState:
         data = json.loads(copy_json) if copy_json else []
         if isinstance(data, list):
             return cls(lsn, _copy_from_json(data))
-        places = {TableName(schema, name): Lsn.parse(at) for schema, name, at in data["held"]}
-        return cls(lsn, _copy_from_json(data["copy"]), held_at(places, lsn))
+        return cls(lsn, _copy_from_json(data["copy"]), _places_from_json(data["held"], lsn))
 
     def to_json(self) -> str:
         """Returns the state as one text, since Spark's offsets hold only flat values."""
@@ -181,6 +183,16 @@ def dealing_of(copy_json: str) -> str:
     return data.get("dealing", "") if isinstance(data, dict) else ""
 
 
+def copied_at(copy_json: str) -> PlanState | None:
+    """Returns the place of the copy in a checkpoint whose worker was further than that; None where it was not."""
+    data = json.loads(copy_json) if copy_json else {}
+    found = data.get("copied_at") if isinstance(data, dict) else None
+    if found is None:
+        return None
+    lsn = Lsn.parse(found["lsn"])
+    return PlanState(lsn, held=_places_from_json(found["held"], lsn))
+
+
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
     """Returns the tables that are before `lsn` as groups: those at one place continue together."""
     groups: dict[Lsn, set[TableName]] = {}
@@ -203,6 +215,14 @@ def furthest(end: PlanState, other: PlanState) -> PlanState:
     lsn = max(end.lsn, other.lsn)
     names = {*end.exceptions, *other.exceptions}
     return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))
+
+
+def _places_to_json(state: PlanState) -> list[Any]:
+    return [[name.schema, name.name, str(lsn)] for name, lsn in sorted(state.exceptions.items())]
+
+
+def _places_from_json(data: list[Any], lsn: Lsn) -> tuple[Held, ...]:
+    return held_at({TableName(schema, name): Lsn.parse(at) for schema, name, at in data}, lsn)
 
 
 def _held_to_json(group: Held) -> list[Any]:

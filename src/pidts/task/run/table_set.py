@@ -54,7 +54,7 @@ from pidts.model import (
     TableName,
     Where,
 )
-from pidts.plan import CopyMode, CopyState, Phase, PlanState, dealing_of, run_of
+from pidts.plan import CopyMode, CopyState, Held, Phase, PlanState, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.lock import empty_relay
@@ -405,9 +405,13 @@ def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved:
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
     # One that is held and copied once more stays so: what it waits for has to come.
-    held = held_at({name: at for name, at in state.exceptions.items() if name not in moved}, state.lsn)
-    text = replace(begun, copy=left, held=held).copy_json(run_of(row.copy), dealing_of(row.copy))
-    return replace(row, copy=text)
+    begun, place = replace(begun, copy=left, held=_held(state, moved)), copied_at(row.copy)
+    place = place and replace(place, held=_held(place, moved))
+    return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))
+
+
+def _held(state: PlanState, moved: Collection[TableName]) -> tuple[Held, ...]:
+    return held_at({name: at for name, at in state.exceptions.items() if name not in moved}, state.lsn)
 
 
 def _named(text: str, there: Iterable[TableName]) -> TableName:
