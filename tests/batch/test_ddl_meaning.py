@@ -280,3 +280,13 @@ def test_what_a_filter_leaves_out_is_on_record_and_does_not_run() -> None:
     assert there is not None
     assert [column.name for column in record.columns] == ["c"]
     assert [column.name for column in there.columns] == ["id", "c"]
+
+
+def test_what_is_kept_of_a_table_goes_with_its_name_also_where_an_operator_replaces_the_statement() -> None:
+    order = DdlOrder(lsn=AT, kind=OrderKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
+    renames = "ALTER TABLE a DROP COLUMN missing, RENAME TO b"
+    with pytest.raises(Halted, match="missing"):
+        found(renames, Rules(), "a")
+    what = found(renames, Rules(), "a", order=order)
+    assert isinstance(what, Found)
+    assert what.change.renamed == {TableName("shop", "a"): TableName("shop", "b")}

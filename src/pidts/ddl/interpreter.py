@@ -19,7 +19,7 @@ from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.target_statement import landed, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, OrderKind, Shadow, Spoken, Table, TableName, Where
-from pidts.plan import WorkKind
+from pidts.plan import Work, WorkKind
 from pidts.rules import Rules
 from pidts.schema import (
     AddColumn,
@@ -97,9 +97,10 @@ class Interpreter:
         except Halted:
             if order is None or not overrides(order):
                 raise
-            structures, forgotten = untranslated(online, statement, remembered)
+            swapped, forgotten = untranslated(online, statement, remembered)
             change = self._as_ordered(order)
-            return Found(replace(change, structures={**change.structures, **structures}, shadows=forgotten))
+            structures = {**change.structures, **swapped}
+            return Found(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
         runs = heard.statement
         if not overrides(order):
             if runs is not None and self.sharing.looks_at(runs):
@@ -114,8 +115,10 @@ class Interpreter:
         keyed = self.keyed_by(joining) if joining is not None else frozenset[TableName]()
         rules = self._context.rules.with_keyed(keyed)
         change = self._change(rules, heard.statement, runs, heard.structures, heard.shadows)
-        renamed = {old: new for old, new in work.renamed if old in known}
-        return Found(replace(change, renamed=renamed), heard.statement, keyed)
+        return Found(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
+
+    def _renamed(self, work: Work) -> dict[TableName, TableName]:
+        return {old: new for old, new in work.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
         """Halt where the table's new name would give its rows on the target other values."""
