@@ -119,16 +119,14 @@ def _alike(one: Column, other: Column) -> bool:
 
 
 def _same_default(one: Column, other: Column) -> bool:
-    """The server tells no default of bytes; of an expression, only that there is one can be compared."""
-    if other.type.kind in (Kind.BINARY, Kind.VARBINARY):
-        return True
+    """Of an expression, only that there is one can be compared."""
     ours, theirs = (literals.parse_default(column.default) for column in (one, other))
     if isinstance(ours, literals.Expression) or isinstance(theirs, literals.Expression):
         return (ours is None) == (theirs is None)
     if isinstance(ours, literals.Now) or isinstance(theirs, literals.Now) or ours is None or theirs is None:
         return ours == theirs
     is_number = other.type.is_integer or other.type.kind is Kind.BIT
-    return other.type.kind in _TIMES or _value(ours, is_number=is_number) == _value(theirs)
+    return other.type.kind in _TIMES or _value(ours, is_number=is_number) == _value(theirs, is_number=is_number)
 
 
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.YEAR})
