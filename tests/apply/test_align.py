@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.merge.align import aligned
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.reduce.column_presence import column_presence
-from pidts.target import ValuesTarget
 
 from .made import INT, PLAIN, TEXT, batch_of
 from .test_prepare import Landed

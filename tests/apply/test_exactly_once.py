@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
 from pidts.reduce import Counts, NetChange
-from pidts.target import ValuesTarget
 
 TABLE = Table(
     TableName("d", "t"),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
-from pidts.target import ValuesTarget
 
 from .made import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 

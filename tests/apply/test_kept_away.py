@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
+from tests.values_target.session import ValuesSession
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.model import Lsn, Op, Table
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
-from pidts.target import ValuesTarget
-from pidts.target.values.session import ValuesSession
 
 from .made import PLAIN, Change, batch_of, rows_of
 

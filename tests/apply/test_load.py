@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Asked, load_chunk, load_whole
 from pidts.model import Checkpoint, Column, ColumnType, Fenced, Key, Kind, Lsn, Table, TableName, Transient
 from pidts.reduce import Counts, NetChange
-from pidts.target import ValuesTarget
 
 TABLE = Table(
     TableName("d", "t"),

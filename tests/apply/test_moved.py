@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, TargetSession, Uneven, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
 from pidts.reduce import with_whole_keys
-from pidts.target import ValuesTarget
 
 from .made import PLAIN, Change, Row, batch_of, minimal
 

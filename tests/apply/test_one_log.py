@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Column, Halted, Op, Table, TableName
-from pidts.target import ValuesTarget
 
 from .made import INT, PRIMARY, Change, batch_of
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
 from pidts.model import Checkpoint, Column, Halted, Lsn, OfGroups, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
-from pidts.target import ValuesTarget
 
 from .made import INT, PLAIN, UNIQUE, Change, batch_of, minimal
 from .test_guard import TABLE, Live, delete, insert, row, update

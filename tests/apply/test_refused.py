@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, RefusedRow, Retry
 from pidts.apply import refused_row as refused_module
@@ -17,7 +18,6 @@ from pidts.apply.refused_row import first_refused
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
 from pidts.model import calendar as days
 from pidts.reduce import Counts, NetChange
-from pidts.target import ValuesTarget
 
 INT = ColumnType(Kind.INT)
 PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_landings
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.rules import Extract, RouteRule, Routes, Rules
-from pidts.target import ValuesTarget
 
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 ORDERS = Table(TableName("shop", "orders"), (Column("id", ColumnType(Kind.INT), nullable=False),), KEY)

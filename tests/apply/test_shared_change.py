@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import DdlRunner, OpenJournal, Outcome, Party, Retry, SchemaChange, Superseded
 from pidts.model import (
@@ -30,7 +31,6 @@ from pidts.model import (
     Transient,
 )
 from pidts.schema import classify
-from pidts.target import ValuesTarget
 
 T = TableName("all", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)

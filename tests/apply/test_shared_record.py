@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from tests.values_target import ValuesTarget
+
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.model import Column, ColumnType, DroppedBy, Key, Kind, Lsn, MissedBy, OfGroups, OfSource, Table, TableName
-from pidts.target import ValuesTarget
 
 T, OWN, AT = TableName("shop", "t"), TableName("shop_1", "t_1"), Lsn(0, 1, 9)
 TABLE = Table(

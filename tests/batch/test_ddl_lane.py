@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Superseded
 from pidts.ddl import lane
@@ -21,7 +22,6 @@ from pidts.ddl.planner_signals import done_of, halted_of
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Work, WorkKind
 from pidts.rules import Rules
-from pidts.target import ValuesTarget
 
 T = TableName("shop", "t")
 AT = Lsn(0, 1, 500)

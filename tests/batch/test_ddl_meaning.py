@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
@@ -36,7 +37,6 @@ from pidts.model import (
 from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
 from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
 from pidts.source import SourceConfig
-from pidts.target.values.session import ValuesTarget
 
 AT = Lsn(0, 1, 100)
 

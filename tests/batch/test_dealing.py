@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
 from pidts.batch.context import JobContext
@@ -14,7 +15,6 @@ from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn,
 from pidts.reduce import with_whole_keys
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.target.values.session import ValuesTarget
 
 INT = ColumnType(Kind.INT)
 PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)

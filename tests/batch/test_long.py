@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
 from pidts.batch import applying
@@ -38,7 +39,6 @@ from pidts.model import (
     change_schema,
 )
 from pidts.reduce import buckets
-from pidts.target.values.session import ValuesTarget
 
 INT = ColumnType(Kind.INT)
 KEYED = Table(

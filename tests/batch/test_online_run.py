@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
@@ -37,7 +38,6 @@ from pidts.rules import AllowList, EventFilter, FilterRule, RouteRule, Routes, R
 from pidts.schema import Dialect
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import SourceConfig
-from pidts.target import ValuesTarget
 
 T = TableName("shop", "t")
 SHADOWED = ("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD b INT")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Party, Superseded
 from pidts.ddl import lane
@@ -41,7 +42,6 @@ from pidts.model import (
 from pidts.plan import PlanState, Work, WorkKind
 from pidts.rules import Rules
 from pidts.shards.decide import Run, Wait
-from pidts.target import ValuesTarget
 
 OWN, T = TableName("shard", "t"), TableName("all", "t")
 AT = Lsn(0, 1, 500)

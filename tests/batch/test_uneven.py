@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
@@ -37,7 +38,6 @@ from pidts.plan.state import held_at
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.target import ValuesTarget
 
 INT = ColumnType(Kind.INT)
 PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)

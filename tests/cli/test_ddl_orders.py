@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.cli.app import run_command
 from pidts.model import Halt, Lsn, TableName
-from pidts.target import ValuesTarget
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate import orders
 from pidts.task.operate.orders import TaskOrders

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.cli.app import run_command
@@ -19,7 +20,6 @@ from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, OfSourc
 from pidts.plan import CopyState, Held, Phase, PlanState
 from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
-from pidts.target import ValuesTarget
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply, apply_long
@@ -24,7 +25,6 @@ from pidts.batch.parts import Stretch
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, with_whole_keys
-from pidts.target.values.session import ValuesSession, ValuesTarget
 
 from .crashes import CrashError, Crashes
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
 from pidts.apply.load import Asked, load_chunk, load_whole
@@ -60,7 +61,6 @@ from pidts.reduce import TWO_WORKERS, buckets
 from pidts.rules import Rules, merged
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
-from pidts.target.values.session import ValuesSession, ValuesTarget
 
 from .values_source import ValuesSource
 

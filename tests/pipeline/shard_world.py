@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
 from pidts.apply.merge.discriminating_keys import keyed_landings
@@ -50,7 +51,6 @@ from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream
 from pidts.spark.stream import TaskStream
-from pidts.target import ValuesTarget
 
 from .crashes import CrashError, Crashes
 from .fibers import Fiber, Scheduler, Threading, Time

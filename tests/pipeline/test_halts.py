@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
 from pidts.batch.applying import apply
@@ -21,7 +22,6 @@ from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
-from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 from .values_source import ValuesSource

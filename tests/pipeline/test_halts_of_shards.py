@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply
@@ -23,7 +24,6 @@ from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.rules import RouteRule, Routes, Rules
-from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 from .values_source import ValuesSource

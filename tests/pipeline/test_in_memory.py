@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, SchemaChange
 from pidts.batch.applying import apply
@@ -24,7 +25,6 @@ from pidts.plan import CopyState, Limits, Phase, PlanState, StagedChunk, Work, W
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
-from pidts.target.values.session import ValuesTarget
 
 from .crashes import Crashes, survive
 from .values_source import ValuesSource

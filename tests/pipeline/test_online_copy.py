@@ -19,13 +19,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
 from pidts.batch import applying
 from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, Table, TableName, Transient
 from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
-from pidts.target.values.session import ValuesTarget
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.values_target.rows import OpenTable, StoredTable
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.reduce import Counts, NetChange
-from pidts.target.values.rows import OpenTable, StoredTable
 
 TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
 COLUMNS = (Column("id", TEXT, nullable=False), Column("u", TEXT))

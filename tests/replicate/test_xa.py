@@ -12,6 +12,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts import sandbox
 from pidts.apply import Committer
@@ -31,7 +32,6 @@ from pidts.rules import AllowList
 from pidts.sandbox import Server
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.target.values.session import ValuesTarget
 
 from .test_live import RunSql, assert_holds_the_log, end_of, following, source_of
 

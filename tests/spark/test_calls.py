@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
@@ -22,7 +23,6 @@ from pidts.source import SourceConfig
 from pidts.spark import stream as module
 from pidts.spark.slices import JobNote, SliceOptions, SliceReader
 from pidts.spark.stream import TaskStream
-from pidts.target.values.session import ValuesTarget
 
 MEANING = Meaning(AllowList(), Dialect())
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.copy.load_task import Piece
@@ -19,7 +20,6 @@ from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark.copy_job import CopyLane, bundles
 from pidts.spark.session import build_session, forget_session
-from pidts.target.values.session import ValuesTarget
 
 NAME = TableName("shop", "cart")
 CART = Table(

@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
@@ -18,7 +19,6 @@ from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream as module
 from pidts.spark.stream import TaskStream
-from pidts.target.values.session import ValuesTarget
 
 
 class Query:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
 from pidts.plan import Held, PlanState
 from pidts.rules import RouteRule, Routes, Rules
-from pidts.target import ValuesTarget
 from pidts.task.run import halted_tables as halting_module
 from pidts.task.run.halted_tables import HaltedTables
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
 from pidts.model import (
@@ -25,7 +26,6 @@ from pidts.model import (
 )
 from pidts.plan import Held, PlanState
 from pidts.relay import Origin, RelayWriter
-from pidts.target import ValuesTarget
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate.backlog import backlogs, held_tables
 from pidts.task.operate.orders import TaskOrders, is_refused_rows

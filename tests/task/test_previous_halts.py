@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.plan import Held, PlanState
-from pidts.target import ValuesTarget
 from pidts.task.run.halted_tables import AS_BEFORE, PreviousHalts
 
 A, B, C = (TableName("shop", name) for name in "abc")

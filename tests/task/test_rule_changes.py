@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.model import (
     Checkpoint,
@@ -26,7 +27,6 @@ from pidts.model import (
 )
 from pidts.plan import CopyMode
 from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
-from pidts.target.values.session import ValuesTarget
 from pidts.task.tables import rule_changes
 from pidts.task.tables.target_fit import Fit
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.model import Checkpoint, ConfigError, Fenced, Halted, Lsn, Transient
 from pidts.relay import RelayReader, RelayWriter
 from pidts.replicate import read_status
 from pidts.sandbox import Server
-from pidts.target import ValuesTarget
 from pidts.task.config.duration import parse_duration
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_task

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
+from tests.values_target.session import ValuesSession
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.plan import CopyMode
 from pidts.rules import ColumnMapping, EventFilter, FilterRule, RouteRule, Routes, Rules
-from pidts.target import ValuesTarget
-from pidts.target.values.session import ValuesSession
 from pidts.task.tables.merged import own_shards
 from pidts.task.tables.target_fit import fit_of
 

@@ -2,6 +2,5 @@
 
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-from pidts.target.values.session import ValuesTarget
 
-__all__ = ["MySqlTarget", "PostgresTarget", "ValuesTarget"]
+__all__ = ["MySqlTarget", "PostgresTarget"]

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
 from pidts.login import Mode, Tls
 from pidts.model import TableName
-from pidts.target import MySqlTarget, PostgresTarget, ValuesTarget
+from pidts.target import MySqlTarget, PostgresTarget
 from pidts.target.mysql import connection as mysql_connection
 from pidts.target.postgres import connection as postgres_connection
 

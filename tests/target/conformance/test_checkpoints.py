@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
 from pidts.model import Checkpoint, Fenced, Halted, OfSource, TableName, Transient
-from pidts.target import ValuesTarget
 
 from .samples import INT, checkpoint, lsn, table
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.model import Fenced, Halted, OfSource, Table, TableName, Transient
-from pidts.target import PostgresTarget, ValuesTarget
+from pidts.target import PostgresTarget
 
 from .breaking import Breaking
 from .conftest import KINDS

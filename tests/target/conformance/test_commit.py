@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry, Target
 from pidts.model import Checkpoint, Fenced, Halted, Table, TableName, Transient
-from pidts.target import ValuesTarget
 
 from .breaking import Breaking, Died
 from .proxy import Wire

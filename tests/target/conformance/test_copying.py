@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, Transient
-from pidts.target import MySqlTarget, PostgresTarget, ValuesTarget
+from pidts.target import MySqlTarget, PostgresTarget
 
 from .samples import INT, checkpoint, create, load, rows, table, text
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
 from pidts.model import Column, ColumnType, Fenced, Halted, Kind, OfSource, Table, TableName, Transient
 from pidts.schema import apply, classify
-from pidts.target import ValuesTarget
 
 from .breaking import Breaking, Died
 from .samples import INT, change, checkpoint, lsn, table, text

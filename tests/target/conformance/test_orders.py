@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Outcome, Superseded, Target
 from pidts.model import DdlOrder, Halt, Halted, OfSource, OrderKind, TableName
 from pidts.schema import apply, classify
-from pidts.target import ValuesTarget
 
 from .breaking import Breaking, Died
 from .samples import INT, lsn, table

@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, calendar
 from pidts.reduce import NetChange
 from pidts.schema import classify
-from pidts.target import PostgresTarget, ValuesTarget
+from pidts.target import PostgresTarget
 
 from .samples import EXTREMES, INT, array, change, every_type, rows, table, text
 

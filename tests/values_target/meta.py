@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tests.values_target.connection import ValuesConnection
+from tests.values_target.store import Lock, MoveStore
+
 from pidts.model import (
     Checkpoint,
     DdlJournal,
@@ -21,8 +24,6 @@ from pidts.model import (
     Tombstone,
 )
 from pidts.target.checkpoints import claimed_rows, no_checkpoint
-from pidts.target.values.connection import ValuesConnection
-from pidts.target.values.store import Lock, MoveStore
 
 
 class ValuesMeta:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.values_target.rows import StoredTable, fill
+from tests.values_target.store import Store
+
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Halted, Key, Rendered, Table, TableName, Where
 from pidts.reduce import UniqueKey, watched_columns
 from pidts.schema import Statement, keys_there
 from pidts.target.difference import difference, kept_names
-from pidts.target.values.rows import StoredTable, fill
-from pidts.target.values.store import Store
 
 Structures = Mapping[TableName, Table | None]
 

@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from tests.values_target.connection import ValuesConnection
+from tests.values_target.meta import ValuesMeta
+from tests.values_target.rows import plain, tuples
+from tests.values_target.schema import ValuesSchema, run_step
+from tests.values_target.store import Store
 
 from pidts.model import Halted, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
-from pidts.target.values.connection import ValuesConnection
-from pidts.target.values.meta import ValuesMeta
-from pidts.target.values.rows import plain, tuples
-from pidts.target.values.schema import ValuesSchema, run_step
-from pidts.target.values.store import Store
 
 _stores: dict[str, Store] = {}
 

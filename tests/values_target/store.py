@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.values_target.rows import Row, StoredTable
+
 from pidts.model import (
     Checkpoint,
     DdlJournal,
@@ -19,7 +21,6 @@ from pidts.model import (
     Tombstone,
     Transient,
 )
-from pidts.target.values.rows import Row, StoredTable
 
 Hook = Callable[[str], None]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.values_target.rows import OpenTable
+from tests.values_target.store import Lock, Store, Worker
+
 from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
-from pidts.target.values.rows import OpenTable
-from pidts.target.values.store import Lock, Store, Worker
 
 
 class ValuesConnection:

@@ -1,1 +1,0 @@
-"""A target in memory: the whole port, for tests that run in milliseconds."""

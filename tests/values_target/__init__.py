@@ -1,0 +1,5 @@
+"""A target in memory: the whole port, for tests that run in milliseconds."""
+
+from tests.values_target.session import ValuesTarget
+
+__all__ = ["ValuesTarget"]
