@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from typing import Any
 
@@ -75,6 +77,29 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
         "a.small": (500, True),
     }
     assert summary["eta_seconds"] == 0
+
+
+def test_batches_may_end_while_the_progress_is_looked_at() -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", "s", told.append)
+    one, enough = done(state(big=CopyState(rows=1))), threading.Event()
+
+    def work() -> None:
+        while not enough.is_set():
+            tracker.batch(one)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    batches = threading.Thread(target=work)
+    try:
+        batches.start()
+        for _ in range(300):
+            tracker.tell("sync")
+    finally:
+        enough.set()
+        batches.join()
+        sys.setswitchinterval(interval)
+    assert told[-1].batches > 0
 
 
 def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:

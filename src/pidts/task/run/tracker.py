@@ -29,6 +29,8 @@ class Tracker:
     def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
         self._task, self._source, self._on_progress = task, source, on_progress
         self._began = time.monotonic()
+        self._lock = threading.Lock()
+        """Held by the thread that takes over what a batch has done, and by the one that looks at it."""
         self._counts = Counts()
         self._batches = 0
         self._recent: deque[tuple[float, int]] = deque()
@@ -53,9 +55,10 @@ class Tracker:
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """Takes note that an attempt begins; `copied` tables that the state does not name are done."""
-        self._copied.clear()
-        self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
-        self._reached(state, gtid, position)
+        with self._lock:
+            self._copied.clear()
+            self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
+            self._reached(state, gtid, position)
 
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
         self._lsn, self._gtid = state.lsn, gtid
@@ -66,12 +69,13 @@ class Tracker:
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
-        self._cause = None
-        self._batches += 1
-        self._counts += done.counts
-        self._recent.append((time.monotonic(), done.counts.total))
-        self._event_time = done.plan.timestamp or self._event_time
-        self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
+        with self._lock:
+            self._cause = None
+            self._batches += 1
+            self._counts += done.counts
+            self._recent.append((time.monotonic(), done.counts.total))
+            self._event_time = done.plan.timestamp or self._event_time
+            self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
     @property
     def batches(self) -> int:
@@ -104,7 +108,9 @@ class Tracker:
             message = self._note
         if not message and awaits_spark:
             message = "waiting for Spark"
-        self._on_progress(self._picture(stage, caught_up=caught_up, message=message))
+        with self._lock:
+            picture = self._picture(stage, caught_up=caught_up, message=message)
+        self._on_progress(picture)
 
     def note(self, text: str) -> None:
         """Shows a text to the user for a while."""
@@ -134,7 +140,8 @@ class Tracker:
         stage: Stage = "paused" if self._cause is not None or self._lack is not None else "stopped"
         if synced:
             stage = "halted" if self._halts else "synced"
-        return self._picture(stage, caught_up=False, message="")
+        with self._lock:
+            return self._picture(stage, caught_up=False, message="")
 
     def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> Progress:
         now = time.monotonic()
