@@ -15,7 +15,7 @@ from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableN
 from pidts.reduce import Counts, NetChange
 from pidts.reduce.column_presence import column_presence
 
-from .made import INT, PLAIN, TEXT, batch_of
+from .table_history import INT, PLAIN, TEXT, batch_of
 from .test_prepare import Landed
 
 ONE, TWO, THREE = (TableName("shop", f"cart_{number}") for number in (1, 2, 3))

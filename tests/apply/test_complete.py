@@ -15,7 +15,7 @@ from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
 from pidts.plan.copy.state import CopyMode, CopyState, Phase
 from pidts.reduce import buckets, net_changes, with_whole_keys
 
-from .made import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
+from .table_history import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
 
 SEEDS = st.integers(0, 10**9)
 

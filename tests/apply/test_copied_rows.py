@@ -11,7 +11,7 @@ from pidts.model import ChangeBatch, Halted, Lsn, OfGroups, OfSource, Op, Table
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, with_whole_keys
 
-from .made import PLAIN, UNIQUE, batch_of, minimal
+from .table_history import PLAIN, UNIQUE, batch_of, minimal
 from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
 from .test_prepare import Deaf
 

@@ -15,7 +15,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
 
-from .made import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
+from .table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 
 TABLE = Table(
     TableName("shop", "price"),

@@ -14,7 +14,7 @@ from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.model import Lsn, Op, Table
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
 
-from .made import PLAIN, Change, batch_of, rows_of
+from .table_history import PLAIN, Change, batch_of, rows_of
 
 INSERTS = Rules(events=EventFilter((FilterRule("shop", "", ("insert",), (), "Ignore"),)))
 DELETES = Rules(events=EventFilter((FilterRule("shop", "", ("delete",), (), "Ignore"),)))

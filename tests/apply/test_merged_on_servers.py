@@ -18,7 +18,7 @@ from pidts.model import ChangeBatch, Checkpoint, Column, Key, Lsn, Op, Table, Ta
 from pidts.reduce import with_whole_keys
 from pidts.rules import Extract, RouteRule, Routes, Rules
 
-from .made import INT, PRIMARY, TEXT, Change, batch_of, minimal
+from .table_history import INT, PRIMARY, TEXT, Change, batch_of, minimal
 from .test_on_servers import apply, create, session, target_on
 
 __all__ = ["session"]

@@ -14,7 +14,7 @@ from pidts.apply import ApplyRules, TargetSession, Uneven, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
 from pidts.reduce import with_whole_keys
 
-from .made import PLAIN, Change, Row, batch_of, minimal
+from .table_history import PLAIN, Change, Row, batch_of, minimal
 
 LANDED, M, N, THIRD = PLAIN.name, TableName("shop", "t_m"), TableName("shop", "t_n"), TableName("shop", "t_o")
 RULES = ApplyRules(task="t", source="s", merged=frozenset({LANDED}))

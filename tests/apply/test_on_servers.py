@@ -27,7 +27,7 @@ from pidts.source.connection import connect as connect_source
 from pidts.target import MySqlTarget, PostgresTarget
 from pidts.target.mysql.errors import Refused
 
-from .made import PRIMARY, Change, batch_of
+from .table_history import PRIMARY, Change, batch_of
 from .test_guard import delete, history, insert, row, update
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)

@@ -16,7 +16,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Column, Halted, Op, Table, TableName
 
-from .made import INT, PRIMARY, Change, batch_of
+from .table_history import INT, PRIMARY, Change, batch_of
 
 N, U, D = Op.INSERT, Op.UPDATE, Op.DELETE
 LANDS = TableName("shop", "t")

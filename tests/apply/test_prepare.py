@@ -13,7 +13,7 @@ from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
 from pidts.model import Checkpoint, Column, Halted, Lsn, OfGroups, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 
-from .made import INT, PLAIN, UNIQUE, Change, batch_of, minimal
+from .table_history import INT, PLAIN, UNIQUE, Change, batch_of, minimal
 from .test_guard import TABLE, Live, delete, insert, row, update
 
 NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})

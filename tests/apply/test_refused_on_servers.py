@@ -16,7 +16,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName
 
-from .made import Row, batch_of
+from .table_history import Row, batch_of
 from .test_on_servers import create, target_on
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)

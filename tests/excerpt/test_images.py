@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.apply.made import PLAIN, batch_of
+from tests.apply.table_history import PLAIN, batch_of
 
 from pidts.binlog.row_values import rows_of
 from pidts.excerpt.rows import json_images

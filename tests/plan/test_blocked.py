@@ -7,7 +7,7 @@ import pytest
 from pidts.plan import Held, PlanState, Work, WorkKind
 from pidts.plan.blocked import blocked_statements
 
-from .made import START, behind, log, table, work_of
+from .small_log import START, behind, log, table, work_of
 
 
 def names(text: str):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pidts.model import Lsn
 from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
 
-from .made import LIMITS, START, behind, log, table, tables_of, work_of
+from .small_log import LIMITS, START, behind, log, table, tables_of, work_of
 from .test_held import carried, picture, place
 
 

@@ -10,7 +10,7 @@ from pidts.batch.pointers import Pointer
 from pidts.model import LogEntry, Lsn
 from pidts.plan import ChunkRequest, CopyState, Held, Phase, PlanState, StagedChunk, next_state, plan_between
 
-from .made import LIMITS, START, behind, log, table, work_of
+from .small_log import LIMITS, START, behind, log, table, work_of
 
 
 def step(state, entries, done=(), limits=LIMITS, staged=None):

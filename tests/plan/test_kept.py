@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
 
-from .made import LIMITS, START, behind, log, table, work_of
+from .small_log import LIMITS, START, behind, log, table, work_of
 from .test_halted import finish, run
 from .test_held import carried, picture
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pidts.model import LogEntry, Lsn
 from pidts.plan import CopyState, PlanState, Unapplied
 
-from .made import START, behind, log, table, work_of
+from .small_log import START, behind, log, table, work_of
 
 
 class Reading:

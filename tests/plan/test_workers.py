@@ -17,7 +17,7 @@ from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, LogEntry, Lsn, TableName
 from pidts.plan import ChunkRequest, CopyState, Held, Limits, Phase, PlanState, StagedChunk, next_state, plan_between
 
-from .made import START, behind, checkpoint, log, table, tables_of, work_of
+from .small_log import START, behind, checkpoint, log, table, tables_of, work_of
 
 CHUNKS = 3
 

@@ -21,7 +21,7 @@ from pidts.sandbox import Server
 
 from .altering import TOOL, Altering
 from .commands import Task, below
-from .shards import Shards, routes
+from .merged_task import Shards, routes
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from .commands import Run
 from .conftest import Background
-from .shards import Delays, Shards
+from .merged_task import Delays, Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -9,7 +9,7 @@ import pytest
 
 from pidts.task.run.halted_tables import AS_BEFORE
 
-from .shards import Shards
+from .merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

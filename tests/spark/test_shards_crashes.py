@@ -14,7 +14,7 @@ import pytest
 from tests.running import Progress, connect
 
 from .commands import Run
-from .shards import Shards
+from .merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(500)]
 

@@ -9,7 +9,7 @@ import yaml
 
 from .altering import Altering
 from .conftest import Background
-from .shards import Shards
+from .merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .shards import Shards
+from .merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

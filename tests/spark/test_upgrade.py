@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from .shards import Shards
+from .merged_task import Shards
 
 ROOT = Path(__file__).parents[2]
 VERSION_0_1 = "b4ed5dbea52b6dd7fc7715186a64c35131efead8"

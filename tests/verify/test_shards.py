@@ -24,7 +24,7 @@ from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import chosen, compare_task, opened_comparison
 from pidts.verify import Report, Span
 
-from .shards import EXTRACTS, SOURCE_TOO, Shards, make_shards
+from .merged_tables import EXTRACTS, SOURCE_TOO, Shards, make_shards
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 MakeShards = Callable[..., Shards]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.pipeline.any_history import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 
-from .any_history import EXAMPLES
-from .shard_story import BOTH, ONE, TWO, C, D, Story, T, Tell, stories
+from .step_by_step import BOTH, ONE, TWO, C, D, Story, T, Tell, stories
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 

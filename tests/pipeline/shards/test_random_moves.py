@@ -12,9 +12,9 @@ from pidts.batch import applying
 from pidts.model import Op, TableName
 from pidts.plan import Limits
 
-from .shard_world import Settings, World, driven
-from .shards import Shards
-from .test_shard_moves import check, moved
+from .shard_servers import Shards
+from .task_in_memory import Settings, World, driven
+from .test_moved_rows import check, moved
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pidts.model import DdlOrder, Halt, Lsn, OrderKind, ShardLock, TableName
 
-from .shard_world import Settings, World, driven
-from .shards import Shard, Shards
+from .shard_servers import Shard, Shards
+from .task_in_memory import Settings, World, driven
 
 ONE = {"one": ("shard_1.t_1", "shard_1.t_2", "alone.x")}
 TWO = {"one": ("shard_1.t_1", "alone.x"), "two": ("shard_1.t_1", "alone.x")}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.pipeline.any_history import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 from pidts.schema import apply, classify
 
-from .any_history import EXAMPLES
-from .shard_story import GONE, C, D, Story, T, Tell, stories
-from .shard_unlocks import check_unlocked
+from .step_by_step import GONE, C, D, Story, T, Tell, stories
+from .unlocks import check_unlocked
 
 A, B, OTHER = "one: shard_1.t_1", "two: shard_1.t_1", "one: shard_2.t_1"
 THREE = {"one": ("shard_1.t_1", "shard_2.t_1"), "two": ("shard_1.t_1", "alone.x")}

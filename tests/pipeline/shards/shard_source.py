@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.pipeline.values_source import ValuesSource
+
 from pidts.model import Column, LogEntry, Lsn, Table, TableName
 from pidts.schema import apply, classify
-
-from .values_source import ValuesSource
 
 Row = dict[str, Any]
 Rename = Mapping[str, str]

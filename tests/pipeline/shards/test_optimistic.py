@@ -10,8 +10,8 @@ import pytest
 from pidts.apply import DdlRunner, Outcome, SchemaChange
 from pidts.model import Lsn, OrderKind
 
-from .shard_story import TWO, Story, T, Tell, stories
-from .shard_tinkers import check_rows
+from .free_changes import check_rows
+from .step_by_step import TWO, Story, T, Tell, stories
 
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2"), "two": ("shard_1.t_1",)}
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"

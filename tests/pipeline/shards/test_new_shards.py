@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.pipeline.any_history import EXAMPLES
 
 from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
-from . import shard_world
-from .any_history import EXAMPLES
-from .shard_story import Story, T, Tell, stories
+from . import task_in_memory
+from .step_by_step import Story, T, Tell, stories
 
 A, NEW = "one: shard_1.t_1", TableName("shard_2", "t_7")
 ALONE = {"one": ("shard_1.t_1", "alone.x"), "two": ("alone.y",)}
@@ -120,7 +120,7 @@ def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_ap
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
     routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    monkeypatch.setattr(shard_world, "rules_of", lambda *_, **__: rules)
+    monkeypatch.setattr(task_in_memory, "rules_of", lambda *_, **__: rules)
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True)
     world.rests()
     come(world)
@@ -135,7 +135,7 @@ def test_only_rows_that_nothing_tells_apart_are_looked_at(
     """Those of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    monkeypatch.setattr(shard_world, "rules_of", lambda *_, **__: rules)
+    monkeypatch.setattr(task_in_memory, "rules_of", lambda *_, **__: rules)
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True)
     world.rests()
     shard = world[A]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .shard_story import Tell, stories
+from .step_by_step import Tell, stories
 
 
 @pytest.fixture

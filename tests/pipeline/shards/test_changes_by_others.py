@@ -11,7 +11,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import OfSource
 from pidts.shards.decide import Run
 
-from .shard_story import TWO, C, stories
+from .step_by_step import TWO, C, stories
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 

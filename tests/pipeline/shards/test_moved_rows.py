@@ -17,10 +17,10 @@ from pidts.batch import applying
 from pidts.model import Op, OrderKind, TableName
 from pidts.plan import Limits
 
+from .shard_servers import Shard
 from .shard_source import fill
-from .shard_story import C, D, Story, T, Tell, stories
-from .shard_world import World
-from .shards import Shard
+from .step_by_step import C, D, Story, T, Tell, stories
+from .task_in_memory import World
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_1.t_3", "alone.x")}

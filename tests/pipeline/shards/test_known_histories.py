@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from tests.pipeline.any_history import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 
-from .any_history import EXAMPLES
-from .shard_story import BOTH, GONE, INDEX, ONE, TWO, C, D, E, Tell, stories
+from .step_by_step import BOTH, GONE, INDEX, ONE, TWO, C, D, E, Tell, stories
 
 
 @pytest.fixture(params=[False, True] if EXAMPLES else [False])

@@ -8,7 +8,7 @@ from pidts.model import Op, TableName
 from pidts.schema import Dialect, apply, classify
 from pidts.task.operate.orders import needs_operator
 
-from .shard_story import TWO, Story, T, Tell
+from .step_by_step import TWO, Story, T, Tell
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 NAME = TableName("shard_1", "t_1")

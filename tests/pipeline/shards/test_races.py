@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.pipeline.any_history import EXAMPLES
 
 from pidts.model import TableName
 
-from .any_history import EXAMPLES
-from .shard_story import TWO, C, Story, stories
+from .step_by_step import TWO, C, Story, stories
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 SEEDS = range(60 if EXAMPLES else 8)

@@ -10,8 +10,8 @@ import pytest
 from pidts.model import Op, OrderKind
 from pidts.plan import Limits
 
-from .shard_story import Story, T, Tell, stories
-from .test_shard_moves import FIRST, KEY, SECOND, THIRD, THREE, move, row, updated
+from .step_by_step import Story, T, Tell, stories
+from .test_moved_rows import FIRST, KEY, SECOND, THIRD, THREE, move, row, updated
 
 WIDER = "ADD COLUMN c INT"
 

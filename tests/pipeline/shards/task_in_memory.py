@@ -2,7 +2,7 @@
 
 What runs is the product's own: planner, stream, lane, decisions of the group, decoding, rules, reduce, committer. Taken
 away are Spark, which would only call the same functions elsewhere, and the relay's files, in whose place the source's
-own log is read. Its threads are fibers: see `fibers`.
+own log is read. Its threads run one at a time: see `scheduled_threads`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.pipeline.crashes import CrashError, Crashes
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -52,10 +53,9 @@ from pidts.source import SourceConfig
 from pidts.spark import stream
 from pidts.spark.stream import TaskStream
 
-from .crashes import CrashError, Crashes
-from .fibers import Fiber, Scheduler, Threading, Time
+from .scheduled_threads import Fiber, Scheduler, Threading, Time
+from .shard_servers import Shards, rules_of
 from .shard_source import Row, ShardSource, fill
-from .shards import Shards, rules_of
 
 _numbers = itertools.count()
 _worlds: dict[Path, World] = {}

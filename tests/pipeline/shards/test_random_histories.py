@@ -9,10 +9,10 @@ import pytest
 
 from pidts.plan import Limits
 
-from .shard_tinkers import check_rows, check_told, happens_to_one
-from .shard_unlocks import check_unlocked, unlock_one
-from .shard_world import Settings, World, driven
-from .shards import Shards
+from .free_changes import check_rows, check_told, happens_to_one
+from .shard_servers import Shards
+from .task_in_memory import Settings, World, driven
+from .unlocks import check_unlocked, unlock_one
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 LAYOUTS = (

@@ -6,8 +6,8 @@ import pytest
 
 from pidts.model import OrderKind, TableName
 
-from .shard_story import TWO, Story, T, Tell
-from .test_shard_orders import codes
+from .step_by_step import TWO, Story, T, Tell
+from .test_operator_orders import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 

@@ -14,9 +14,9 @@ from typing import Any
 from pidts.model import Lsn, Table, TableName
 from pidts.schema import create_table
 
+from .shard_servers import Shard, Shards
 from .shard_source import Row, ShardSource
-from .shard_world import World
-from .shards import Shard, Shards
+from .task_in_memory import World
 
 POOL = {
     "a": ("INT", "INT DEFAULT 1", "INT DEFAULT 5"),

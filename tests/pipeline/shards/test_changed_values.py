@@ -8,8 +8,8 @@ import pytest
 
 from pidts.model import OrderKind
 
-from .shard_story import TWO, Story, T, Tell, stories
-from .test_shard_orders import codes
+from .step_by_step import TWO, Story, T, Tell, stories
+from .test_operator_orders import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 ALTER = "ALTER TABLE shard_1.t_1 "

@@ -9,9 +9,9 @@ import pytest
 
 from pidts.ddl import lane
 
-from .shard_story import TWO, Story, Tell, stories
-from .shard_world import World
-from .test_shard_orders import codes
+from .step_by_step import TWO, Story, Tell, stories
+from .task_in_memory import World
+from .test_operator_orders import codes
 
 A = "one: shard_1.t_1"
 

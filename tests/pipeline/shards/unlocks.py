@@ -6,8 +6,8 @@ from contextlib import closing, suppress
 
 from pidts.model import DdlOrder, OrderKind, Transient
 
-from .shard_world import World, in_order
-from .shards import Shard
+from .shard_servers import Shard
+from .task_in_memory import World, in_order
 
 
 def unlock_one(world: World) -> None:

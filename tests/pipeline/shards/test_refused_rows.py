@@ -13,6 +13,8 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.pipeline.crashes import Crashes, survive
+from tests.pipeline.values_source import ValuesSource
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -24,9 +26,6 @@ from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.rules import RouteRule, Routes, Rules
-
-from .crashes import Crashes, survive
-from .values_source import ValuesSource
 
 INT = ColumnType(Kind.INT)
 A, B, ALL = TableName("shop", "t_a"), TableName("shop", "t_b"), TableName("all", "t")
