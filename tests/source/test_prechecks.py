@@ -41,7 +41,7 @@ def setting(mysql_like, open_session) -> Iterator[object]:
     session, before = open_session(mysql_like), {}
 
     def change(name: str, value: str) -> None:
-        before[name] = query(session, f"SELECT @@GLOBAL.{name}")[0][0]
+        before.setdefault(name, query(session, f"SELECT @@GLOBAL.{name}")[0][0])
         query(session, f"SET GLOBAL {name} = %s", (value,))
 
     yield change
