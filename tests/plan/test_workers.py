@@ -61,8 +61,8 @@ def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
     second = first.moved(PlanState(at[4], new), gtid="1-4", position="bin.000001:600")
     again = second.checkpoints[0], first.checkpoints[1]
     assert [row.lsn for row in again] == [at[4], at[4]]
-    _, state, gtid = Workers.claimed(again)
-    assert (state.lsn, state.copy, gtid) == (at[3], old, "1-3")
+    _, state, told = Workers.claimed(again)
+    assert (state.lsn, state.copy, told.gtid) == (at[3], old, "1-3")
     assert resume_point(again).lsn <= at[3]
 
 
@@ -295,3 +295,19 @@ def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(words, wor
             assert chunks[name] == (set(range(CHUNKS)) if copy else set())
     ddls = [entry.transaction.lsn for entry in entries if entry.transaction.ddl]
     assert world.journal == set(ddls)
+
+
+def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
+    """Three runs crash; the worker that was ahead stores the GTID set of a batch that ended before its own place."""
+    at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
+    rows = tuple(checkpoint(PlanState(lsn), worker=number) for number, lsn in enumerate((at[1], at[4])))
+    workers, state, _ = Workers.claimed(rows)
+    assert state.lsn == at[1]
+    first = workers.moved(PlanState(at[3]), gtid="0-1-3", position="bin.000001:300")
+    second = first.moved(PlanState(at[4]), gtid="0-1-4", position="bin.000001:400")
+    for torn in ((first.checkpoints[0], rows[1]), (rows[0], first.checkpoints[1])):
+        assert Workers.claimed(torn)[1].lsn in (at[1], at[3])
+    torn = second.checkpoints[0], first.checkpoints[1]
+    for rows in (torn, torn[::-1], first.checkpoints, second.checkpoints):
+        _, state, told = Workers.claimed(rows)
+        assert (state.lsn, told.gtid) in ((at[3], "0-1-3"), (at[4], "0-1-4"))

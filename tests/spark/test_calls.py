@@ -87,13 +87,17 @@ class Road(TaskStream):
 
     def call(self, number: int) -> dict[str, Any]:
         """As Spark calls: the offset is in its log first."""
+        offset = self.offset(number)
+        self._batch("slices", number)  # type: ignore[arg-type]
+        return offset
+
+    def offset(self, number: int) -> dict[str, Any]:
         reader = object.__new__(SliceReader)
         reader._options = SliceOptions(self._context.relay, "s", MEANING, self._note)
         offset = reader.latestOffset({"number": number - 1}, None)  # type: ignore[arg-type]
         log = self._scratch / "query" / "offsets"
         log.mkdir(parents=True, exist_ok=True)
         (log / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
-        self._batch("slices", number)  # type: ignore[arg-type]
         return offset
 
 
@@ -154,6 +158,13 @@ def test_a_batch_that_fails_ends_the_call_and_the_run(tmp_path: Path, monkeypatc
     assert road.done == [(10, "driver")]
 
 
+def wait(claim: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not claim():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
 def ended(thread: threading.Thread) -> bool:
     thread.join(10)
     return not thread.is_alive()
@@ -169,8 +180,7 @@ def test_small_batches_do_not_wait_for_spark(tmp_path: Path) -> None:
     road = Road(tmp_path, [10, 20, 30], spark=spark)
     road.start()
     assert asked.wait(10)
-    while not road._closing:  # by the last batch
-        time.sleep(0.001)
+    wait(lambda: road._closing, "the last batch")
     assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
     starts.set()
     assert ended(road._starting)
@@ -188,12 +198,31 @@ def test_before_spark_a_job_is_noted_for_its_first_call(tmp_path: Path) -> None:
     assert not road.awaits_spark
 
 
+def test_a_job_that_a_call_has_not_heard_of_is_no_later_calls(tmp_path: Path) -> None:
+    """It is noted when Spark has asked already; behind that it is small, since another shard holds some tables."""
+    road = Road(tmp_path, [10, 20, 30], {20})
+    assert road.offset(1) == {"number": 1}
+    road._go_ahead()
+    road.large = set()
+    road._batch("slices", 1)  # type: ignore[arg-type]
+    road._closing = False
+    road.call(2)
+    assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
+
+
+def test_a_job_from_another_state_is_not_done(tmp_path: Path) -> None:
+    road = Road(tmp_path, [10, 20, 30], {20})
+    road.call(1)
+    road._state = state(25)
+    road.call(2)
+    assert road.done == [(10, "driver"), (30, "driver")]
+
+
 def test_sparks_first_call_takes_over(tmp_path: Path) -> None:
     road = Road(tmp_path, range(10, 100_000_000))
     ahead = threading.Thread(target=road._go_ahead)
     ahead.start()
-    while not road.done:
-        time.sleep(0.001)
+    wait(lambda: road.done, "the first batch")
     threading.Timer(0.2, road.close).start()
     road.call(1)
     assert ended(ahead)

@@ -168,7 +168,7 @@ DEFAULTS = {
     "VARBINARY(9) DEFAULT 'a'": "'\\x61'", "BINARY(3) DEFAULT x'41'": "'\\x410000'", "BIT(8) DEFAULT b'101'": "B'00000101'", "BIT(1) DEFAULT 1": "true",
     "YEAR DEFAULT 70": "1970", "YEAR DEFAULT '0'": "2000", "TIME DEFAULT 100": "'00:01:00'", "TIME(2) DEFAULT '01:02:03.250000'": "'01:02:03.25'",
     "DATE DEFAULT 20200102": "'2020-01-02'", "DATETIME DEFAULT '2020-1-2'": "'2020-01-02 00:00:00'", "DATE DEFAULT '0000-00-00'": None,
-    "DATETIME DEFAULT CURRENT_TIMESTAMP": "'1970-01-01 00:00:00'", "SET('a','b') DEFAULT 'b,a'": "'{\"a\",\"b\"}'", "ENUM('a','b') DEFAULT 'A'": "'a'",
+    "DATETIME DEFAULT CURRENT_TIMESTAMP": "'1970-01-01 00:00:00'", "JSON DEFAULT ('{}')": "'{}'", "SET('a','b') DEFAULT 'b,a'": "'{\"a\",\"b\"}'", "ENUM('a','b') DEFAULT 'A'": "'a'",
 }  # fmt: skip
 """The default by which PostgreSQL gives existing rows the value that the source gives them."""
 
@@ -193,6 +193,26 @@ def added(definition):
     after = apply(statement, before, {"d": ("utf8mb4", "utf8mb4_general_ci")})
     found = PgTable(name, "r", True, (pg_column("id"),), (), ())
     return alter.render(statement, before, after, {name: found}, 0).statements
+
+
+@pytest.mark.parametrize(
+    ("definition", "anywhere", "on_its_own_kind"),
+    [
+        ("JSON DEFAULT ('{}')", True, True),
+        ("""JSON DEFAULT ('{"a":1}')""", False, True),
+        ("INT DEFAULT (uuid())", False, False),
+        ("DATETIME DEFAULT '2020-01-02 03:04:05.6'", False, True),
+        ("DECIMAL(65,30) DEFAULT 1.5", True, True),
+    ],
+)
+def test_a_server_of_the_sources_kind_reads_literals_as_that_does(definition, anywhere, on_its_own_kind):
+    before = {}
+    before |= apply(classify("CREATE TABLE t (id int PRIMARY KEY)", "d"), {}, {})
+    statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
+    (after,) = apply(statement, before, {}).values()
+    for is_own, is_filled in ((False, anywhere), (True, on_its_own_kind)):
+        found = unfillable(statement, before[after.name], after, 0, reads_alike=is_own)
+        assert found == ([] if is_filled else ["c"])
 
 
 @pytest.mark.parametrize(

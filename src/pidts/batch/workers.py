@@ -19,7 +19,8 @@ A worker that is ahead stores the copy of a batch that ended before its own plac
 between the two, or may have been dropped, and the copy does not know it yet. So its row says at which place that batch
 ended (`copied_at`), and a run that takes the copy of this row begins there. The counterexample: of three workers two
 have a RENAME, and the run crashes; the next run begins before it, and crashes in the first batch behind it. All three
-are at the RENAME then, and the copy of the third one still has the old name.
+are at the RENAME then, and the copy of the third one still has the old name. The row's GTID set and position are those
+of that batch, too. Where nothing is copied, a run begins at the earliest of these places, whose GTID set it knows.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ class Workers:
     checkpoints: tuple[Checkpoint, ...]
 
     @classmethod
-    def claimed(cls, checkpoints: tuple[Checkpoint, ...], dealing: str | None = None) -> tuple[Workers, PlanState, str]:
-        """Returns the workers of a new run, the state in which it begins, and the GTID set of that state's Lsn.
+    def claimed(
+        cls, checkpoints: tuple[Checkpoint, ...], dealing: str | None = None
+    ) -> tuple[Workers, PlanState, Checkpoint]:
+        """Returns the workers of a new run, the state in which it begins, and the row with that state's GTID set.
 
         While workers are at different places, each row must go to the worker that it went to before. Where the target
         has got a unique key meanwhile it would not. The rows of a table that were distributed over two workers may now
@@ -61,9 +64,10 @@ class Workers:
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]
         chosen = order.index(min(order))
         latest = max(checkpoint.batch for checkpoint in checkpoints)
-        gtid = min(checkpoints, key=lambda checkpoint: _stored_with(checkpoint).lsn).gtid
         workers = cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints))
-        begin = slowest([*states, _stored_with(checkpoints[chosen])], states[chosen].copy)
+        stored, copy = [_stored_with(one) for one in checkpoints], states[chosen].copy
+        begin = slowest([*states, *([stored[chosen]] if copy else stored)], copy)
+        told = max((place.lsn, number) for number, place in enumerate(stored) if place.lsn <= begin.lsn)[1]
         for one, state in zip(checkpoints, states, strict=True):
             ahead = (state.lsn, state.exceptions) != (begin.lsn, begin.exceptions)
             if ahead and dealing is not None and dealing_of(one.copy) != dealing:
@@ -73,7 +77,7 @@ class Workers:
                     where=Where(source=one.source, position=one.position or str(one.lsn)),
                     todo="Take the change back, let the task catch up, stop it, then change the keys",
                 )
-        return workers, begin, gtid
+        return workers, begin, checkpoints[told]
 
     def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
         """Returns the workers after a batch; a worker that was ahead does not go back."""

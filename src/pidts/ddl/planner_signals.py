@@ -6,6 +6,7 @@ The signal is a file in the staging folder, as for a chunk that was read. It is 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -49,6 +50,14 @@ def kept_of(staging: Path) -> frozenset[TableName]:
     with suppress(FileNotFoundError):
         return frozenset(TableName(*name) for name in json.loads((staging / "ddl" / "kept").read_text()))
     return frozenset()
+
+
+def stamp_of(staging: Path) -> int:
+    """Returns what is another one after there was a signal; of two within some milliseconds it may show the first."""
+    try:
+        return os.stat(staging / "ddl").st_mtime_ns  # noqa: PTH116 - in every poll
+    except FileNotFoundError:
+        return 0
 
 
 def _touch(path: Path) -> None:

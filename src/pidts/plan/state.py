@@ -129,10 +129,10 @@ class PlanState:
         whatever groups their held tables are in.
         """
         copy = self.durable().copy
-        if not copy and not self.held and not dealing:
+        if not copy and not self.held and not dealing and copied_at is None:
             return ""
         data = {"copy": _copy_to_json(copy), "held": _places_to_json(self), "run": run, "dealing": dealing}
-        if copy and copied_at is not None:
+        if copied_at is not None:
             data |= {"copied_at": {"lsn": str(copied_at.lsn), "held": _places_to_json(copied_at)}}
         return json.dumps(data)
 

@@ -109,6 +109,16 @@ class RelayReader:
         return tail[2] if self._end is None else min(tail[2], Lsn(*self._end))
 
     @property
+    def stamp(self) -> tuple[int, int]:
+        """Returns what is another one once the relay was written to since `received` was asked for; costs little."""
+        try:
+            folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
+            tail = os.stat(self.folder.index(self._tail[0])).st_size if self._tail else 0  # noqa: PTH116 - the same
+        except FileNotFoundError:
+            return 0, 0
+        return folder, tail
+
+    @property
     def origin(self) -> Origin | None:
         """Returns the server whose log is received; None for an empty relay."""
         last = self._index.newest()

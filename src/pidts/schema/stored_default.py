@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from pidts.model.types import ColumnType, Kind
 from pidts.schema.defaults import literal
@@ -26,10 +26,13 @@ _CLOCK = re.compile(r"(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?")
 _CLOCK_DIGITS = re.compile(r"(\d{2})(\d\d)(\d\d)(?:\.(\d{0,6}))?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 _TIME_DIGITS = re.compile(r"(-?)(\d{1,7})(?:\.(\d{0,6}))?")
+_DIGITS = Context(prec=80)
+"""More digits than a DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
 """Servers write numbers with more digits before the point, or more zeros behind it, with an exponent."""
 _LEAST_PLAIN = -5
+_SAME_JSON = ("{}", "[]")
 
 
 def stored_default(default: str | None, kind: ColumnType) -> str | None:
@@ -82,7 +85,7 @@ def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if kind.is_integer:
         return str(_whole(value))
     if kind.kind is Kind.DECIMAL:
-        return _quoteless(_number(value).quantize(_unit(kind.scale or 0), ROUND_HALF_UP))
+        return _quoteless(_number(value).quantize(_unit(kind.scale or 0), ROUND_HALF_UP, _DIGITS))
     if kind.kind in (Kind.FLOAT, Kind.DOUBLE):
         return _float(value, kind.scale)
     if kind.kind is Kind.YEAR:
@@ -96,7 +99,9 @@ def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if kind.is_text:
         text = _plain_text(value, kind)
         return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
-    return literal(value.value) if isinstance(value, Text) and kind.kind is not Kind.JSON else None
+    if kind.kind is Kind.JSON and value.value not in _SAME_JSON:
+        return None  # servers differ in the blanks and in the order of members that they store
+    return literal(value.value) if isinstance(value, Text) else None
 
 
 def _plain_text(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
@@ -118,7 +123,7 @@ def _number(value: Text | Bytes | Number) -> Decimal:
 
 def _whole(value: Text | Bytes | Number) -> int:
     """Servers round halves of a number with an exponent to the even neighbour, and others up."""
-    has_exponent = not isinstance(value, Bytes) and "e" in value.value.lower()
+    has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
 
@@ -132,7 +137,7 @@ def _quoteless(number: Decimal) -> str:
 
 def _float(value: Text | Bytes | Number, scale: int | None) -> str | None:
     number = _number(value)
-    if scale is not None and number != number.quantize(_unit(scale)):
+    if scale is not None and number != number.quantize(_unit(scale), context=_DIGITS):
         return None
     return _shown(value.value) or value.value if isinstance(value, Number) else str(number)
 
@@ -163,8 +168,8 @@ def _year(value: Text | Bytes | Number) -> str:
 
 
 def _text(text: str, kind: ColumnType) -> str | None:
-    text = text.rstrip(" ") if kind.kind is Kind.CHAR else text
-    return literal(text) if kind.length is None or len(text.rstrip(" ")) <= kind.length else None
+    kept = text.rstrip(" ") if kind.kind is Kind.CHAR else text[: kind.length]
+    return literal(kept) if kind.length is None or len(text.rstrip(" ")) <= kind.length else None
 
 
 def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:

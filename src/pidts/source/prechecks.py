@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.login import Mode
-from pidts.model import Column, Kind, PidtsError, Position, PrecheckFailed, Table, TableName
+from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient
-from pidts.model.types import LOB_BYTES
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
@@ -38,7 +37,6 @@ _SOON = 3600
 """The shortest time before a purge: a log that is purged earlier may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _CASCADES = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
-_LONG = LOB_BYTES.keys() | {Kind.JSON, Kind.GEOMETRY}
 """The types that NOBLOB images leave out."""
 _LEAVES_OUT_GENERATED = (11, 0, 0)
 """The first MariaDB without generated columns in its images: 10.11 has them, 11.8 has not."""
@@ -190,8 +188,8 @@ def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
     elif hidden := _left_out(server, asked.tables):
         what = f"binlog_row_image = {value}: this server then never tells the generated columns of {', '.join(hidden)}"
         yield Finding("binlog_row_image", ok=False, message=what, fix=fix)
-    elif untold := _untold_defaults(server, value, asked.tables):
-        what = f"binlog_row_image = {value}: MariaDB's log does not tell which columns {untold} sets to their defaults"
+    elif server.is_mariadb and value in ("MINIMAL", "NOBLOB"):
+        what = f"binlog_row_image = {value}: MariaDB's log does not tell which columns a REPLACE sets to their defaults"
         instead = "If no client runs REPLACE without naming all columns, add binlog_row_image to ignore-checking-items"
         yield Finding("binlog_row_image", ok=False, message=what, fix=f"{fix}\n{instead}")
     else:
@@ -207,16 +205,6 @@ def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
-
-
-def _untold_defaults(server: ServerInfo, image: str, tables: Mapping[TableName, Table]) -> str:
-    """Returns the statements whose effect the log does not tell; NOBLOB leaves out long columns only."""
-    if not server.is_mariadb or image not in ("MINIMAL", "NOBLOB"):
-        return ""
-    if image == "MINIMAL":
-        return "a REPLACE"
-    long = sorted(str(name) for name, table in tables.items() if any(c.type.kind in _LONG for c in table.columns))
-    return f"a REPLACE into {', '.join(long)}" if long else ""
 
 
 def _replication_privilege(asked: _Asked) -> Iterator[Finding]:

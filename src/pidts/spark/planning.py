@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pidts.batch.copy.staging import staged_chunk
 from pidts.batch.relevance import Meaning
-from pidts.ddl.planner_signals import done_of, halted_of, kept_of
+from pidts.ddl.planner_signals import done_of, halted_of, kept_of, stamp_of
 from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan import Limits, PlanState, next_state
 from pidts.plan.continuity import UpToBreak
@@ -24,6 +24,7 @@ class Planner:
     def __init__(self, relay: RelayReader, staging: Path, limits: Limits, meaning: Meaning, goal: Lsn | None) -> None:
         self._relay, self._staging, self._limits, self._meaning, self._goal = relay, staging, limits, meaning, goal
         self._seen: tuple[PlanState, Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
+        self._stamp: tuple[tuple[int, int], int] | None = None
         self._planned = 0.0
 
     def next(self, state: PlanState) -> PlanState | None:
@@ -31,11 +32,16 @@ class Planner:
 
         Where nothing has come since the last call it looks closely only now and then.
         """
-        done, kept = done_of(self._staging, state.dues), kept_of(self._staging)
-        known = state, self._relay.received, done, kept
         now = time.monotonic()
         patience = _READING_SECONDS if state.reading else _AGAIN_SECONDS
-        if known == self._seen and now < self._planned + patience:
+        is_early = now < self._planned + patience
+        stamp = self._relay.stamp, stamp_of(self._staging)
+        if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
+            return None
+        done, kept = done_of(self._staging, state.dues), kept_of(self._staging)
+        known = state, self._relay.received, done, kept
+        self._stamp = stamp
+        if is_early and known == self._seen:
             return None
         self._seen, self._planned = known, now
         return self._plan(state, done, kept)

@@ -81,7 +81,9 @@ _LEAVE_SECONDS = 10.0
 """The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's returns although no batch needs a job."""
-_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.002, 0.025
+_ASK_SECONDS = 1.0
+"""The interval at which Spark is asked whether its query runs."""
+_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.001, 0.025
 """The intervals at which new work is looked for: a short time after the last one, and later."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
@@ -124,7 +126,8 @@ class TaskStream:
         self._start_spark, self._meaning, self._limits = spark, meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
-        self._workers, self._state, self._gtids = Workers.claimed(checkpoints, context.dealing)
+        self._workers, self._state, told = Workers.claimed(checkpoints, context.dealing)
+        self._gtids = told.gtid
         self._unapplied = Unapplied(meaning)
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
@@ -146,13 +149,15 @@ class TaskStream:
         self._starting = threading.Thread(target=copy_context().run, args=(self._start_query,), daemon=True)
         self._is_called = False
         """Whether Spark has called for a batch."""
-        self._note = scratch / "job.json"
+        self._slices, self._note = scratch / "slices.pickle", scratch / "job.json"
         self._job: BatchPlan | None = None
         """The plan of the job that is noted."""
         self._busy = threading.Lock()
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing)
         self._failure: Exception | None = None
+        self._ask_at = 0.0
+        """When Spark is asked again whether its query runs."""
 
     @property
     def state(self) -> PlanState:
@@ -203,6 +208,8 @@ class TaskStream:
 
     def start(self) -> None:
         """Starts Spark and its query, and begins with what needs neither."""
+        options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
+        options.save(self._slices)
         self._starting.start()
         threading.Thread(target=copy_context().run, args=(self._go_ahead,), daemon=True).start()
 
@@ -215,13 +222,10 @@ class TaskStream:
             self._failure = self._failure or error
 
     def _query_in(self, spark: SparkSession) -> StreamingQuery:
-        options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
-        path = self._scratch / "slices.pickle"
-        options.save(path)
         spark.dataSource.register(SliceSource)
         if self._state.copying:
             self._copying.prepare(spark, self._context.target)
-        stream = spark.readStream.format(SliceSource.name()).option("options", str(path)).load()
+        stream = spark.readStream.format(SliceSource.name()).option("options", str(self._slices)).load()
         return (
             stream.writeStream.queryName(f"pidts-{self._context.source.source_id}-{self._context.epoch}")
             .option("checkpointLocation", str(self._scratch / "query"))
@@ -245,7 +249,10 @@ class TaskStream:
         failure = self._failure or self._ddl.failure
         if failure is not None:
             return restored(failure)
-        if self._query is None or self._query.isActive:
+        if self._query is None or time.monotonic() < self._ask_at:
+            return None
+        if self._query.isActive:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
             return None
         error = self._query.exception()
         return restored(error) if error else Transient("spark-failed", "Spark ended the query without saying why")
@@ -292,8 +299,9 @@ class TaskStream:
         try:
             with bound_contextvars(source=self._context.source.source_id):
                 note = self._noted(batch_id)
-                if note is not None:
-                    self._note.unlink()
+                # One that Spark has not seen yet, or from another state, is planned anew here.
+                self._note.unlink(missing_ok=True)
+                if note is not None and note.before.to_json() == self._state.to_json():
                     self._run(slices, note.after, note.planned)
                 self._go_on()
         except Exception as error:

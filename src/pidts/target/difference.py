@@ -119,9 +119,18 @@ def _meaning(key: Key) -> tuple[bool, bool, tuple[str, ...]]:
 
 
 def unfillable(
-    statement: AlterTable, before: Table, after: Table, executed_at: int, computed: Collection[str] = ()
+    statement: AlterTable,
+    before: Table,
+    after: Table,
+    executed_at: int,
+    computed: Collection[str] = (),
+    *,
+    reads_alike: bool = False,
 ) -> list[str]:
-    """Columns whose values in existing rows only the source knows; `computed` are new ones that the target computes."""
+    """Columns whose values in existing rows only the source knows; `computed` are new ones that the target computes.
+
+    `reads_alike`: the target is of the source's kind, and reads literals as the source does.
+    """
     change = difference(statement, before, after)
     said = {
         action.column.name.lower() for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn)
@@ -130,19 +139,19 @@ def unfillable(
         column.name
         for column in change.added
         if column.name.lower() not in computed
-        and (column.auto_increment or column.generated or not _fills_alike(column, executed_at=executed_at))
+        and (column.auto_increment or column.generated or not _fills_alike(column, executed_at, alike=reads_alike))
     ]
     return added + [new.name for _, new in change.kept if new.generated and new.name.lower() in said]
 
 
-def _fills_alike(column: Column, *, executed_at: int) -> bool:
+def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
     """Whether a default gives the existing rows of two servers the same value when its column is added."""
     parsed = parse_default(column.default)
     if isinstance(parsed, Now):
         return parsed.fsp == 0 and executed_at > 0
-    return parsed is None or (
-        not isinstance(parsed, Expression) and stored_default(column.default, column.type) is not None
-    )
+    if parsed is None or isinstance(parsed, Expression):
+        return parsed is None
+    return alike or stored_default(column.default, column.type) is not None
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ _MOMENT = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\
 _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
 _ZERO_MOMENT = "0000-00-00 00:00:00"
 _MOMENTS = (Kind.DATETIME, Kind.TIMESTAMP)
+_DIGITS = Context(prec=80)
 
 
 def default_value(column: Column) -> pa.Array | None:
@@ -66,15 +67,13 @@ def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
         width = (column.type.length or 1) if kind is Kind.BINARY else 0
         return pa.array([value.value.ljust(width, b"\0")], arrow)
     text = value.value
-    if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
-        return None  # the catalogue of MySQL tells it in the time zone in which it was declared
     if parse := _PARSERS.get(kind):
         storage = pa.int32() if kind is Kind.DATE else pa.int64()
         return pa.array([parse(text)], storage).view(arrow)
     if column.type.is_integer or kind is Kind.YEAR:
         return pa.array([int(Decimal(text).to_integral_value())], arrow)
     if kind is Kind.DECIMAL:
-        return pa.array([Decimal(text).quantize(Decimal(1).scaleb(-(column.type.scale or 0)))], arrow)
+        return pa.array([Decimal(text).quantize(Decimal(1).scaleb(-(column.type.scale or 0)), context=_DIGITS)], arrow)
     if kind in (Kind.FLOAT, Kind.DOUBLE):
         return pa.array([float(text)], arrow)
     if kind is Kind.CHAR:

@@ -106,7 +106,8 @@ class History:
     def after(self, transaction: Transaction, dialect: Dialect) -> History:
         """Returns the history after the next transaction of the log; the same object where nothing changed.
 
-        `dialect` is the server's; where the statement's own `sql_mode` is known, give `dialect.under(sql_mode)`.
+        `dialect` is the server's; where the statement's own `sql_mode` and time zone are known, give
+        `dialect.under(sql_mode, time_zone)`.
         """
         if transaction.ddl is None:
             return self

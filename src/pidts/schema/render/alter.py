@@ -14,11 +14,13 @@ from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import literal
+from pidts.schema.literals import parse_default
 from pidts.schema.parse.key_clause import PRIMARY
 from pidts.schema.render.definitions import (
     charset_clause,
     column_clause,
     computed_clause,
+    default_sql,
     key_clause,
     quote,
     quote_table,
@@ -49,6 +51,9 @@ class AlterWriter:
                 return self._renamed_column(action)
             case alter.SetDefault(column=name, default=default, if_exists=if_exists):
                 condition = self._if_exists(name, asked=if_exists)
+                column = _column(self.after, name)
+                if column is not None and parse_default(default) is not None:
+                    default = column.default and default_sql(column.type, column.default)
                 change = "DROP DEFAULT" if default is None else f"SET DEFAULT {default}"
                 return "" if condition is None else f"ALTER COLUMN {condition}{quote(name)} {change}"
             case alter.AddKey() | alter.DropKey() | alter.RenameKey() | alter.DropConstraint():

@@ -75,7 +75,7 @@ def column_clause(column: Column, collations: Container[str] | None = None) -> s
     """Returns a column's definition. A generated column is written as a plain one: its values come with the rows."""
     parts = [quote(column.name), type_text(column.type, collations), "NULL" if column.nullable else "NOT NULL"]
     if column.default is not None and not column.generated:
-        parts.append(f"DEFAULT {_default(column.type, column.default)}")
+        parts.append(f"DEFAULT {default_sql(column.type, column.default)}")
     if column.auto_increment:
         parts.append("AUTO_INCREMENT")
     if column.comment:
@@ -94,8 +94,8 @@ def computed_clause(column: Column, computed: Computed, collations: Container[st
     return " ".join(parts)
 
 
-def _default(kind: ColumnType, default: str) -> str:
-    """Writes a default for MySQL.
+def default_sql(kind: ColumnType, default: str) -> str:
+    """Returns a default for MySQL.
 
     There a default that is no literal needs parentheses, and so does every default of a type without a bound.
     """

@@ -72,12 +72,13 @@ class MySqlSchema(ServerSchema[MyTable]):
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
-                if statement.mariadb is not self._connection.server.dialect.mariadb:
+                is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
+                if not is_own_kind:
                     self._refuse_shortened(statement, old, new)
                 found = self.structure(statement.table)
                 made = computed_here(statement, old, new, found, self._connection.server)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
-                unknown = unfillable(statement, old, new, executed_at, made)
+                unknown = unfillable(statement, old, new, executed_at, made, reads_alike=is_own_kind)
                 anew = recomputed(statement, old, new)
                 unknown += [name for name in anew if name.lower() not in there and name not in unknown]
                 if unknown and self._has_rows(statement.table):

@@ -120,7 +120,7 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
         return literal(text) if isinstance(value, Text) and _is_moment(text) else None
     if kind.kind is Kind.SET:
         return literal(array(text.split(",") if text else []))
-    if kind.is_bytes or kind.kind is Kind.JSON or "\0" in text:
+    if kind.is_bytes or "\0" in text:
         return literal("") if kind.is_bytes and not text and kind.kind is not Kind.VECTOR else None
     if isinstance(value, Number) and not (kind.is_text or kind.kind is Kind.TIME):
         return text

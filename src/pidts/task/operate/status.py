@@ -116,14 +116,13 @@ def _source(
     rows = tuple(target.meta.checkpoints.read(config.name, source))
     if not rows:
         return SourceStatus(source=source, held=held)
-    _, state, gtid = Workers.claimed(rows)
-    position = min(rows, key=lambda row: row.lsn).position
+    _, state, told = Workers.claimed(rows)
     tables = {table for key, table in known if key == OfSource(source) and config.allow(table)} | state.copy.keys()
     return SourceStatus(
         source=source,
         applied_lsn=state.lsn,
-        gtid=gtid,
-        position=Position.parse(position) if position else None,
+        gtid=told.gtid,
+        position=Position.parse(told.position) if told.position else None,
         moved_at=max(row.saved_at for row in rows),
         silent_since=silent_since(config.relay, source),
         lack=not_receiving(config.relay, source),

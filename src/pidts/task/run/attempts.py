@@ -234,9 +234,11 @@ class Attempts:
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream):
                     stream.start()
-                    self._watch(stream, relay, mark)
-                    if self._stop.is_set():
-                        stream.leave()
+                    try:
+                        self._watch(stream, relay, mark)
+                    finally:
+                        if self._stop.is_set():
+                            stream.leave()
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)

@@ -16,6 +16,9 @@ from pidts.spark.failures import restored
 from pidts.spark.session import Session, build_session, forget_session, is_alive
 from pidts.task.config.task_file import TaskConfig
 
+_START_SECONDS = 20.0
+"""The time for which a run that ends waits for a session that is starting."""
+
 
 class SharedSpark:
     """The Spark session of a run."""
@@ -66,8 +69,12 @@ class SharedSpark:
             return False
 
     def close(self) -> None:
-        """Ends the session, also one that is still starting."""
-        with self._lock:
+        """Ends the session, also one that is still starting; one that does not start is left to the process's end."""
+        if not self._lock.acquire(timeout=_START_SECONDS):
+            return
+        try:
             if self._session is not None:
                 with suppress(Exception):  # a JVM that was killed cannot be asked to end
                     self._session.stop()
+        finally:
+            self._lock.release()
