@@ -202,6 +202,8 @@ def added(definition):
         ("""JSON DEFAULT ('{"a":1}')""", False, True),
         ("INT DEFAULT (uuid())", False, False),
         ("DATETIME DEFAULT '2020-01-02 03:04:05.6'", False, True),
+        ("DATETIME DEFAULT '2020-01-02 03:04:05+02:00'", False, False),
+        ("ENUM('a','1') DEFAULT 1", False, False),
         ("DECIMAL(65,30) DEFAULT 1.5", True, True),
     ],
 )

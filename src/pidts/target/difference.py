@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,10 +21,11 @@ from pidts.schema import (
     RenameColumn,
     Statement,
 )
-from pidts.schema.literals import Expression, Now, parse_default
+from pidts.schema.literals import Expression, Now, Number, Text, parse_default
 from pidts.schema.stored_default import stored_default
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_OFFSET = re.compile(r"[+-]\d\d?:\d\d$")
 _GROWING = (
     (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT),
     (Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT),
@@ -151,7 +153,11 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
         return parsed.fsp == 0 and executed_at > 0
     if parsed is None or isinstance(parsed, Expression):
         return parsed is None
-    return alike or stored_default(column.default, column.type) is not None
+    if stored_default(column.default, column.type) is not None:
+        return True
+    is_place = column.type.labels and isinstance(parsed, Number)
+    is_shifted = isinstance(parsed, Text) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
+    return alike and not is_place and not is_shifted  # MySQL 5.6 and 9.7 differ in these two
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
