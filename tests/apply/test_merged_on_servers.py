@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, Target, TargetSession, prepared
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import ChangeBatch, Checkpoint, Column, Key, Lsn, Op, Table, TableName, Transient
 from pidts.reduce import with_whole_keys
 from pidts.rules import Extract, RouteRule, Routes, Rules
@@ -38,15 +38,15 @@ class Shards:
         extract = Extract("t_(.*)", "shard") if extracts else None
         route = RouteRule("shop", "t_*", self.schema, "t", extract)
         self.rules = Rules(routes=Routes((route,), "s"))
-        self.lands = TableName(self.schema, "t")
+        self.target_table = TableName(self.schema, "t")
 
     def table(self, number: int, *more: Column) -> Table:
         return Table(TableName("shop", f"t_{number}"), (*COLUMNS, *more), (PRIMARY, UNIQUE))
 
     def create(self, *more: Column) -> None:
-        longer = keyed_landings(self.session, self.rules, [self.table(1)], {self.lands})
-        create(self.session, replace(self.rules, keyed=longer).landed(self.table(1, *more)))
-        self.rules = replace(self.rules, keyed=keyed_landings(self.session, self.rules, [self.table(1)]))
+        longer = keyed_targets(self.session, self.rules, [self.table(1)], {self.lands})
+        create(self.session, replace(self.rules, keyed=longer).target_table(self.table(1, *more)))
+        self.rules = replace(self.rules, keyed=keyed_targets(self.session, self.rules, [self.table(1)]))
 
     def batch(self, table: Table, *changes: Change, told: Any = ()) -> ChangeBatch:
         self.place += 100
@@ -59,7 +59,7 @@ class Shards:
         apply(self.session, list(batches), rules)
 
     def rows(self, *more: Column) -> list[tuple[Any, ...]]:
-        found: pa.Table = self.session.read_rows(self.rules.landed(self.table(1, *more)))
+        found: pa.Table = self.session.read_rows(self.rules.target_table(self.table(1, *more)))
         return sorted(tuple(row.values()) for row in found.to_pylist())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.values_target import ValuesTarget
 
-from pidts.apply import ApplyRules, TargetSession, Uneven, prepared
+from pidts.apply import ApplyRules, Lagging, TargetSession, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
 from pidts.reduce import with_whole_keys
 
@@ -42,7 +42,7 @@ def of(member: TableName, start: int, *changes: Change, told: Sequence[Any] = ()
     return replace(with_whole_keys(batch_of(PLAIN, changes, start, told)), upstream=member)
 
 
-class Landing:
+class Destination:
     """One table of the target, written part by part in one transaction."""
 
     def __init__(self, *rows: Row, rules: ApplyRules = RULES) -> None:
@@ -56,8 +56,8 @@ class Landing:
 
     def write(self, *batches: ChangeBatch, noted: bool = True, looked: bool = True) -> list[Row]:
         names = frozenset({LANDED})
-        uneven = Uneven("t", "s", names if noted else frozenset(), names if noted and looked else frozenset())
-        for change in prepared(self.session, list(batches), self.rules, {}, uneven):
+        lagging = Lagging("t", "s", names if noted else frozenset(), names if noted and looked else frozenset())
+        for change in prepared(self.session, list(batches), self.rules, {}, lagging):
             self.session.write(change)
         return self.rows
 
@@ -74,28 +74,28 @@ class Landing:
 
 
 def test_who_has_got_a_key_is_noted_and_who_has_it_no_more_is_not():
-    landing = Landing(row(1), row(2), row(3))
-    landing.write(of(M, 10, insert(5), update(1, 7), update(2, 8, to=6), insert(7), delete(7)))
-    assert landing.record == {("t_m", "5|"): 10, ("t_m", "6|"): 12}
-    landing.write(of(M, 20, update(5, 9), update(6, 9, to=2), insert(8), delete(8), insert(8)))
-    assert landing.record == {("t_m", "5|"): 10, ("t_m", "2|"): 21, ("t_m", "8|"): 24}
-    landing.write(of(M, 30, delete(5), delete(2), delete(8)), looked=False)
-    assert landing.record == {}
+    destination = Destination(row(1), row(2), row(3))
+    destination.write(of(M, 10, insert(5), update(1, 7), update(2, 8, to=6), insert(7), delete(7)))
+    assert destination.record == {("t_m", "5|"): 10, ("t_m", "6|"): 12}
+    destination.write(of(M, 20, update(5, 9), update(6, 9, to=2), insert(8), delete(8), insert(8)))
+    assert destination.record == {("t_m", "5|"): 10, ("t_m", "2|"): 21, ("t_m", "8|"): 24}
+    destination.write(of(M, 30, delete(5), delete(2), delete(8)), looked=False)
+    assert destination.record == {}
 
 
 def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
-    landing = Landing()
-    landing.write(of(M, 0, (Op.COPY, None, row(1)), (Op.COPY, None, row(2)), update(2, 5)))
-    landing.write(of(M, 10, insert(3)), noted=False)
-    assert landing.record == {}
-    assert [one["a"] for one in landing.rows] == [1, 5, 1]
+    destination = Destination()
+    destination.write(of(M, 0, (Op.COPY, None, row(1)), (Op.COPY, None, row(2)), update(2, 5)))
+    destination.write(of(M, 10, insert(3)), noted=False)
+    assert destination.record == {}
+    assert [one["a"] for one in destination.rows] == [1, 5, 1]
 
 
 def test_a_copied_row_goes_with_what_the_log_says_of_it():
     """Else the copied row would stand in the place of the one that it has become."""
-    landing = Landing()
-    landing.write(of(M, 50, insert(1, a=9)))
-    assert landing.write(of(N, 0, (Op.COPY, None, row(1)), delete(1))) == [row(1, 9)]
+    destination = Destination()
+    destination.write(of(M, 50, insert(1, a=9)))
+    assert destination.write(of(N, 0, (Op.COPY, None, row(1)), delete(1))) == [row(1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_a_copied_row_goes_with_what_the_log_says_of_it():
     ],
 )
 def test_what_comes_late_takes_nothing_from_who_has_it_later(late, left):
-    landing = Landing(row(5))
-    landing.write(of(M, 40, insert(5, a=left)))
-    assert row(5, left) in landing.write(of(N, 10, *late))
+    destination = Destination(row(5))
+    destination.write(of(M, 40, insert(5, a=left)))
+    assert row(5, left) in destination.write(of(N, 10, *late))
 
 
 def test_what_is_later_is_written():
     """The second one's row stands until it gives it away, which comes later in the target and earlier in the log."""
-    landing = Landing()
-    landing.write(of(M, 10, insert(5)))
-    assert landing.write(of(N, 30, insert(5, a=30))) == [row(5, 30)]
-    assert landing.write(of(M, 20, delete(5))) == [row(5, 30)]
-    assert landing.record == {("t_n", "5|"): 30}
+    destination = Destination()
+    destination.write(of(M, 10, insert(5)))
+    assert destination.write(of(N, 30, insert(5, a=30))) == [row(5, 30)]
+    assert destination.write(of(M, 20, delete(5))) == [row(5, 30)]
+    assert destination.record == {("t_n", "5|"): 30}
 
 
 def test_nobody_has_it_in_the_end_in_whatever_order_they_come():
@@ -132,69 +132,69 @@ def test_nobody_has_it_in_the_end_in_whatever_order_they_come():
             for member in histories
         ):
             continue
-        landing = Landing(row(5))
+        destination = Destination(row(5))
         for member, place, change in order:
-            landing.write(of(member, place, change))
-        assert (landing.rows, landing.record) == ([], {}), order
+            destination.write(of(member, place, change))
+        assert (destination.rows, destination.record) == ([], {}), order
 
 
 def test_an_entry_of_who_gives_the_key_away_in_the_same_part_does_not_count():
     """Then the reduction knows better: see the module."""
     for given, left in ((True, [row(5, 10)]), (False, [row(5, 20)])):
-        landing = Landing(row(5))
-        landing.write(of(M, 20, insert(5, a=20)))
+        destination = Destination(row(5))
+        destination.write(of(M, 20, insert(5, a=20)))
         more = [of(M, 30, delete(5, a=20))] if given else []
-        assert landing.write(of(N, 10, update(5, 10)), *more) == left
+        assert destination.write(of(N, 10, update(5, 10)), *more) == left
 
 
 def test_a_third_ones_entry_does():
-    landing = Landing(row(5))
-    landing.write(of(M, 20, insert(5, a=20)))
-    landing.write(of(THIRD, 40, insert(5, a=40)))
-    assert landing.write(of(N, 10, delete(5)), of(M, 30, delete(5, a=20))) == [row(5, 40)]
+    destination = Destination(row(5))
+    destination.write(of(M, 20, insert(5, a=20)))
+    destination.write(of(THIRD, 40, insert(5, a=40)))
+    assert destination.write(of(N, 10, delete(5)), of(M, 30, delete(5, a=20))) == [row(5, 40)]
 
 
 def test_of_an_update_to_another_key_either_half_may_be_left():
-    landing = Landing(row(1), row(3), row(5))
-    landing.write(of(M, 50, insert(1, a=50), insert(4, a=51), insert(5, a=52), insert(6, a=53)))
+    destination = Destination(row(1), row(3), row(5))
+    destination.write(of(M, 50, insert(1, a=50), insert(4, a=51), insert(5, a=52), insert(6, a=53)))
     there = {
         one["id"]: one["a"]
-        for one in landing.write(of(N, 10, update(1, 2, to=2), update(3, 2, to=4), update(5, 2, to=6)))
+        for one in destination.write(of(N, 10, update(1, 2, to=2), update(3, 2, to=4), update(5, 2, to=6)))
     }
     assert there == {1: 50, 2: 2, 4: 51, 5: 52, 6: 53}
-    assert landing.record.keys() >= {("t_n", "2|")}
+    assert destination.record.keys() >= {("t_n", "2|")}
 
 
 def test_half_of_an_update_that_is_told_in_part():
     """The old key's half needs the key alone. The new key's would need the row, which is another's by now."""
-    landing = Landing(row(3))
-    landing.write(of(M, 50, insert(4, a=51)))
+    destination = Destination(row(3))
+    destination.write(of(M, 50, insert(4, a=51)))
     change = update(3, 1, to=4)
-    assert landing.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(4, 51)]
-    landing.write(of(M, 60, insert(7)))
+    assert destination.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(4, 51)]
+    destination.write(of(M, 60, insert(7)))
     lost = update(7, 1, to=8)
     with pytest.raises(Halted, match="row under its old key is another shard's") as caught:
-        landing.write(of(N, 20, lost, told=[minimal(PLAIN, lost)]))
+        destination.write(of(N, 20, lost, told=[minimal(PLAIN, lost)]))
     assert caught.value.code == "partial-row-image"
     whole = of(N, 20, lost, told=[(["id"], ["id", "a", "b", "u"])])
-    assert landing.write(whole) == [row(4, 51), row(7), row(8)]
+    assert destination.write(whole) == [row(4, 51), row(7), row(8)]
 
 
 def test_an_update_told_in_part_asks_for_no_row_where_it_is_set_aside():
-    landing = Landing(row(5))
-    landing.write(of(M, 20, insert(5, a=20)))
+    destination = Destination(row(5))
+    destination.write(of(M, 20, insert(5, a=20)))
     change = update(5, 3)
-    assert landing.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(5, 20)]
+    assert destination.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(5, 20)]
 
 
 def test_a_table_of_which_one_member_is_left_counts_what_others_have_on_record():
-    landing = Landing(row(5), row(6))
-    landing.write(of(M, 20, insert(5, a=20)))
-    landing.rules = replace(RULES, merged=frozenset())
-    assert landing.write(of(N, 10, delete(5), delete(6))) == [row(5, 20)]
+    destination = Destination(row(5), row(6))
+    destination.write(of(M, 20, insert(5, a=20)))
+    destination.rules = replace(RULES, merged=frozenset())
+    assert destination.write(of(N, 10, delete(5), delete(6))) == [row(5, 20)]
 
 
 def test_it_notes_nothing_alone():
-    landing = Landing(rules=replace(RULES, merged=frozenset()))
-    landing.write(of(M, 20, insert(5, a=20)))
-    assert landing.record == {}
+    destination = Destination(rules=replace(RULES, merged=frozenset()))
+    destination.write(of(M, 20, insert(5, a=20)))
+    assert destination.record == {}

@@ -9,7 +9,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.rules import Extract, RouteRule, Routes, Rules
 
@@ -49,10 +49,10 @@ def routed(schema: str, table: str, *, source: bool = False, others: tuple[Route
 def test_a_table_where_others_may_come_is_made_with_the_long_key(
     session: TargetSession, rules: Rules, *, is_keyed: bool
 ) -> None:
-    assert keyed_landings(session, rules, [ORDERS]) == ({LANDS} if is_keyed else set())
+    assert keyed_targets(session, rules, [ORDERS]) == ({LANDS} if is_keyed else set())
 
 
 def test_what_the_target_has_counts(session: TargetSession) -> None:
-    for statement in session.schema.create_statements(routed("shop*", "orders").landed(ORDERS)).statements:
+    for statement in session.schema.create_statements(routed("shop*", "orders").target_table(ORDERS)).statements:
         session.execute(statement)
-    assert keyed_landings(session, routed("shop*", "orders"), [ORDERS]) == frozenset()
+    assert keyed_targets(session, routed("shop*", "orders"), [ORDERS]) == frozenset()

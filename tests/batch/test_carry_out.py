@@ -163,11 +163,11 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     place.sql("CREATE TABLE t_1 (k VARCHAR(9) PRIMARY KEY, n INT)", "INSERT INTO t_1 VALUES ('b', 1), ('d', 1)")
     place.sql("CREATE TABLE t_2 LIKE t_1")
     place.know()
-    task, one, landed = place.context.task, place.name("t_1"), place.name("all")
-    route = RouteRule(task, "t_*", landed.schema, landed.name, Extract("t_(.)", "part"))
-    rules = Rules(routes=Routes((route,), "s", True), keyed=frozenset({landed}))
+    task, one, target_table = place.context.task, place.name("t_1"), place.name("all")
+    route = RouteRule(task, "t_*", target_table.schema, target_table.name, Extract("t_(.)", "part"))
+    rules = Rules(routes=Routes((route,), "s", True), keyed=frozenset({target_table}))
     place.context = replace(place.context, rules=rules)
-    table = rules.landed(place.context.structures[one])
+    table = rules.target_table(place.context.structures[one])
     there = [
         {"k": key, "n": 0, "part": part} for part, keys in (("1", "abcdef"), ("2", "az"), ("9", "ay")) for key in keys
     ]
@@ -177,12 +177,12 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         target.begin()
         assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
         target.meta.structures.save(task, OfSource("s"), Lsn(0, 1, 4), place.context.structures)
-        target.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {landed: table})
+        target.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {target_table: table})
         target.meta.notes.write(task, OfSource("s"), RULES, to_text(rules))
         target.commit()
 
     def remove(keys: Any) -> None:
-        writing = ApplyRules(task=task, source="s", filters=rules, merged=frozenset({landed}))
+        writing = ApplyRules(task=task, source="s", filters=rules, merged=frozenset({target_table}))
         batches = [replace(batch, upstream=one) for batch in absent(table, keys)]
         with closing(place.context.target.connect()) as target:
             target.begin()
@@ -229,12 +229,12 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     assert extra()[0] == list("acef")
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {landed: table})
+        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {target_table: table})
         target.commit()
     assert extra() == ([], 1), "nobody knows what another task has brought there"
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {landed: None})
+        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {target_table: None})
         target.commit()
     remove(too_much)
     assert set(before) - set(there_now()) == {("1", key) for key in "acef"}

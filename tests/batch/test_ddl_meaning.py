@@ -129,7 +129,7 @@ def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
 
 
 def shared(*others: str, mode: str = "") -> Sharing:
-    """With these tables of another source landing there, too."""
+    """With these tables of another source that come there, too."""
     groups = ShardGroups(mode)
     groups.register("z", {TableName("shop", name): Table(LANDED, (COLUMN,), KEYS) for name in others})
     return Sharing(groups, "s", ONE)

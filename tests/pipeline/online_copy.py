@@ -157,7 +157,7 @@ class Task:
 
     def _make(self, tables: Mapping[TableName, Table], *, before_copy: bool) -> None:
         session = self.target.connect()
-        for table in map(self.rules.landed, tables.values()):
+        for table in map(self.rules.target_table, tables.values()):
             if session.schema.structure(table.name) is None:
                 for statement in session.schema.create_statements(table, before_copy=before_copy).statements:
                     session.execute(statement)
@@ -286,7 +286,7 @@ class Task:
 
     def _finish(self, table: Table) -> None:
         session = self.target.connect()
-        for statement in session.schema.finish_statements(self.rules.landed(table)).statements:
+        for statement in session.schema.finish_statements(self.rules.target_table(table)).statements:
             session.execute(statement)
         session.close()
 
@@ -309,9 +309,11 @@ class Task:
         ]
         for request in plan.write:
             table = self.structures[request.table]
-            lands, is_absent = self.rules.landed(table), request.phase is Phase.EXTRAS
+            target_table, is_absent = self.rules.target_table(table), request.phase is Phase.EXTRAS
             for rows in self.waiting[request]:
-                batches = absent(lands, rows) if is_absent else copied(lands, self.rules.rows(table, rows))
+                batches = (
+                    absent(target_table, rows) if is_absent else copied(target_table, self.rules.rows(table, rows))
+                )
                 for batch in batches:
                     routed = replace(batch, upstream=self.rules.upstream(table))
                     for worker, part in enumerate(buckets(routed, self.workers)):
@@ -429,10 +431,10 @@ class Task:
 
     def _read_extras(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         session = self.target.connect()
-        own = dict(self.rules.routes.landing(table.name).extracted) if request.mode is CopyMode.OWN else {}
-        landed = self.rules.landed(table)
-        names = list(landed.identity)
-        keys = session.read_rows(landed, after=request.after, limit=request.limit, only=own).select(names)
+        own = dict(self.rules.routes.destination(table.name).extracted) if request.mode is CopyMode.OWN else {}
+        target_table = self.rules.target_table(table)
+        names = list(target_table.identity)
+        keys = session.read_rows(target_table, after=request.after, limit=request.limit, only=own).select(names)
         session.close()
         there = {tuple({**row, **own}[name] for name in names) for row in self.server.rows(request.table)}
         self._go_on()

@@ -75,6 +75,6 @@ def test_the_target_ends_as_a_replay_row_by_row(
     table = TABLES[kind]
     history = Routed(table, 1, told_by(table, told), minimal)
     history.play(wishes(chance, transactions))
-    history.table = RULES.landed(table.renamed(SOURCE))
+    history.table = RULES.target_table(table.renamed(SOURCE))
     run = RoutedRun(history, workers, chance, folds=False, is_long=split is not None, split=split)
     run.to_the_end(crashes)

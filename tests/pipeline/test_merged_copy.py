@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES
 from pidts.model import LeftBy, OfGroups, OfSource, Op, TableName
 from pidts.plan import CopyMode, Limits
@@ -94,7 +94,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     extract = Extract("t_(.*)", "shard") if keyed else None
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, extract),)))
     session = target.connect()
-    rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
+    rules = replace(rules, keyed=keyed_targets(session, rules, SHARDS, {LANDS}))
     session.close()
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     ways = {**{table.name: CopyMode.ADD for table in SHARDS}, ALONE.name: CopyMode.NEW}
@@ -139,7 +139,7 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
         world.happen()
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.*)", "shard")),)))
     session = target.connect()
-    rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
+    rules = replace(rules, keyed=keyed_targets(session, rules, SHARDS, {LANDS}))
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     ways = {table.name: CopyMode.OWN for table in SHARDS[:2]} | {SHARDS[2].name: CopyMode.ADD}
     task = Task(
@@ -147,7 +147,7 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
     )
     session.begin()
     session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))
-    session.meta.structures.save("t", OfGroups(), world.server.received, {LANDS: rules.landed(SHARDS[0])})
+    session.meta.structures.save("t", OfGroups(), world.server.received, {LANDS: rules.target_table(SHARDS[0])})
     session.commit()
     session.close()
     stored = target.store.tables[LANDS]
@@ -185,7 +185,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
     one, gone = SHARDS[0].name, TableName("shop", "t_1x")
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.)", "shard")),)))
     session = target.connect()
-    rules = replace(rules, keyed=keyed_landings(session, rules, SHARDS, {LANDS}))
+    rules = replace(rules, keyed=keyed_targets(session, rules, SHARDS, {LANDS}))
     task = Task(server, target, {one: CopyMode.OWN}, rules=rules)
     session.begin()
     session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))

@@ -101,13 +101,13 @@ def test_an_instance_has_four_bits(instance: str) -> None:
 def test_every_integer_becomes_one_of_64_bits_of_its_sign(kind: Kind, unsigned: bool) -> None:
     of = table(ColumnType(kind, unsigned=unsigned, length=4))
     one = mapping("partition id", *ARGUMENTS)
-    landed = one.mapped_table(of)
-    assert landed.columns[1].type.kind is Kind.BIGINT
-    assert landed.columns[1].type.unsigned is unsigned
-    assert [landed.name, landed.columns[0], landed.keys] == [of.name, of.columns[0], of.keys]
-    assert landed.columns[1].auto_increment
+    target_table = one.mapped_table(of)
+    assert target_table.columns[1].type.kind is Kind.BIGINT
+    assert target_table.columns[1].type.unsigned is unsigned
+    assert [target_table.name, target_table.columns[0], target_table.keys] == [of.name, of.columns[0], of.keys]
+    assert target_table.columns[1].auto_increment
     rows = one.mapped(images(of, [0, 100]), of)
-    assert rows.type == pa.struct(list(landed.arrow))
+    assert rows.type == pa.struct(list(target_table.arrow))
     assert ids(rows) == [one.base(of.name), one.base(of.name) + 100]
 
 

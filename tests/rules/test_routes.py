@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.model import ConfigError, TableName
-from pidts.rules import Extract, Landing, RouteRule, Routes
+from pidts.rules import Destination, Extract, RouteRule, Routes
 
 SCHEMA = RouteRule("shop_*", target_schema="shop")
 TABLE = RouteRule("shop_*", "t_*", "shop", "t")
@@ -19,8 +19,8 @@ def table(name: str) -> TableName:
     return TableName(*name.split("."))
 
 
-def landed(routes: Routes, name: str) -> str:
-    return str(routes.landing(table(name)).name)
+def target_table(routes: Routes, name: str) -> str:
+    return str(routes.destination(table(name)).name)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def landed(routes: Routes, name: str) -> str:
 )
 def test_a_table_lands_where_dm_puts_it(rules: list[RouteRule], lands: str) -> None:
     routes = Routes(tuple(rules))
-    for name, target in (pair.split(">") for pair in lands.split()):
-        assert landed(routes, name) == target
+    for name, target in (pair.split(">") for pair in target_table.split()):
+        assert target_table(routes, name) == target
 
 
 def test_case_decides_where_the_task_says_so() -> None:
     routes = Routes((RouteRule("A", "T", "b", "u"), RouteRule("a", "~T", "c", "v")), case_sensitive=True)
-    assert [landed(routes, name) for name in ("A.T", "a.t", "a.xT", "A.t")] == ["b.u", "a.t", "c.v", "A.t"]
+    assert [target_table(routes, name) for name in ("A.T", "a.t", "a.xT", "A.t")] == ["b.u", "a.t", "c.v", "A.t"]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_a_schema_needs_a_rule_of_its_own(rules: list[RouteRule], schema: str, t
 
 def test_two_rules_of_one_level_are_an_error_where_they_meet() -> None:
     routes = Routes((RouteRule("a*", "t*", "x"), RouteRule("ab", "t1", "y"), SCHEMA, RouteRule("shop_1", "", "z")))
-    assert landed(routes, "a.t1") == "x.t1"
-    assert landed(routes, "ab.t2") == "x.t2"
-    for ask in (lambda: routes.landing(table("ab.t1")), lambda: routes.landing(table("shop_1.x"))):
+    assert target_table(routes, "a.t1") == "x.t1"
+    assert target_table(routes, "ab.t2") == "x.t2"
+    for ask in (lambda: routes.destination(table("ab.t1")), lambda: routes.destination(table("shop_1.x"))):
         with pytest.raises(ConfigError, match="2 routes fit") as caught:
             ask()
         assert caught.value.code == "ambiguous-route"
@@ -90,7 +90,7 @@ def test_two_rules_of_one_level_are_an_error_where_they_meet() -> None:
 
 def test_two_rules_on_a_schema_do_not_matter_to_a_table_with_its_own() -> None:
     routes = Routes((SCHEMA, RouteRule("shop_1", "", "z"), TABLE))
-    assert landed(routes, "shop_1.t_1") == "shop.t"
+    assert target_table(routes, "shop_1.t_1") == "shop.t"
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_extracted_columns_stand_in_the_order_table_schema_source() -> None:
         extract_table=Extract("^t_(.*)", "of_table"),
         extract_schema=Extract("(.)$", "of_schema"),
     )
-    found = Routes((rule, SCHEMA), "mysql-01").landing(table("shop_3.t_7"))
-    assert found == Landing(table("shop.t"), (("of_table", "7"), ("of_schema", "3"), ("of_source", "mysql")), rule)
-    assert Routes((rule, SCHEMA), "mysql-01").landing(table("shop_3.x")).extracted == ()
+    found = Routes((rule, SCHEMA), "mysql-01").destination(table("shop_3.t_7"))
+    assert found == Destination(table("shop.t"), (("of_table", "7"), ("of_schema", "3"), ("of_source", "mysql")), rule)
+    assert Routes((rule, SCHEMA), "mysql-01").destination(table("shop_3.x")).extracted == ()
 
 
 def test_a_rule_on_a_schema_extracts_too() -> None:
     routes = Routes((RouteRule("shop_*", target_schema="shop", extract_schema=Extract("_(.*)", "of")),))
-    assert routes.landing(table("shop_1.t")).extracted == (("of", "1"),)
+    assert routes.destination(table("shop_1.t")).extracted == (("of", "1"),)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_what_cannot_be_meant_is_refused_when_it_is_read(make, code: str) -> Non
 
 def test_routes_travel_to_other_processes() -> None:
     routes = Routes((SCHEMA, TABLE), "s")
-    routes.landing(table("shop_1.t_1"))
+    routes.destination(table("shop_1.t_1"))
     again = pickle.loads(pickle.dumps(routes))
     assert again == routes == Routes((SCHEMA, TABLE), "s")
     assert hash(again) == hash(routes)
-    assert landed(again, "shop_1.t_1") == "shop.t"
+    assert target_table(again, "shop_1.t_1") == "shop.t"
 
 
 PATTERNS = st.sampled_from(["a", "b", "*", "a*", "?", "[ab]", "~a", "~^b$"])
@@ -170,7 +170,7 @@ def test_the_order_of_rules_means_nothing(orders: tuple[list[RouteRule], list[Ro
     def answers(rules: list[RouteRule]) -> list[object]:
         routes, found = Routes(tuple(rules)), []
         for schema in ("a", "b", "ab"):
-            for ask in (routes.schema, lambda name, routes=routes: routes.landing(TableName(name, "ba"))):
+            for ask in (routes.schema, lambda name, routes=routes: routes.destination(TableName(name, "ba"))):
                 try:
                     found.append(ask(schema))
                 except ConfigError as error:

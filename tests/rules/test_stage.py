@@ -82,8 +82,8 @@ ROUTED = Rules(routes=Routes((ROUTE,), "s-1"))
 def test_without_rules_everything_stays_the_same_object() -> None:
     rows = pa.table([[1], ["a"]], schema=T.arrow)
     for rules in (Rules(), replace(ROUTED, routes=Routes((RouteRule("crm", "", "x"),)))):
-        assert rules.landed(T) is T
-        assert rules.landed_name(NAME) is NAME
+        assert rules.target_table(T) is T
+        assert rules.target_name(NAME) is NAME
         assert rules.upstream(T) is None
         assert rules.changes(BATCH) is BATCH
         assert rules.rows(T, rows) is rows
@@ -92,7 +92,7 @@ def test_without_rules_everything_stays_the_same_object() -> None:
 def test_a_renamed_table_keeps_its_rows_where_they_are() -> None:
     rules = Rules(routes=Routes((RouteRule("shop_*", "", "shop"),)))
     rows = pa.table([[1], ["a"]], schema=T.arrow)
-    assert rules.landed(T) == replace(T, name=TableName("shop", "t_7"))
+    assert rules.target_table(T) == replace(T, name=TableName("shop", "t_7"))
     assert rules.upstream(T) == NAME
     assert rules.rows(T, rows) is rows
     found = rules.changes(BATCH)
@@ -103,16 +103,16 @@ def test_a_renamed_table_keeps_its_rows_where_they_are() -> None:
 
 
 def test_extracted_columns_are_in_the_structure_and_in_both_images() -> None:
-    landed = ROUTED.landed(T)
-    assert landed.name == TableName("shop", "t")
-    assert landed.keys == T.keys
-    assert [(c.name, c.type.kind, c.nullable, c.default) for c in landed.columns[2:]] == [
+    target_table = ROUTED.target_table(T)
+    assert target_table.name == TableName("shop", "t")
+    assert target_table.keys == T.keys
+    assert [(c.name, c.type.kind, c.nullable, c.default) for c in target_table.columns[2:]] == [
         ("of_table", Kind.VARCHAR, True, None),
         ("of_source", Kind.VARCHAR, True, None),
     ]
     found = ROUTED.changes(BATCH)
     assert found is not None
-    assert (found.table, found.upstream, found.is_partial) == (landed, NAME, False)
+    assert (found.table, found.upstream, found.is_partial) == (target_table, NAME, False)
     more = {"of_table": "7", "of_source": "s-1"}
     one, other = {"id": 1, "c1": "a", **more}, {"id": 1, "c1": None, **more}
     assert told(found) == [(None, one), (one, other), (other, None)]
@@ -132,7 +132,7 @@ def test_a_copied_row_is_what_its_insert_would_be() -> None:
 def test_an_extracted_column_that_the_table_has_halts() -> None:
     clash = replace(T, columns=(*T.columns, Column("OF_TABLE", ColumnType(Kind.INT))))
     with pytest.raises(Halted, match="of_table") as caught:
-        ROUTED.landed(clash)
+        ROUTED.target_table(clash)
     assert (caught.value.code, caught.value.where.table) == ("extracted-column-exists", "shop_1.t_7")
 
 
@@ -188,12 +188,12 @@ def test_a_mapping_counts_even_where_it_leaves_the_structure() -> None:
         ]
         assert sides == [[None, 1, 1], [1, 1, None]]
         assert rules.rows(T, pa.table([[5], ["a"]], schema=T.arrow))["id"].to_pylist() == [base + 5]
-    assert Rules(mappings=(mapping,)).landed(T) is T
+    assert Rules(mappings=(mapping,)).target_table(T) is T
 
 
 def test_a_clause_of_a_statement_speaks_of_the_column_as_it_lands() -> None:
     rules = Rules(mappings=(ColumnMapping("shop_*", "", "c1", "add prefix", ("north-",)),))
-    assert rules.mapped_column(T.columns[1], NAME) == rules.landed(T).columns[1] != T.columns[1]
+    assert rules.mapped_column(T.columns[1], NAME) == rules.target_table(T).columns[1] != T.columns[1]
     assert rules.mapped_column(T.columns[1], TableName("crm", "t")) is T.columns[1]
 
 
@@ -325,7 +325,7 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
     assert [image for part in found for image in told(part)] == [
         tuple(row and {**row, **more} for row in changes[number][1:3]) for number in left
     ]
-    assert all(part.table == rules.landed(table) and part.upstream == NAME for part in found)
+    assert all(part.table == rules.target_table(table) and part.upstream == NAME for part in found)
     before, after = column_presence(whole), [column_presence(part) for part in found]
     for side in ("before", "after"):
         has = getattr(before, f"has_{side}")[left]

@@ -32,15 +32,15 @@ def test_a_table_lands_where_another_keeps_its_name() -> None:
 
 
 def test_extracted_columns_are_part_of_every_unique_key_where_the_target_has_them_in_its_own() -> None:
-    landed = KEYED.landed(TABLE)
-    assert landed.identity == ("id", "of_table", "of_source")
-    assert [key.columns for key in landed.keys] == [landed.identity, ("u", "of_table", "of_source"), ("v",)]
-    assert [column.nullable for column in landed.columns] == [False, True, True, False, False]
-    plain = RULES.landed(TABLE)
+    target_table = KEYED.target_table(TABLE)
+    assert target_table.identity == ("id", "of_table", "of_source")
+    assert [key.columns for key in target_table.keys] == [target_table.identity, ("u", "of_table", "of_source"), ("v",)]
+    assert [column.nullable for column in target_table.columns] == [False, True, True, False, False]
+    plain = RULES.target_table(TABLE)
     assert (plain.identity, plain.keys) == (("id",), TABLE.keys)
     assert [column.nullable for column in plain.columns[3:]] == [True, True]
-    assert KEYED.landed(replace(TABLE, keys=())).keys == (), "rows without a key have none there, either"
-    assert KEYED.landed(TABLE.renamed(ALONE)) == TABLE.renamed(ALONE)
+    assert KEYED.target_table(replace(TABLE, keys=())).keys == (), "rows without a key have none there, either"
+    assert KEYED.target_table(TABLE.renamed(ALONE)) == TABLE.renamed(ALONE)
 
 
 def test_a_row_under_a_longer_key_has_not_the_key_of_the_source() -> None:

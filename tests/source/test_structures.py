@@ -74,22 +74,19 @@ def test_the_first_unique_key_without_null_is_the_identity(mysql_like, open_sess
     assert table.identity == ("c",)
 
 
-def test_a_moment_is_told_in_utc_whoever_made_the_table(mysql_like, open_session, database):
+@pytest.mark.parametrize("has_row", [True, False])
+def test_a_default_of_bytes_is_told_in_full_or_not_at_all(mysql_like, open_session, database, has_row):
     session = open_session(mysql_like)
     with session.cursor() as cursor:
-        cursor.execute("SET time_zone = '+02:00'")
         cursor.execute(
-            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a TIMESTAMP NULL DEFAULT '2020-01-02 03:04:05',"
-            f" b TIMESTAMP NULL DEFAULT '2020-01-02 01:00:00', c TIMESTAMP NULL, d DATETIME DEFAULT '2020-01-02')"
+            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a VARBINARY(9) NOT NULL DEFAULT X'FF0061',"
+            f" b BINARY(2) DEFAULT 'b', c VARBINARY(9) NOT NULL, d VARBINARY(9))"
         )
-        cursor.execute("SET time_zone = '+00:00'")
+        if has_row:
+            cursor.execute(f"INSERT INTO {database}.t (id, c) VALUES (1, '')")
     (table,) = read_structures(session, lambda name: name.schema == database).values()
-    assert [column.default for column in table.columns[1:]] == [
-        "'2020-01-02 01:04:05'",
-        "'2020-01-01 23:00:00'",
-        None,
-        "'2020-01-02 00:00:00'",
-    ]
+    known = "x'FF0061'" if has_row else "(bytes)"
+    assert [column.default for column in table.columns[1:]] == [known, "x'6200'", None, None]
 
 
 def test_generated_columns_and_expression_defaults(mysql97, open_session, database):

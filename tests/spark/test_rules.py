@@ -50,7 +50,7 @@ def test_rows_and_schema_changes_land_where_the_rules_say(
     run_sql: RunSql,
     open_session: Callable[..., Any],
 ) -> None:
-    target, lands = target_server("postgres"), f"{database}_lands"
+    target, target_table = target_server("postgres"), f"{database}_target_names"
     for sql in BEFORE:
         run_sql(mariadb, sql, database=database)
     task = make_task(
@@ -64,11 +64,11 @@ def test_rows_and_schema_changes_land_where_the_rules_say(
         },
         **{
             "routes": {
-                "schema": {"schema-pattern": database, "target-schema": lands},
+                "schema": {"schema-pattern": database, "target-schema": target_table},
                 "orders": {
                     "schema-pattern": database,
                     "table-pattern": "~^orders_[0-9]$",
-                    "target-schema": lands,
+                    "target-schema": target_table,
                     "target-table": "orders",
                     "extract-table": {"table-regexp": "^orders_(.*)$", "target-column": "shard"},
                     "extract-source": {"source-regexp": "(.*)", "target-column": "origin"},
@@ -76,7 +76,7 @@ def test_rows_and_schema_changes_land_where_the_rules_say(
                 "late": {
                     "schema-pattern": database,
                     "table-pattern": "orders_2?",
-                    "target-schema": lands,
+                    "target-schema": target_table,
                     "target-table": "late",
                 },
             },
@@ -102,7 +102,7 @@ def test_rows_and_schema_changes_land_where_the_rules_say(
     task.sync()
 
     def there(table: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(run_sql(target, f"SELECT {columns} FROM {lands}.{table}"), key=repr)
+        return sorted(run_sql(target, f"SELECT {columns} FROM {target_table}.{table}"), key=repr)
 
     orders = {row[0]: row[1:] for row in there("orders", "id, state, note, shard, origin")}
     assert set(orders) == {*range(1, 501), 903, 904, 905}

@@ -34,14 +34,14 @@ def test_filters_are_taken_over_and_a_route_of_rows_that_are_there_is_not(
     routed = {
         "schema-pattern": database,
         "table-pattern": "t",
-        "target-table": "landed",
+        "target-table": "target_table",
         "extract-table": {"table-regexp": "(.*)", "target-column": "origin"},
     }
     change(task, "routes", "route-rules", routed)
 
     def there() -> list[tuple[Any, ...]]:
         try:
-            return run_sql(target, f'SELECT id, a, origin FROM "{database}".landed ORDER BY id')
+            return run_sql(target, f'SELECT id, a, origin FROM "{database}".target_table ORDER BY id')
         except NO_TABLE:
             return []
 

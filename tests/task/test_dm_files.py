@@ -10,7 +10,7 @@ import pytest
 from pidts.model import ConfigError, Position, TableName
 from pidts.rules import ColumnMapping
 from pidts.rules.event_filter import Verdict
-from pidts.rules.routes import Landing
+from pidts.rules.routes import Destination
 from pidts.task.config.task_file import TaskConfig, load_task
 
 FILES = Path(__file__).with_name("dm")
@@ -47,13 +47,13 @@ def test_a_file_with_everything_in_it_is_taken_as_it_is(load: Load) -> None:
 def test_its_rules_are_in_force(load: Load) -> None:
     rules = load().rules
     name = TableName("crm_1", "customers_de")
-    landing = rules.routes.landing(name)
-    assert (landing.name, landing.extracted) == (
+    destination = rules.routes.destination(name)
+    assert (destination.name, destination.extracted) == (
         TableName("crm", "customers"),
         (("region", "de"), ("shard", "1"), ("origin", "crm-a")),
     )
-    assert rules.routes.landing(TableName("crm_1", "x")).name == TableName("crm", "x")
-    assert rules.routes.landing(other := TableName("hr", "x")) == Landing(other)
+    assert rules.routes.destination(TableName("crm_1", "x")).name == TableName("crm", "x")
+    assert rules.routes.destination(other := TableName("hr", "x")) == Destination(other)
     assert rules.events(name, ["truncate table"]) is Verdict.SKIP
     assert rules.events(name, ["insert"]) is Verdict.TAKE
     assert rules.events(TableName("crm_1", "log_1"), ["delete"]) is Verdict.SKIP

@@ -65,7 +65,7 @@ class Config:
     ],
 )
 def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) -> None:
-    target = ValuesTarget("landings")
+    target = ValuesTarget("destinations")
     with closing(target.connect()) as session:
         session.meta.prepare()
         session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
@@ -110,7 +110,7 @@ def test_routes_stay_while_a_shard_of_any_source_waits_for_others(waits: str) ->
 
 def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_go() -> None:
     target = ValuesTarget("strangers")
-    lands = TableName("all", "t")
+    target_table = TableName("all", "t")
     with closing(target.connect()) as session:
         for task, source in (("t", "s"), ("other", "s")):
             config: Any = Config(Rules(routes=ROUTES), task, Source(source))
@@ -119,12 +119,12 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
             )
             session.begin()
             session.meta.structures.save(task, OfSource(source), Lsn(0, 1, 4), {TABLE.name: TABLE})
-            session.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {lands: TABLE})
+            session.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {target_table: TABLE})
             session.commit()
             rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
         repaired, plain = (
-            Fit(TABLE.name, TABLE.renamed(lands), CopyMode.REPAIR),
+            Fit(TABLE.name, TABLE.renamed(target_table), CopyMode.REPAIR),
             Fit(TABLE.name, TABLE, CopyMode.REPAIR),
         )
         refused = replace(repaired, mode=CopyMode.NEW, has_rows=True, problem="it has rows", fix="Empty it")

@@ -71,8 +71,8 @@ def test_each_source_has_a_configuration_of_its_own(write: Write) -> None:
     assert (north.allow.case_sensitive, south.allow.case_sensitive) == (False, True)
     assert (north.workers, south.workers) == (4, 1)
     assert (north.limits.threads, south.limits.threads) == (4, 1)
-    assert north.rules.landed_name(TableName("shop", "a")) == TableName("one", "b")
-    assert south.rules.landed_name(TableName("rest", "a")) == TableName("one", "a")
+    assert north.rules.target_name(TableName("shop", "a")) == TableName("one", "b")
+    assert south.rules.target_name(TableName("rest", "a")) == TableName("one", "a")
     assert ([rule.name for rule in north.rule_names], len(south.rules.events.rules)) == (["all", "north"], 1)
     assert not north.rules.events.rules
     assert north.allow(TableName("shop", "a"))

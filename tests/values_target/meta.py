@@ -78,8 +78,8 @@ class ValuesCheckpoints:
                 for row in stored:
                     del self._connection.store.checkpoints[task, source, row.worker]
             self._connection.store.checkpoints.update({(task, source, row.worker): row for row in claimed})
-            for landed in self._meta.moves.target_tables(task, source) if claimed[0].epoch == 1 else ():
-                self._meta.moves.forget(task, source, landed)
+            for target_table in self._meta.moves.target_tables(task, source) if claimed[0].epoch == 1 else ():
+                self._meta.moves.forget(task, source, target_table)
             if claimed[0].epoch == 1:
                 rereads = self._connection.store.rereads
                 for place in [place for place in rereads if place[:2] == (task, source)]:
@@ -328,27 +328,27 @@ class ValuesMoves:
         """Forgets the transaction's own changes when it is over."""
         self._own.clear()
 
-    def any(self, task: str, source: str, landed: TableName) -> bool:
+    def any(self, task: str, source: str, target_table: TableName) -> bool:
         """Whether a target table has any moved keys."""
-        return landed in self.target_tables(task, source)
+        return target_table in self.target_tables(task, source)
 
-    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
         """Returns the committed ones and the transaction's own."""
         wanted = set(keys)
         return [
             Moved(member, key, lsn)
             for (*place, key, member), lsn in self._seen().items()
-            if place == [task, source, landed] and key in wanted
+            if place == [task, source, target_table] and key in wanted
         ]
 
-    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
         """Inserts or overwrites."""
-        rows = {(task, source, landed, one.key, one.member): one.lsn for one in moved}
+        rows = {(task, source, target_table, one.key, one.member): one.lsn for one in moved}
         self._change(lambda store: store.update(rows))
 
-    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+    def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
         """Removes keys that this member no longer has."""
-        rows = [(task, source, landed, key, member) for key in keys]
+        rows = [(task, source, target_table, key, member) for key in keys]
 
         def remove(store: MoveStore) -> None:
             for row in rows:
@@ -370,11 +370,11 @@ class ValuesMoves:
         """Returns the target tables that have moved keys, in the order of their names."""
         return sorted({row[2] for row in self._seen() if row[:2] == (task, source)})
 
-    def forget(self, task: str, source: str, landed: TableName) -> None:
+    def forget(self, task: str, source: str, target_table: TableName) -> None:
         """Removes all moved keys of a target table."""
 
         def remove(store: MoveStore) -> None:
-            for row in [row for row in store if row[:3] == (task, source, landed)]:
+            for row in [row for row in store if row[:3] == (task, source, target_table)]:
                 del store[row]
 
         self._change(remove)

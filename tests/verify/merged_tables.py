@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
@@ -37,7 +37,7 @@ class Shards:
         return self.parts[0].name
 
     @property
-    def landed(self) -> TableName:
+    def target_table(self) -> TableName:
         return TableName(self.name, "t")
 
     def on(self, source: str, *statements: str) -> None:
@@ -63,17 +63,17 @@ class Shards:
                 with closing(connect(part.source.server)) as source:
                     tables = read_structures(source, part.allow)
                     if keyed or made:
-                        rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))
+                        rules = replace(rules, keyed=keyed_targets(target, rules, tables.values()))
                     for table in tables.values():
-                        landed = rules.landed(table)
-                        for statement in () if made else target.schema.create_statements(landed).statements:
+                        target_table = rules.target_table(table)
+                        for statement in () if made else target.schema.create_statements(target_table).statements:
                             target.execute(statement)
                         made = True
                         for rows in stream_rows(source, table):
                             become = rules.rows(table, rows)
                             target.begin()
-                            nothing = become.select(list(landed.identity)).slice(0, 0)
-                            target.write(NetChange(landed, nothing, become, Counts()))
+                            nothing = become.select(list(target_table.identity)).slice(0, 0)
+                            target.write(NetChange(target_table, nothing, become, Counts()))
                             target.commit()
 
 

@@ -84,15 +84,15 @@ def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> No
     shards.copy()
     with opened_comparison(shards.parts, lambda _: True) as comparison:
         (group,) = comparison.groups().values()
-        here = target_rows(comparison.target, lambda: {shards.landed: group}).sum(group.table, Span(None, [90]))
+        here = target_rows(comparison.target, lambda: {shards.target_table: group}).sum(group.table, Span(None, [90]))
         sums = [one.sum(Span(None, [90])) for one in group.members]
         assert here is not None
         assert here.rows == 91
         assert sum(one.digest for one in sums if one) == here.digest
-        assert comparison.members(shards.landed) == {one.label for one in group.members}
+        assert comparison.members(shards.target_table) == {one.label for one in group.members}
     report = compare_task(*shards.parts)
     (one,) = report.tables
-    assert (report.equal, report.rows, one.table) == (True, 160, shards.landed)
+    assert (report.equal, report.rows, one.table) == (True, 160, shards.target_table)
     name = shards.name
     assert one.members == (f"a: {name}.t_1", f"a: {name}.t_2", f"b: {name}.t_1", f"b: {name}.t_2")
     shards.on_target(
@@ -209,7 +209,7 @@ def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
         (table,) = read_structures(source, record.allow).values()
         target.begin()
         target.meta.structures.save(
-            record.name, OfGroups(), Lsn(0, 1, 4), {shards.landed: table.renamed(shards.landed)}
+            record.name, OfGroups(), Lsn(0, 1, 4), {shards.target_table: table.renamed(shards.target_table)}
         )
         target.commit()
     (one,) = compare_task(*shards.parts).tables

@@ -5,7 +5,7 @@ from pidts.apply.committer import Committer
 from pidts.apply.ddl.change import Ended, OpenJournal, Party, SchemaChange, Superseded
 from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.apply.merge.moved_rows import Uneven
+from pidts.apply.merge.moved_rows import Lagging
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.apply.refused_row import RefusedRow
@@ -18,6 +18,7 @@ __all__ = [
     "Committer",
     "DdlRunner",
     "Ended",
+    "Lagging",
     "OpenJournal",
     "Outcome",
     "Party",
@@ -27,7 +28,6 @@ __all__ = [
     "Superseded",
     "Target",
     "TargetSession",
-    "Uneven",
     "can_be_version",
     "load_chunk",
     "load_whole",

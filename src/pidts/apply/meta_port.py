@@ -149,19 +149,19 @@ class ShadowRecord(Protocol):
 class MoveRecord(Protocol):
     """The keys that the members of a merged table have got while one of the members was behind.
 
-    `landed` is the merged table, by its name on the target. Reading sees what the transaction has written.
+    `target_table` is the merged table, by its name on the target. Reading sees what the transaction has written.
     """
 
-    def any(self, task: str, source: str, landed: TableName) -> bool:
+    def any(self, task: str, source: str, target_table: TableName) -> bool:
         """Returns whether there is an entry."""
 
-    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
         """Returns the members that have got one of these keys."""
 
-    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
         """Insert or overwrite."""
 
-    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+    def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
         """Remove the entries of keys that this member has no more."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
@@ -170,7 +170,7 @@ class MoveRecord(Protocol):
     def target_tables(self, task: str, source: str) -> list[TableName]:
         """Returns the merged tables that have entries, by their names on the target."""
 
-    def forget(self, task: str, source: str, landed: TableName) -> None:
+    def forget(self, task: str, source: str, target_table: TableName) -> None:
         """Remove all entries of the table."""
 
 

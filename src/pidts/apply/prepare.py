@@ -32,7 +32,7 @@ import structlog
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
-from pidts.apply.merge.moved_rows import Uneven, without_moved
+from pidts.apply.merge.moved_rows import Lagging, without_moved
 from pidts.apply.merge.table_owners import has_others, tells_apart
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.filtered_updates import without_kept_away
@@ -95,19 +95,19 @@ def prepared(
     batches: Sequence[ChangeBatch],
     rules: ApplyRules,
     copying: Mapping[TableName, CopyState] | None = None,
-    uneven: Uneven | None = None,
+    lagging: Lagging | None = None,
 ) -> list[NetChange]:
     """Returns what these changes, in log order, write to the target.
 
-    `copying` has the source's tables whose full copy is not done, `uneven` the target's tables with a lagging member.
+    `copying` has the source's tables whose full copy is not done, `lagging` the target's tables with a lagging member.
     """
     unfinished = copying or {}
     own = own_columns(batches)
     batches = aligned(batches)
-    copies = _landed(unfinished, batches)
+    copies = _target_tables(unfinished, batches)
     absent, batches = _parted(batches)
-    if uneven is not None:
-        batches = without_moved(session, batches, uneven, rules.merged)
+    if lagging is not None:
+        batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
         # A table that was alone when its repair began may now share its target table with rows that its source does not
         # have.
@@ -178,7 +178,9 @@ def prepared(
     return [*changes, *empty]
 
 
-def _landed(copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]) -> dict[TableName, CopyState]:
+def _target_tables(
+    copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]
+) -> dict[TableName, CopyState]:
     """Returns copies by the target's names; for a merged table, the copy that needs the most care."""
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))

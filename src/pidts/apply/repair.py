@@ -125,11 +125,11 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
     order = [(name, "ascending") for name in names]
     gone = keys.select(names).take(pa.array(np.flatnonzero(~np.isin(wanted, list(owners)))))
     changes = []
-    for (landed, rows), each in zip(found, of_origin, strict=True):
+    for (target_table, rows), each in zip(found, of_origin, strict=True):
         _, first = np.unique(each, return_index=True)
         own = np.sort(first[~np.isin(each[first], shared)])
         changes.append(
-            NetChange(landed, gone.slice(0, 0), rows.take(pa.array(own)).sort_by(order), Counts(), safe=True)
+            NetChange(target_table, gone.slice(0, 0), rows.take(pa.array(own)).sort_by(order), Counts(), safe=True)
         )
     if len(found) == 1:
         return Remedy((replace(changes[0], deletes=gone.sort_by(order)),), 0)

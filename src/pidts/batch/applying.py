@@ -33,9 +33,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply import ApplyRules, Committer, Outcome, RefusedRow, TargetSession, Uneven, prepared
+from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, TargetSession, prepared
 from pidts.batch.blobs import Blob
-from pidts.batch.lagging_merge import uneven_in
+from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.source_of_row import owner
 from pidts.batch.workers import Commit
@@ -65,8 +65,8 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         stretches = [
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
-    uneven = uneven_in(committer.rules, commit, worker)
-    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES, uneven)
+    lagging = lagging_in(committer.rules, commit, worker)
+    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES, lagging)
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -85,13 +85,13 @@ def apply_long(
     `tables` are those that have changes.
     """
     before, after = commit.before[worker], commit.after[worker]
-    uneven, cut = (uneven_in(committer.rules, commit, worker, cut) for cut in ((), tables))
+    lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
     counts = Counts()
     if split_rows is not None:
 
         def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
-            own = cut if part.behind_cut else uneven
-            work = _Work(lambda: [part], committer.rules, _copying(after), uneven=own)
+            own = cut if part.behind_cut else lagging
+            work = _Work(lambda: [part], committer.rules, _copying(after), lagging=own)
             outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner)
             return Counts() if outcome is Outcome.ALREADY else work.counts
 
@@ -104,7 +104,7 @@ def apply_long(
                 before = reached
             held = part
         return counts + commit_part(before.lsn, after, held or Stretch([]))
-    work = _Work(stretches, committer.rules, _copying(after), _floor(before), uneven=uneven, cut=cut)
+    work = _Work(stretches, committer.rules, _copying(after), _floor(before), lagging=lagging, cut=cut)
     moves = before.lsn < after.lsn or before.copy != after.copy
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -141,13 +141,13 @@ class _Work:
         copying: Mapping[TableName, CopyState],
         floor: Floor | None = None,
         part_bytes: int | None = None,
-        uneven: Uneven | None = None,
-        cut: Uneven | None = None,
+        lagging: Lagging | None = None,
+        cut: Lagging | None = None,
     ) -> None:
-        """Takes the record of lagging members; `cut` replaces `uneven` once a transaction was cut into parts."""
+        """Takes the record of lagging members; `cut` replaces `lagging` once a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
-        self._uneven, self._cut = uneven, cut or uneven
+        self._uneven, self._cut = lagging, cut or lagging
         self.counts = Counts()
 
     def newer(self) -> Iterator[Stretch]:
@@ -169,8 +169,8 @@ class _Work:
             pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
-        uneven = self._cut if part.behind_cut else self._uneven
-        for change in prepared(session, part.changes, self._rules, self._copying, uneven):
+        lagging = self._cut if part.behind_cut else self._uneven
+        for change in prepared(session, part.changes, self._rules, self._copying, lagging):
             self.counts += change.counts
             yield change
 

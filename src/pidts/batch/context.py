@@ -69,7 +69,7 @@ class JobContext:
     def dealing(self) -> str:
         """Returns a text that is the same while rows go to the same workers, as far as the target's keys decide."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
-        keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.landed_name, self.structures))
+        keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.target_name, self.structures))
         decides = [*watched, *sorted(map(str, keyed))]
         return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
 

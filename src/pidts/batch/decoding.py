@@ -49,12 +49,14 @@ def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
     elif pointer.write is not None:
         name = pointer.write.table
         table = context.structures[name]
-        lands = context.rules.landed(table)
+        target_table = context.rules.target_table(table)
         upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
             # The keys that the source does not have were read on the target.
             is_absent = pointer.write.phase is Phase.EXTRAS
-            for batch in absent(lands, rows) if is_absent else copied(lands, context.rules.rows(table, rows)):
+            for batch in (
+                absent(target_table, rows) if is_absent else copied(target_table, context.rules.rows(table, rows))
+            ):
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 

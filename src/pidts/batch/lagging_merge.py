@@ -1,18 +1,18 @@
 """Determines the merged tables with lagging members in a batch, and when the record of their keys is removed.
 
-A merged table is *uneven* while one of its source tables is held at an earlier place on any worker, see
-`pidts.apply.merge.moved_rows`. A merged table is also uneven, for the rest of a batch, where one of its transactions
+A merged table is *lagging* while one of its source tables is held at an earlier place on any worker, see
+`pidts.apply.merge.moved_rows`. A merged table is also lagging, for the rest of a batch, where one of its transactions
 does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two
 parts.
 
-Each commit of an uneven table updates the record; no commit of an even table does. So nothing may be left of it before
-a table becomes uneven again, else a key that moved on meanwhile would still count. `forget_moves` removes it:
+Each commit of a lagging table updates the record; no commit of an even table does. So nothing may be left of it before
+a table becomes lagging again, else a key that moved on meanwhile would still count. `forget_moves` removes it:
 
 1. After a batch that leaves no member of the table lagging on any worker. All workers have committed, and the next
    batch has not begun.
 2. Crash between that batch and 1: each run begins with it, if its workers are at one place at the end of a transaction.
 3. Crash between two workers' commits of that batch: the workers are at different places. The next run removes nothing
-   for as long as they are, and treats all merged tables as uneven meanwhile. Then 1 follows.
+   for as long as they are, and treats all merged tables as lagging meanwhile. Then 1 follows.
 4. A run that was taken over reaches 1 late: it looks at the epoch under a checkpoint's lock and is refused. The next
    run's claim waited for that lock.
 
@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from pidts.apply import ApplyRules, Retry, Uneven
+from pidts.apply import ApplyRules, Lagging, Retry
 from pidts.apply.checkpoint import fenced
 from pidts.batch.context import JobContext
 from pidts.batch.workers import Commit
@@ -38,13 +38,13 @@ from pidts.rules import Rules, merged
 Sleep: TypeAlias = Callable[[float], None]
 
 
-def uneven_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Uneven | None:
-    """Returns the uneven tables in one worker's commit; `cut` are source tables with changes in a cut transaction."""
+def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Lagging | None:
+    """Returns the lagging tables in one worker's commit; `cut` are source tables with changes in a cut transaction."""
     if not rules.task or not rules.filters.routes.rules:
         return None
     filters = rules.filters
     parted = merged(filters, cut) - filters.keyed
-    noted = uneven_landings(filters, (*commit.before, *commit.after)) | parted
+    noted = lagging_targets(filters, (*commit.before, *commit.after)) | parted
     if _stand_apart(commit.before):
         noted |= rules.merged - filters.keyed
     if not noted:
@@ -52,16 +52,16 @@ def uneven_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[Ta
     before, after = (_state(one[worker]) for one in (commit.before, commit.after))
     # A member that is held only from this batch on has its changes before those of others in this batch, too.
     moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
-    return Uneven(rules.task, rules.source, noted, frozenset(map(filters.landed_name, moving)) & noted | parted)
+    return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 
 
-def uneven_landings(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
+def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
     """Returns the merged tables of which some member is held at an earlier place."""
     if not rules.routes.rules:
         return frozenset()
     places = {(one.lsn, one.copy) for one in checkpoints}
     behind = {name for lsn, copy in places if copy for name in PlanState.from_checkpoint(lsn, copy).exceptions}
-    return frozenset(map(rules.landed_name, behind)) - rules.keyed
+    return frozenset(map(rules.target_name, behind)) - rules.keyed
 
 
 class KeptMoves:
@@ -73,7 +73,7 @@ class KeptMoves:
 
     def batch_done(self, context: JobContext, commit: Commit, *, cut: bool) -> None:
         """Notes that all workers have committed; `cut`: a transaction may have been cut into parts."""
-        before, after = (uneven_landings(context.rules, one) for one in (commit.before, commit.after))
+        before, after = (lagging_targets(context.rules, one) for one in (commit.before, commit.after))
         self._is_due = self._is_due or cut or not before <= after
         if self._is_due:
             self._forget(context, commit.after)
@@ -87,23 +87,23 @@ class KeptMoves:
         if not context.rules.routes.rules or _stand_apart(checkpoints):
             return
         if all(map(_is_between_transactions, checkpoints)):
-            _patiently(partial(forget_moves, context, uneven_landings(context.rules, checkpoints)), self._sleep)
+            _patiently(partial(forget_moves, context, lagging_targets(context.rules, checkpoints)), self._sleep)
             self._is_due = False
 
 
-def forget_moves(context: JobContext, uneven: Collection[TableName]) -> None:
+def forget_moves(context: JobContext, lagging: Collection[TableName]) -> None:
     """Removes the record of all tables but these."""
     source = context.source.source_id
     with closing(context.target.connect()) as session:
-        left = set(session.meta.moves.target_tables(context.task, source)).difference(uneven)
+        left = set(session.meta.moves.target_tables(context.task, source)).difference(lagging)
         if not left:
             return
         session.begin()
         stored = session.meta.checkpoints.lock(context.task, source, 0)
         if stored.epoch != context.epoch:
             raise fenced(stored, context.epoch)
-        for landed in sorted(left):
-            session.meta.moves.forget(context.task, source, landed)
+        for target_table in sorted(left):
+            session.meta.moves.forget(context.task, source, target_table)
         session.commit()
 
 

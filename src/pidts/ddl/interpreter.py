@@ -17,7 +17,7 @@ from pidts.batch.online_ddl import followed, made_of, online_of
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import Sharing
-from pidts.ddl.target_statement import landed, taken
+from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, OrderKind, Shadow, Spoken, Table, TableName, Where
 from pidts.plan import Work, WorkKind
 from pidts.rules import Rules
@@ -125,7 +125,7 @@ class Interpreter:
         rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
             # Rows of a table without a key are found by all values, the extracted ones among them.
-            extracts_alike = rules.routes.landing(old).extracted == rules.routes.landing(new).extracted
+            extracts_alike = rules.routes.destination(old).extracted == rules.routes.destination(new).extracted
             has_key = old in structures and bool(structures[old].identity)
             if old in structures and not (rules.maps_alike(old, new) and (has_key or extracts_alike)):
                 raise Halted(
@@ -180,10 +180,10 @@ class Interpreter:
             makes = isinstance(runs, CreateTable | CreateTableLike)
             there = structures if runs is statement or makes else made_of(context, runs, due.dialect, due.is_ours)
         return SchemaChange(
-            statement=None if runs is None else landed(runs, rules),
+            statement=None if runs is None else routed_statement(runs, rules),
             text=due.query.sql,
-            before=_landed({name: context.structures.get(name) for name in there}, rules),
-            after=_landed(there, rules),
+            before=_target_tables({name: context.structures.get(name) for name in there}, rules),
+            after=_target_tables(there, rules),
             structures=structures,
             shadows=shadows,
             order=self.order,
@@ -211,11 +211,11 @@ def _one_table(statement: Statement | None) -> TableName | None:
     return statement.table if isinstance(statement, AlterTable | CreateTable | CreateTableLike) else None
 
 
-def _landed(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
+def _target_tables(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
     """Returns the structures by the target's names; a renamed table may keep its name on the target."""
-    found: dict[TableName, Table | None] = {rules.landed_name(name): None for name in tables}
+    found: dict[TableName, Table | None] = {rules.target_name(name): None for name in tables}
     return found | {
-        rules.landed_name(table.name): rules.landed(table) for table in tables.values() if table is not None
+        rules.target_name(table.name): rules.target_table(table) for table in tables.values() if table is not None
     }
 
 

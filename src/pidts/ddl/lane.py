@@ -193,7 +193,7 @@ class DdlLane:
                 due = DueChange(context, self._meaning, relay, _statement_at(relay, lsn), concerns, filling)
                 changed = self._made(due)
             rules = context.rules.with_keyed(changed.keyed)
-            after = {name: table and rules.landed(table) for name, table in changed.structures.items()}
+            after = {name: table and rules.target_table(table) for name, table in changed.structures.items()}
             self._shards.changed(source, after, context.epoch, missed=changed.missed)
             with self._moved:
                 self._finished.append(changed)

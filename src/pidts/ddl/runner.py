@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from pidts.apply import DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
 from pidts.ddl.due_change import DueChange
@@ -161,8 +161,8 @@ def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> 
     tables = [table for table in structures.values() if table is not None]
     new = (table for name, table in structures.items() if table is not None and name not in context.structures)
     keyed = frozenset[TableName]().union(*(_keyed(context, table) for table in new))
-    landed = list(map(context.rules.with_keyed(keyed).landed, tables))
-    return Changed(structures, {}, _watched(context, landed), keyed)
+    target_table = list(map(context.rules.with_keyed(keyed).target_table, tables))
+    return Changed(structures, {}, _watched(context, target_table), keyed)
 
 
 def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, tuple[str, ...]]:
@@ -174,11 +174,11 @@ def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, t
 
 def _keyed(context: JobContext, table: Table) -> frozenset[TableName]:
     """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
-    landing = context.rules.routes.landing(table.name)
-    if not landing.extracted or landing.name in context.rules.keyed:
+    destination = context.rules.routes.destination(table.name)
+    if not destination.extracted or destination.name in context.rules.keyed:
         return frozenset()
     with closing(context.target.connect()) as session:
-        return keyed_landings(session, context.rules, [table])
+        return keyed_targets(session, context.rules, [table])
 
 
 def _with_records(change: SchemaChange, records: Mapping[RecordKey, Mapping[TableName, Table | None]]) -> SchemaChange:

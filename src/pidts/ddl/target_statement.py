@@ -57,26 +57,26 @@ def taken(
     return sifted(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
 
 
-def landed(statement: Statement, rules: Rules) -> Statement | None:
+def routed_statement(statement: Statement, rules: Rules) -> Statement | None:
     """Returns the same statement by the target's names; None where no table or schema of the target is concerned."""
     match statement:
         case CreateTable(structure=structure):
-            structure = rules.landed(structure)
+            structure = rules.target_table(structure)
             return replace(statement, table=structure.name, structure=structure)
         case CreateDatabase() | AlterDatabase() | DropDatabase():
             return replace(statement, name=rules.routes.schema(statement.name))
         case RenameTable(pairs=pairs):
-            moving = tuple(pair for pair in pairs if rules.landed_name(pair[0]) != rules.landed_name(pair[1]))
-            return retargeted(replace(statement, pairs=moving), rules.landed_name) if moving else None
+            moving = tuple(pair for pair in pairs if rules.target_name(pair[0]) != rules.target_name(pair[1]))
+            return retargeted(replace(statement, pairs=moving), rules.target_name) if moving else None
         case AlterTable(table=table, actions=actions):
             there = [_clause(action, table, rules) for action in actions if not _stays(action, table, rules)]
-            return retargeted(replace(statement, actions=tuple(there)), rules.landed_name) if there else None
+            return retargeted(replace(statement, actions=tuple(there)), rules.target_name) if there else None
         case _:
-            return retargeted(statement, rules.landed_name)
+            return retargeted(statement, rules.target_name)
 
 
 def _stays(action: Action, table: TableName, rules: Rules) -> bool:
-    return isinstance(action, RenameTo) and rules.landed_name(action.name) == rules.landed_name(table)
+    return isinstance(action, RenameTo) and rules.target_name(action.name) == rules.target_name(table)
 
 
 def _clause(action: Action, table: TableName, rules: Rules) -> Action:
@@ -89,8 +89,8 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         action = replace(action, computed=None)
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))
-    if isinstance(action, AddKey) and rules.landed_name(table) in rules.keyed:
-        return _among_own(action, tuple(name for name, _ in rules.routes.landing(table).extracted))
+    if isinstance(action, AddKey) and rules.target_name(table) in rules.keyed:
+        return _among_own(action, tuple(name for name, _ in rules.routes.destination(table).extracted))
     return action
 
 

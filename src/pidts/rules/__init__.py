@@ -4,19 +4,19 @@ from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList
 from pidts.rules.column_mapping import ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, FilterRule, Verdict
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
-from pidts.rules.routes import Extract, Landing, RouteRule, Routes
+from pidts.rules.routes import Destination, Extract, RouteRule, Routes
 from pidts.rules.stage import Rules, merged, together
 
 __all__ = [
     "SYSTEM_SCHEMAS",
     "AllowList",
     "ColumnMapping",
+    "Destination",
     "EventFilter",
     "ExpressionFilter",
     "ExpressionRule",
     "Extract",
     "FilterRule",
-    "Landing",
     "RouteRule",
     "Routes",
     "Rules",

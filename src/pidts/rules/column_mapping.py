@@ -91,10 +91,10 @@ class ColumnMapping:
         column = self._column(table)
         if self.expression == PARTITION_ID:
             self.base(table.name)
-        landed = self.mapped_column(column, table.name)
-        if landed is column:
+        target_table = self.mapped_column(column, table.name)
+        if target_table is column:
             return table
-        return replace(table, columns=tuple(landed if item is column else item for item in table.columns))
+        return replace(table, columns=tuple(target_table if item is column else item for item in table.columns))
 
     def mapped_column(self, column: Column, table: TableName) -> Column:
         """A column's definition in such a table, or in a statement on it, with the type that the target is to have."""
@@ -111,14 +111,14 @@ class ColumnMapping:
         if not self.fits(table.name):
             return rows
         column = self._column(table)
-        place, landed = table.columns.index(column), self.mapped_column(column, table.name)
+        place, target_table = table.columns.index(column), self.mapped_column(column, table.name)
         fields = [rows.type.field(at) for at in range(rows.type.num_fields)]
-        fields[place] = pa.field(landed.name, landed.type.arrow)
+        fields[place] = pa.field(target_table.name, target_table.type.arrow)
         if rows.null_count == len(rows):
             return pa.nulls(len(rows), pa.struct(fields))
         columns = [rows.field(at) for at in range(rows.type.num_fields)]
         # Below a null struct may stand anything; a check must not stumble over it.
-        columns[place] = self._values(pc.struct_field(rows, place), table, landed)
+        columns[place] = self._values(pc.struct_field(rows, place), table, target_table)
         mask = rows.is_null() if rows.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
@@ -200,20 +200,20 @@ class ColumnMapping:
         grown = Kind.VARCHAR if length > _LONGEST_CHAR else kind.kind
         return replace(kind, kind=grown, length=length)
 
-    def _values(self, values: pa.Array, table: Table, landed: Column) -> pa.Array:
+    def _values(self, values: pa.Array, table: Table, target_table: Column) -> pa.Array:
         if self.expression == PREFIX:
             return pc.binary_join_element_wise(self.arguments[0], values, "")
         if self.expression == SUFFIX:
             return pc.binary_join_element_wise(values, self.arguments[0], "")
-        numbers = _digits(values, table, landed) if landed.type.is_text else values
+        numbers = _digits(values, table, target_table) if target_table.type.is_text else values
         least, most = (end.as_py() for end in pc.min_max(numbers).values())
         if least is not None and not 0 <= least <= most < MOST:
             wide = pc.cast(numbers, _wide(numbers.type))
             wrong = pc.or_(pc.less(wide, pa.scalar(0, wide.type)), pc.greater_equal(wide, pa.scalar(MOST, wide.type)))
-            raise _unfit(values, wrong, table, landed, f"'partition id' takes values from 0 to {MOST - 1}")
+            raise _unfit(values, wrong, table, target_table, f"'partition id' takes values from 0 to {MOST - 1}")
         # The parts do not touch, so that adding is the same as setting bits.
         made = pc.add(pc.cast(numbers, pa.int64()), self.base(table.name))
-        return pc.cast(made, landed.type.arrow)
+        return pc.cast(made, target_table.type.arrow)
 
 
 def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapping | None:
@@ -241,10 +241,10 @@ def _number(text: str, bits: int, what: str, table: str) -> int:
     )
 
 
-def _digits(values: pa.Array, table: Table, landed: Column) -> pa.Array:
+def _digits(values: pa.Array, table: Table, target_table: Column) -> pa.Array:
     wrong = pc.invert(pc.match_substring_regex(values, r"\A[+-]?[0-9]{1,18}\z"))
     if pc.any(wrong).as_py():
-        raise _unfit(values, wrong, table, landed, "'partition id' takes a text of digits only")
+        raise _unfit(values, wrong, table, target_table, "'partition id' takes a text of digits only")
     return pc.cast(pc.replace_substring_regex(values, r"\A\+", ""), pa.int64())
 
 
@@ -252,11 +252,11 @@ def _wide(kind: pa.DataType) -> pa.DataType:
     return pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
 
 
-def _unfit(values: pa.Array, wrong: pa.Array, table: Table, landed: Column, what: str) -> Halted:
+def _unfit(values: pa.Array, wrong: pa.Array, table: Table, target_table: Column, what: str) -> Halted:
     value = values[pc.index(wrong, value=True).as_py()].as_py()
     return Halted(
         "value-not-mapped",
-        f"{what}, but column {landed.name} holds {value!r}",
+        f"{what}, but column {target_table.name} holds {value!r}",
         where=Where(table=str(table.name)),
         todo="Change the row on the source if it is wrong there; else take the column mapping out and merge otherwise.",
     )

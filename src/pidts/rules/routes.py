@@ -79,7 +79,7 @@ class RouteRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Destination:
     """A table's name on the target, and the columns that are appended to each of its rows."""
 
     name: TableName
@@ -96,25 +96,25 @@ class Routes:
     rules: tuple[RouteRule, ...] = ()
     source_id: str = ""
     case_sensitive: bool = False
-    _found: dict[TableName, Landing] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _found: dict[TableName, Destination] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for rule in self.rules:
             for pattern in (rule.schema_pattern, *filter(None, [rule.table_pattern])):
                 check(pattern)
 
-    def landing(self, name: TableName) -> Landing:
+    def destination(self, name: TableName) -> Destination:
         """Returns where a table's rows go."""
         if not self.rules:
-            return Landing(name)
+            return Destination(name)
         found = self._found.get(name)
         if found is None:
-            found = self._found[name] = self._landing(name)
+            found = self._found[name] = self._destination(name)
         return found
 
     def may_merge(self, name: TableName) -> bool:
         """Whether other tables may have the same target table, today or later."""
-        rule = self.landing(name).rule
+        rule = self.destination(name).rule
         if rule is None:
             return False
         goal = (rule.target_schema, rule.target_table)
@@ -127,21 +127,21 @@ class Routes:
 
         They may be of this source or of others.
         """
-        return self.may_merge(name) or bool(self.landing(name).extracted)
+        return self.may_merge(name) or bool(self.destination(name).extracted)
 
     def schema(self, name: str) -> str:
         """Returns where a schema goes: the target of statements on the schema itself."""
         rule = self._only(list(self._of_schema(name)), name)
         return (rule.target_schema if rule else "") or name
 
-    def _landing(self, name: TableName) -> Landing:
+    def _destination(self, name: TableName) -> Destination:
         rule = self._only(list(self._of_table(name)), str(name))
         rule = rule or self._only(list(self._of_schema(name.schema)), str(name))
         if rule is None:
-            return Landing(name)
+            return Destination(name)
         target = TableName(rule.target_schema or name.schema, rule.target_table or name.name)
         texts = zip(rule.extracts, (name.name, name.schema, self.source_id), strict=True)
-        return Landing(target, tuple((extract.column, extract(text)) for extract, text in texts if extract), rule)
+        return Destination(target, tuple((extract.column, extract(text)) for extract, text in texts if extract), rule)
 
     def _of_table(self, name: TableName) -> Iterator[RouteRule]:
         return (

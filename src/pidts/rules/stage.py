@@ -54,11 +54,11 @@ class Rules:
         """Returns the rules with further tables whose key has the extracted columns."""
         return replace(self, keyed=self.keyed | keyed) if keyed else self
 
-    def landed_name(self, name: TableName) -> TableName:
+    def target_name(self, name: TableName) -> TableName:
         """Returns the table's name on the target."""
-        return self.routes.landing(name).name
+        return self.routes.destination(name).name
 
-    def landed(self, table: Table) -> Table:
+    def target_table(self, table: Table) -> Table:
         """The table as its rows are written on the target: renamed, mapped, with the extracted columns behind its own.
 
         Such a column may be NULL, since rows that others write come from no source; the product never writes one.
@@ -67,21 +67,21 @@ class Rules:
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             table = mapping.mapped_table(table)
-        landing = self.routes.landing(table.name)
-        if landing.extracted:
-            is_keyed = landing.name in self.keyed and bool(table.identity)
-            columns = (*table.columns, *_appended(table, landing.extracted, nullable=not is_keyed))
-            keys = tuple(_extended(key, landing.extracted) for key in table.keys) if is_keyed else table.keys
+        destination = self.routes.destination(table.name)
+        if destination.extracted:
+            is_keyed = destination.name in self.keyed and bool(table.identity)
+            columns = (*table.columns, *_appended(table, destination.extracted, nullable=not is_keyed))
+            keys = tuple(_extended(key, destination.extracted) for key in table.keys) if is_keyed else table.keys
             table = replace(table, columns=columns, keys=keys)
-        return table if landing.name == table.name else table.renamed(landing.name)
+        return table if destination.name == table.name else table.renamed(destination.name)
 
     def upstream(self, table: Table) -> TableName | None:
         """Returns the source's table name for a batch, where the target's table is not just the same."""
-        return None if self.landed(table) is table else table.name
+        return None if self.target_table(table) is table else table.name
 
     def check(self, table: Table) -> None:
         """Refuses a table to which some rule cannot be applied, before a change or a row needs it."""
-        self.landed(table)
+        self.target_table(table)
         if self.expressions.rules:
             self.expressions.check(table)
 
@@ -105,7 +105,7 @@ class Rules:
 
     def keeps_keys(self, table: Table) -> bool:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
-        return self.landed_name(table.name) not in self.keyed and not self.maps_key(table)
+        return self.target_name(table.name) not in self.keyed and not self.maps_key(table)
 
     def maps_key(self, table: Table) -> bool:
         """Whether a mapping gives the table's rows other keys."""
@@ -114,12 +114,12 @@ class Rules:
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
         """Returns what the target's key holds besides the source's: of tables with equal values here, keys may meet."""
-        landing = self.routes.landing(name)
-        return landing.extracted if landing.name in self.keyed else ()
+        destination = self.routes.destination(name)
+        return destination.extracted if destination.name in self.keyed else ()
 
     def maps_alike(self, name: TableName, other: TableName) -> bool:
         """Whether a row of the one table has the same mapped values, and the same key, as if it were of the other."""
-        here, there = self.routes.landing(name), self.routes.landing(other)
+        here, there = self.routes.destination(name), self.routes.destination(other)
         if here.name in self.keyed and (here.name, here.extracted) != (there.name, there.extracted):
             return False
         mapping = mapping_of(self.mappings, name)
@@ -157,25 +157,27 @@ class Rules:
     def passed(self, batch: ChangeBatch) -> ChangeBatch:
         """Changes that have passed the filters, as changes of the target's table."""
         table = batch.table
-        landed = self.landed(table)
-        if landed is table and mapping_of(self.mappings, table.name) is None:
+        target_table = self.target_table(table)
+        if target_table is table and mapping_of(self.mappings, table.name) is None:
             return batch
         rows = batch.rows
         more = self._more(table, len(batch))
         before, after = (self._image(table, rows.column(side), more) for side in ("before", "after"))
         held = _held(rows.column("partial"), len(table.columns), len(more))
-        moved = ChangeBatch.of(landed, rows.column("lsn"), rows.column("op"), before, after, held)
-        return moved if landed is table else replace(moved, upstream=table.name)
+        moved = ChangeBatch.of(target_table, rows.column("lsn"), rows.column("op"), before, after, held)
+        return moved if target_table is table else replace(moved, upstream=table.name)
 
     def rows(self, table: Table, rows: pa.Table) -> pa.Table:
         """Copied rows of the source's table as rows of the target's."""
-        if not self.routes.landing(table.name).extracted and mapping_of(self.mappings, table.name) is None:
+        if not self.routes.destination(table.name).extracted and mapping_of(self.mappings, table.name) is None:
             return rows
         images = (
             self._image(table, batch.to_struct_array(), self._more(table, batch.num_rows))
             for batch in rows.to_batches()
         )
-        return pa.Table.from_batches(map(pa.RecordBatch.from_struct_array, images), schema=self.landed(table).arrow)
+        return pa.Table.from_batches(
+            map(pa.RecordBatch.from_struct_array, images), schema=self.target_table(table).arrow
+        )
 
     def _dropped(
         self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
@@ -187,7 +189,7 @@ class Rules:
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
         """Returns the extracted columns of so many rows."""
-        extracted = self.routes.landing(table.name).extracted
+        extracted = self.routes.destination(table.name).extracted
         return {name: _repeated(value, count) for name, value in extracted}
 
     def _image(self, table: Table, image: pa.StructArray, more: dict[str, pa.Array]) -> pa.StructArray:
@@ -266,12 +268,12 @@ def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[
     """Returns the source's tables by the target table that they are routed to."""
     found: dict[TableName, list[TableName]] = {}
     for name in names:
-        found.setdefault(rules.landed_name(name), []).append(name)
-    return {landed: tuple(sorted(members)) for landed, members in found.items()}
+        found.setdefault(rules.target_name(name), []).append(name)
+    return {target_table: tuple(sorted(members)) for target_table, members in found.items()}
 
 
 def merged(rules: Rules, names: Iterable[TableName]) -> frozenset[TableName]:
     """Tables of the target that are made of several of these."""
     if not rules.routes.rules:
         return frozenset()
-    return frozenset(landed for landed, members in together(rules, names).items() if len(members) > 1)
+    return frozenset(target_table for target_table, members in together(rules, names).items() if len(members) > 1)

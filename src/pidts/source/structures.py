@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -23,8 +23,6 @@ _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEA
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
 """Stands for a default of bytes. The catalogue cuts it at a zero byte, or replaces what is not text."""
-_A_MOMENT = "(a moment)"
-"""Stands for a moment. MySQL's catalogue tells it in the time zone of the session that made the table."""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -206,8 +204,8 @@ def _table(
     except Halted as error:
         where = Where(source=where_of(connection).source, table=str(name))
         raise type(error)(error.code, error.what, where=where, todo=error.todo) from error
-    asked = {column.name: column.default for column in built if column.default in (_OF_BYTES, _A_MOMENT)}
-    given = _asked_defaults(connection, name, asked) if asked else {}
+    of_bytes = [column.name for column in built if column.default == _OF_BYTES]
+    given = _defaults_of_bytes(connection, name, of_bytes) if of_bytes else {}
     return Table(
         name=name,
         columns=tuple(replace(column, default=given.get(column.name, column.default)) for column in built),
@@ -248,8 +246,6 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
         return expression if expression.startswith("(") else f"({expression})"
     if is_of_bytes:
         return _OF_BYTES
-    if kind.kind is Kind.TIMESTAMP:
-        return _A_MOMENT
     if kind.is_integer or kind.kind in _UNQUOTED:
         return default
     return "'" + default.replace("\\", "\\\\").replace("'", "''") + "'"
@@ -283,20 +279,24 @@ def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
         )
 
 
-def _asked_defaults(connection: Session, name: TableName, asked: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns the defaults of these columns as a query tells them: bytes in full, moments in the session's UTC."""
-    wanted = (
-        f"{'HEX' if what == _OF_BYTES else 'CONCAT'}(DEFAULT({quoted(column)}))" for column, what in asked.items()
-    )
-    sql = f"SELECT {', '.join(wanted)} FROM (SELECT 1) one LEFT JOIN {quoted_table(name)} ON FALSE"
-    try:
-        (told,) = query(connection, sql)
-    except PrecheckFailed:  # the account may see the table and not read it
-        return {}
-    return {
-        column: f"{'x' if what == _OF_BYTES else ''}'{_text(value)}'"
-        for (column, what), value in zip(asked.items(), told, strict=True)
-    }
+def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
+    """Returns the defaults of these columns as a query tells them: in full.
+
+    Servers tell a default without a row only of a column that may be NULL. Where the table is empty, too, the default
+    of the others stays unknown.
+    """
+    asked = ", ".join(f"HEX(DEFAULT({quoted(column)}))" for column in columns)
+    found: dict[str, str] = {}
+    for rows in (f"(SELECT 1) one LEFT JOIN {quoted_table(name)} ON FALSE", f"{quoted_table(name)} LIMIT 1"):
+        try:
+            for told in query(connection, f"SELECT {asked} FROM {rows}"):
+                values = zip(columns, told, strict=True)
+                found |= {column: f"x'{_text(data)}'" for column, data in values if data is not None}
+        except PrecheckFailed:  # the account may see the table and not read it
+            return {}
+        if len(found) == len(columns):
+            break
+    return found
 
 
 def _text(value: object) -> str:

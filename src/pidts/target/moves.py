@@ -10,7 +10,7 @@ from pidts.model import Lsn, Moved, TableName
 from pidts.target.meta_schema import Run
 
 _AT_ONCE = 1000
-_LANDED = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
+_OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
 _MEMBER = "member_schema = %s AND member_name = %s"
 _COLUMNS = "task, source, table_schema, table_name, row_key, member_schema, member_name, lsn"
 
@@ -23,32 +23,32 @@ class MoveRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def any(self, task: str, source: str, landed: TableName) -> bool:
+    def any(self, task: str, source: str, target_table: TableName) -> bool:
         """Whether a target table has any moved keys; one look tells."""
-        one = f"SELECT 1 FROM pidts_meta.moved WHERE {_LANDED} LIMIT 1"
-        return bool(self._run(one, (task, source, landed.schema, landed.name))[0])
+        one = f"SELECT 1 FROM pidts_meta.moved WHERE {_OF_TABLE} LIMIT 1"
+        return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
-    def find(self, task: str, source: str, landed: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
         """Returns the moved keys among these. Mostly there are none, which costs one look."""
-        if not keys or not self.any(task, source, landed):
+        if not keys or not self.any(task, source, target_table):
             return []
-        place = (task, source, landed.schema, landed.name)
+        place = (task, source, target_table.schema, target_table.name)
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = (row for part in parts for row in self._find(place, part))
         return [Moved(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
 
-    def add(self, task: str, source: str, landed: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
         """Adds moved keys, in the order of the table's own key as far as one statement has them."""
-        place = (task, source, landed.schema, landed.name)
+        place = (task, source, target_table.schema, target_table.name)
         ordered = sorted(moved, key=attrgetter("key", "member"))
         for first in range(0, len(ordered), _AT_ONCE):
             part = ordered[first : first + _AT_ONCE]
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
-    def remove(self, task: str, source: str, landed: TableName, member: TableName, keys: Sequence[str]) -> None:
+    def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
         """Removes one member's keys. It names them by their whole key, so that nobody waits for others' rows."""
         ordered = sorted(keys)
-        place = (task, source, landed.schema, landed.name)
+        place = (task, source, target_table.schema, target_table.name)
         for first in range(0, len(ordered), _AT_ONCE):
             self._remove(place, member, ordered[first : first + _AT_ONCE])
 
@@ -72,13 +72,15 @@ class MoveRecord:
         sql = "SELECT DISTINCT table_schema, table_name FROM pidts_meta.moved WHERE task = %s AND source = %s"
         return sorted(TableName(schema, name) for schema, name in self._run(sql, (task, source))[0])
 
-    def forget(self, task: str, source: str, landed: TableName) -> None:
+    def forget(self, task: str, source: str, target_table: TableName) -> None:
         """Removes all moved keys of a target table in one statement."""
-        self._run(f"DELETE FROM pidts_meta.moved WHERE {_LANDED}", (task, source, landed.schema, landed.name))
+        self._run(
+            f"DELETE FROM pidts_meta.moved WHERE {_OF_TABLE}", (task, source, target_table.schema, target_table.name)
+        )
 
     def _find(self, place: _Row, keys: Sequence[str]) -> list[tuple[Any, ...]]:
         rows, _ = self._run(
-            f"SELECT member_schema, member_name, row_key, lsn FROM pidts_meta.moved WHERE {_LANDED} "
+            f"SELECT member_schema, member_name, row_key, lsn FROM pidts_meta.moved WHERE {_OF_TABLE} "
             f"AND row_key IN ({', '.join(['%s'] * len(keys))})",
             (*place, *keys),
         )
@@ -94,7 +96,7 @@ class MoveRecord:
 
     def _remove(self, place: _Row, member: TableName, keys: Sequence[str]) -> None:
         self._run(
-            f"DELETE FROM pidts_meta.moved WHERE {_LANDED} AND row_key IN ({', '.join(['%s'] * len(keys))}) "
+            f"DELETE FROM pidts_meta.moved WHERE {_OF_TABLE} AND row_key IN ({', '.join(['%s'] * len(keys))}) "
             f"AND {_MEMBER}",
             (*place, *keys, member.schema, member.name),
         )

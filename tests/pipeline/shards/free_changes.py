@@ -111,25 +111,25 @@ def _at(world: World, source: ShardSource, own: TableName) -> Lsn:
 def _rows(world: World, name: TableName) -> Iterator[Row]:
     for source in world.shards.sources.values():
         for own in source.moments:
-            landing = world.rules[source.name].routes.landing(own)
+            destination = world.rules[source.name].routes.destination(own)
             moment = source.at(own, _at(world, source, own))
-            if landing.name == name and moment is not None and moment.table is not None:
-                yield from (row | dict(landing.extracted) for row in moment.rows)
+            if destination.name == name and moment is not None and moment.table is not None:
+                yield from (row | dict(destination.extracted) for row in moment.rows)
 
 
 def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
     """Rows that nobody has taken away; nobody has touched those that are `certain` to be there."""
     for left in world.shards.left:
         source, group = left.shard.source, left.shard.group
-        landing = world.rules[source.name].routes.landing(left.name)
-        if landing.name != name or _at(world, source, left.name) < left.lsn:
+        destination = world.rules[source.name].routes.destination(left.name)
+        if destination.name != name or _at(world, source, left.name) < left.lsn:
             continue
         names = {left.name} if world.shards.keyed else {own for one in _of(world, group) for own in one.names}
         touched: set[Any] = set()
         for event in source._events if certain else ():
             if event.table.name in names and left.lsn < event.lsn <= _at(world, source, event.table.name):
                 touched |= {row["id"] for _, *images in event.changes for row in images if row is not None}
-        yield from (row | dict(landing.extracted) for row in left.rows if row["id"] not in touched)
+        yield from (row | dict(destination.extracted) for row in left.rows if row["id"] not in touched)
 
 
 def _of(world: World, group: object) -> list[Shard]:

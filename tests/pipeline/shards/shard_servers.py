@@ -22,7 +22,7 @@ LETTERS = ("t", "u")
 
 
 def rules_of(source: str, *, keyed: bool = False) -> Rules:
-    """`shard_*.t_*` lands in `all.t`, `shard_*.u_*` in `all.u`; other tables stay alone.
+    """`shard_*.t_*` goes to `all.t`, `shard_*.u_*` in `all.u`; other tables stay alone.
 
     `keyed`: which shard a row comes from stands in columns that belong to the target's key.
     """

@@ -23,7 +23,7 @@ from tests.pipeline.crashes import CrashError, Crashes
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.batch import decoding
 from pidts.batch.context import JobContext, watched_by
@@ -182,9 +182,9 @@ class World:
                 session.meta.structures.save("t", OfSource(name), source.received, source.structures)
                 session.commit()
                 for table in source.structures.values():
-                    landed = self.rules[name].landed(table)
-                    if session.schema.structure(landed.name) is None:
-                        for statement in session.schema.create_statements(landed).statements:
+                    target_table = self.rules[name].target_table(table)
+                    if session.schema.structure(target_table.name) is None:
+                        for statement in session.schema.create_statements(target_table).statements:
                             session.execute(statement)
             session.begin()
             put_on_record(session, "t", next(iter(shards.sources.values())).received, self._together())
@@ -197,9 +197,9 @@ class World:
 
     def _together(self) -> dict[TableName, Table]:
         """What several of the tables become that are there at first."""
-        landed = [self.rules[one.source.name].landed(one.table) for one in self.shards.shards]
-        names = [table.name for table in landed]
-        return {table.name: table for table in landed if names.count(table.name) > 1}
+        target_table = [self.rules[one.source.name].target_table(one.table) for one in self.shards.shards]
+        names = [table.name for table in target_table]
+        return {table.name: table for table in target_table if names.count(table.name) > 1}
 
     def close(self) -> None:
         """All is over."""
@@ -314,9 +314,9 @@ class World:
         with closing(self.target.connect()) as session:
             claimed = tuple(session.meta.checkpoints.claim("t", source, settings.workers, self.firsts[source]))
             structures = session.meta.structures.load("t", OfSource(source))
-            landed = set(map(rules.landed_name, structures))
-            assert keyed_landings(session, rules, structures.values()) == rules.keyed & landed, "the key tells"
-            watched = watched_by(session, map(rules.landed, structures.values()), settings.workers)
+            target_table = set(map(rules.target_name, structures))
+            assert keyed_targets(session, rules, structures.values()) == rules.keyed & target_table, "the key tells"
+            watched = watched_by(session, map(rules.target_table, structures.values()), settings.workers)
             told = session.meta.halts.read("t", source)
         epoch = claimed[0].epoch
         context = JobContext(
@@ -353,22 +353,22 @@ class World:
             rules = self.rules[source.name]
             for own in source.moments:
                 moment = source.at(own, places(source, own))
-                landing = rules.routes.landing(own)
-                if landing.name != name or moment is None or moment.table is None:
+                destination = rules.routes.destination(own)
+                if destination.name != name or moment is None or moment.table is None:
                     continue
                 told = {column.name for column in moment.table.columns}
                 new = {c.name: fill(c) for c in stored.columns if c.name not in told}
                 found += [
                     {c.name: row[c.name] if c.name in told else new[c.name] for c in stored.columns}
-                    | dict(landing.extracted)
+                    | dict(destination.extracted)
                     for row in moment.rows
                 ]
         for left in self.shards.left:
-            source, landing = left.shard.source, self.rules[left.shard.source.name].routes.landing(left.name)
-            if landing.name == name and places(source, left.name) >= left.lsn:
+            source, destination = left.shard.source, self.rules[left.shard.source.name].routes.destination(left.name)
+            if destination.name == name and places(source, left.name) >= left.lsn:
                 found += [
                     {c.name: row[c.name] if c.name in row else fill(c) for c in stored.columns}
-                    | dict(landing.extracted)
+                    | dict(destination.extracted)
                     for row in left.carried()
                 ]
         return found
@@ -410,13 +410,13 @@ class World:
             rows = self.merged(name, lambda source, own: source.received)
             assert sorted(found, key=repr) == sorted(map(self._key, rows), key=repr)
             for shard in mine:
-                landing = self.rules[shard.source.name].routes.landing(shard.name)
+                destination = self.rules[shard.source.name].routes.destination(shard.name)
                 lost = shard.had - {column.name for column in shard.table.columns}
                 for row in rows:
                     told = found[self._key(row)]
                     if (
                         row["id"] in {one["id"] for one in shard.rows}
-                        and dict(landing.extracted).items() <= row.items()
+                        and dict(destination.extracted).items() <= row.items()
                     ):
                         assert {**row, **dict.fromkeys(lost)} == {**told, **dict.fromkeys(lost)}, (shard, lost)
 

@@ -32,7 +32,7 @@ def begun(story: Tell, mode: str, *, keyed: bool) -> Story:
 
 def values(world: Story) -> list[int | None]:
     """What the target has in c of A's row 7."""
-    target = world.rules["one"].landed_name(NAME)
+    target = world.rules["one"].target_name(NAME)
     whose = {"id": 7, **({"of_source": "one", "of_schema": "shard_1"} if world.shards.keyed else {})}
     return [row["c"] for row in world.content(target) if whose.items() <= row.items()]
 

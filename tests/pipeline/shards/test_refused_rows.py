@@ -20,7 +20,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
-from pidts.batch.lagging_merge import uneven_landings
+from pidts.batch.lagging_merge import lagging_targets
 from pidts.batch.workers import Commit, Workers
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
 from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
@@ -104,7 +104,7 @@ class World:
             blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
             for name, table in TABLES.items():
                 for batch in self.source.decode(state.at(name), end.at(name).at_row(1), {name: table}):
-                    for worker, part in enumerate(buckets(landed(batch), self.workers)):
+                    for worker, part in enumerate(buckets(target_table(batch), self.workers)):
                         if part is not None:
                             blobs[worker].append(Blob(worker, 1, part))
             for worker in range(self.workers):
@@ -115,7 +115,7 @@ class World:
 
     def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         """As `pidts.batch.lagging_merge` does between batches."""
-        if not uneven_landings(RULES, checkpoints):
+        if not lagging_targets(RULES, checkpoints):
             session = self.target.connect()
             session.begin()
             session.meta.moves.forget("t", "s", ALL)
@@ -129,7 +129,7 @@ class World:
         return sorted((row for name in names for row in self.source.rows(name)), key=lambda row: row["id"])
 
 
-def landed(batch: ChangeBatch) -> ChangeBatch:
+def target_table(batch: ChangeBatch) -> ChangeBatch:
     arrays = [batch.rows.column(name) for name in ("lsn", "op", "before", "after", "partial")]
     return replace(ChangeBatch.of(LANDED, *arrays), upstream=batch.table.name)
 

@@ -20,9 +20,9 @@ def moved(*entries: tuple[TableName, str, int]) -> list[Moved]:
 
 
 def found(
-    session: TargetSession, task: str, *keys: str, landed: TableName = LANDED
+    session: TargetSession, task: str, *keys: str, target_table: TableName = LANDED
 ) -> list[tuple[TableName, str, int]]:
-    entries = session.meta.moves.find(task, "s", landed, keys or ("1|", "2|"))
+    entries = session.meta.moves.find(task, "s", target_table, keys or ("1|", "2|"))
     return sorted((one.member, one.key, one.lsn.offset) for one in entries)
 
 
@@ -66,7 +66,7 @@ def test_tasks_sources_and_tables_have_each_their_own(target: Target, task: str)
     assert session.meta.moves.target_tables(task, "s") == [OTHER]
     session.commit()
     assert found(session, task) == []
-    assert found(session, task, landed=OTHER) == [(A, "1|", 2)]
+    assert found(session, task, target_table=OTHER) == [(A, "1|", 2)]
     assert session.meta.moves.target_tables(task, "other") == [LANDED]
     session.close()
 

@@ -14,22 +14,22 @@ from pidts.model import Table, TableName
 from pidts.rules import Rules
 
 
-def keyed_landings(
+def keyed_targets(
     session: TargetSession, rules: Rules, tables: Iterable[Table], shared: Collection[TableName] = ()
 ) -> frozenset[TableName]:
     """Returns the target tables with such a key, and those of `shared` that are going to be created with one."""
     found = set()
     for table in tables:
-        landing = rules.routes.landing(table.name)
-        if not landing.extracted or not table.identity or landing.name in found:
+        destination = rules.routes.destination(table.name)
+        if not destination.extracted or not table.identity or destination.name in found:
             continue
-        there = session.schema.structure(landing.name)
+        there = session.schema.structure(destination.name)
         if (
-            landing.name in shared or rules.routes.may_merge(table.name)
+            destination.name in shared or rules.routes.may_merge(table.name)
             if there is None
-            else _has_both(there, table, [name for name, _ in landing.extracted])
+            else _has_both(there, table, [name for name, _ in destination.extracted])
         ):
-            found.add(landing.name)
+            found.add(destination.name)
     return frozenset(found)
 
 

@@ -8,7 +8,7 @@ of the source may reach the target in two commits, its later half first:
     later        the DELETE of t_1: row 5 is gone for good
 
 Within one part of a batch `pidts.reduce.net_changes` sees both. Between parts and batches the target remembers which
-member has got which key. A target table is *uneven* as long as one of its members (the source's tables that map to it)
+member has got which key. A target table is *lagging* as long as one of its members (the source's tables that map to it)
 lags, before or after the commit, on any worker. As long as it is, each commit
 
 1. *looks*, where a member catches up, or lags from the middle of the batch on (its changes come before those of others
@@ -30,7 +30,7 @@ So it ends right wherever the cuts are, if no two members have a key at once exc
 to one shard). *No member has K in the end*: of all changes that give K away take the one that is applied last. Another
 member with K on record would give it away later still. So it is applied, and a change that brings K back is followed by
 one that removes it. *m has K in the end*, since x. If x is before the place of every member that lags, no other member
-has had K since. Else the change at x was made in an uneven commit, so it is on record for good. No other member takes K
+has had K since. Else the change at x was made in a lagging commit, so it is on record for good. No other member takes K
 away or writes it, for all its changes of K are before x.
 
 Two kinds of keys are not noted: those of copied rows, since it is not known since when their table has them, and those
@@ -72,8 +72,8 @@ _MOVED_ON = Lacking("the row under its old key is another shard's by now", "SET 
 
 
 @dataclass(frozen=True, slots=True)
-class Uneven:
-    """The uneven tables of one commit."""
+class Lagging:
+    """The lagging tables of one commit."""
 
     task: str
     source: str
@@ -84,7 +84,7 @@ class Uneven:
 
 
 def without_moved(
-    session: TargetSession, batches: Sequence[ChangeBatch], uneven: Uneven, shared: Collection[TableName]
+    session: TargetSession, batches: Sequence[ChangeBatch], lagging: Lagging, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
     """Returns a part's changes without those that were set aside; updates the record accordingly.
 
@@ -93,11 +93,11 @@ def without_moved(
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
     for place, batch in enumerate(batches):
-        if len(batch) and batch.table.name in uneven.noted and batch.table.identity:
+        if len(batch) and batch.table.name in lagging.noted and batch.table.identity:
             by_name.setdefault(batch.table.name, []).append(place)
     for name, places in by_name.items():
-        if name in shared or session.meta.moves.any(uneven.task, uneven.source, name):
-            parts = _of_one(session, name, [batches[place] for place in places], uneven)
+        if name in shared or session.meta.moves.any(lagging.task, lagging.source, name):
+            parts = _of_one(session, name, [batches[place] for place in places], lagging)
             for place, part in zip(places, parts, strict=True):
                 left[place] = part
     return left
@@ -121,13 +121,13 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _of_one(
-    session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], uneven: Uneven
+    session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], lagging: Lagging
 ) -> Sequence[ChangeBatch]:
     if len({part.table.identity for part in parts}) > 1:
         return parts  # the caller halts on these
     fates = _Fates(parts)
-    record, place = session.meta.moves, (uneven.task, uneven.source, name)
-    if name in uneven.looked:
+    record, place = session.meta.moves, (lagging.task, lagging.source, name)
+    if name in lagging.looked:
         aside = fates.aside(record.find(*place, fates.texts))
         if aside.any():
             parts = fates.without(aside)

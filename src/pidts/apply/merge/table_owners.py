@@ -18,7 +18,7 @@ from unicodedata import combining, normalize
 
 from pidts.apply.port import TargetSession
 from pidts.model import ConfigError, LeftBy, OfGroups, OfSource, TableName
-from pidts.rules import Landing, Rules
+from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
@@ -42,15 +42,15 @@ class Resident:
 def residents(session: TargetSession) -> dict[TableName, list[Resident]]:
     """Returns the source tables with rows in each target table."""
     found: dict[TableName, list[Resident]] = {}
-    for landed, one in _recorded(session):
+    for target_table, one in _recorded(session):
         if not one.has_left:
-            found.setdefault(landed, []).append(one)
+            found.setdefault(target_table, []).append(one)
     return found
 
 
-def has_others(session: TargetSession, landed: TableName, task: str, source: str) -> bool:
+def has_others(session: TargetSession, target_table: TableName, task: str, source: str) -> bool:
     """Whether the target table may have rows of other sources, or of several tables."""
-    there = residents(session).get(landed, ())
+    there = residents(session).get(target_table, ())
     return any((one.task, one.source) != (task, source) or one.table is None for one in there)
 
 
@@ -62,14 +62,14 @@ def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, ta
     same values, or where this table has left some. And they may not be where another task has rows there, whatever
     these hold.
     """
-    landing = rules.routes.landing(table)
-    if landing.name not in rules.keyed:
+    destination = rules.routes.destination(table)
+    if destination.name not in rules.keyed:
         return False
-    for one in (one for landed, one in _recorded(session) if landed == landing.name):
+    for one in (one for target_table, one in _recorded(session) if target_table == destination.name):
         if one.task != task and not one.has_left:
             return False
         is_itself = (one.source, one.table) == (source, table) and not one.has_left
-        if one.table is not None and not is_itself and _meet(landing, one):
+        if one.table is not None and not is_itself and _meet(destination, one):
             return False
     return True
 
@@ -82,14 +82,14 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
             case OfGroups():
                 yield name, Resident(task)
             case OfSource(source) | LeftBy(source):
-                landing = _landing(session, rules, task, source, name)
-                if landing is not None:
-                    yield landing.name, Resident(task, source, name, landing.extracted, isinstance(key, LeftBy))
+                destination = _destination(session, rules, task, source, name)
+                if destination is not None:
+                    yield destination.name, Resident(task, source, name, destination.extracted, isinstance(key, LeftBy))
 
 
-def _landing(
+def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
-) -> Landing | None:
+) -> Destination | None:
     """Returns the target of a table by the rules that its source has noted; None where it never had a target.
 
     The rules of a source are read once.
@@ -98,14 +98,14 @@ def _landing(
         text = session.meta.notes.read(task, OfSource(source), RULES)
         rules[task, source] = from_text(text) if text else Rules()
     try:
-        return rules[task, source].routes.landing(name)
+        return rules[task, source].routes.destination(name)
     except ConfigError:
         return None
 
 
-def _meet(landing: Landing, other: Resident) -> bool:
+def _meet(destination: Destination, other: Resident) -> bool:
     """Whether the other table's rows may have these values; columns of the target may fold them."""
-    here, there = dict(landing.extracted), dict(other.extracted)
+    here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)
 
 

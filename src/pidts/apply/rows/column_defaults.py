@@ -67,6 +67,8 @@ def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
         width = (column.type.length or 1) if kind is Kind.BINARY else 0
         return pa.array([value.value.ljust(width, b"\0")], arrow)
     text = value.value
+    if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
+        return None  # the catalogue of MySQL tells it in the time zone in which it was declared
     if parse := _PARSERS.get(kind):
         storage = pa.int32() if kind is Kind.DATE else pa.int64()
         return pa.array([parse(text)], storage).view(arrow)

@@ -51,11 +51,11 @@ def read_extras(
     after: KeyValues | None,
     limit: int,
     *,
-    landed: Table,
+    target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
 ) -> Extras:
-    """Looks at up to `limit` keys of the target's table `landed`; only at rows with the values `own`."""
-    narrow, there = narrowed(table, ()), narrowed(landed, ())
+    """Looks at up to `limit` keys of the target's table `target_table`; only at rows with the values `own`."""
+    narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # Labels are ordered by their numbers and compared as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)

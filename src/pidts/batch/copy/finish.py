@@ -43,7 +43,7 @@ def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
 
     Returns None where recorded keys are to be read first.
     """
-    table = context.rules.landed(context.structures[request.table])
+    table = context.rules.target_table(context.structures[request.table])
     is_read = True
 
     def statements(session: TargetSession) -> Iterable[Rendered]:
@@ -107,7 +107,7 @@ class Finishing:
 
 def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
     """Empties the table before the schema change at `lsn`, if that change is not done."""
-    table = context.rules.landed(table)
+    table = context.rules.target_table(table)
 
     def statements(session: TargetSession) -> Iterable[Rendered]:
         journal = session.meta.journal.read(context.task, context.source.source_id, lsn)

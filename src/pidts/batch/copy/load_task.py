@@ -178,9 +178,11 @@ def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetc
 def _load(context: JobContext, piece: Piece, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
     """Returns whether the rows are on the target now, and the seconds without those for connecting."""
     rules = context.rules
-    with _session(context, rules.landed(table)) as session:
+    with _session(context, rules.target_table(table)) as session:
         began = time.monotonic()
-        is_loaded = load_chunk(session, _asked(context, piece, low), rules.landed(table), [rules.rows(table, rows)])
+        is_loaded = load_chunk(
+            session, _asked(context, piece, low), rules.target_table(table), [rules.rows(table, rows)]
+        )
         return is_loaded, time.monotonic() - began
 
 
@@ -228,8 +230,8 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
 
 def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
     """Loads a table without a key, in one transaction that first removes what an earlier request has left."""
-    rules, landed = context.rules, context.rules.landed(table)
-    with read_snapshot(context.source, table) as snapshot, _session(context, landed) as session:
+    rules, target_table = context.rules, context.rules.target_table(table)
+    with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
         if snapshot.stale:
             return Fetched(low, high, stale=True)
@@ -239,7 +241,7 @@ def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
             return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
 
         rows = (rules.rows(table, batch) for batch in counted)
-        answer = load_whole(session, _asked(context, piece, low), landed, rows, told)
+        answer = load_whole(session, _asked(context, piece, low), target_table, rows, told)
     if answer is None:
         raise Halted(
             "copied-rows-collide",
@@ -267,19 +269,19 @@ class _Counted:
 def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
     request = piece.request
     with closing(context.target.connect()) as session:
-        rules, source, landed = context.rules, context.source.source_id, context.rules.landed_name(table.name)
+        rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
         # The transaction that removes rows asks again: tables that joined meanwhile have their rows there.
         if request.mode is not CopyMode.OWN:
-            found = read(request.after, landed=table.renamed(landed))
-            is_alone = landed not in merged(rules, context.structures) and not (
-                found.absent.num_rows > 0 and has_others(session, landed, context.task, source)
+            found = read(request.after, target_table=table.renamed(target_table))
+            is_alone = target_table not in merged(rules, context.structures) and not (
+                found.absent.num_rows > 0 and has_others(session, target_table, context.task, source)
             )
         elif is_alone := tells_apart(session, rules, context.task, source, table.name):
-            own = dict(rules.routes.landing(table.name).extracted)
-            found = read(request.after, landed=rules.landed(table), own=own)
+            own = dict(rules.routes.destination(table.name).extracted)
+            found = read(request.after, target_table=rules.target_table(table), own=own)
         else:
-            found = replace(read(None, landed=table.renamed(landed)), last_key="")
+            found = replace(read(None, target_table=table.renamed(target_table)), last_key="")
     low, high = at(context, found.server, found.low, found.high)
     absent = found.absent if is_alone else found.absent.slice(0, 0)
     name = keep(context.staging, request, absent) if absent.num_rows else ""

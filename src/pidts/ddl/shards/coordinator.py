@@ -63,7 +63,7 @@ class ShardGroups:
         return self._moves
 
     def register(
-        self, source: str, landed: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
+        self, source: str, target_table: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
         """Registers an attempt of a part that begins, with its tables: their structures by the target's names."""
         with self._moved:
@@ -73,11 +73,11 @@ class ShardGroups:
                     state.in_doubt.discard(source)
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
-            if self.known.begins(source, landed):
+            if self.known.begins(source, target_table):
                 # Until the attempt claimed the task, an earlier process may have continued.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
-            for table in landed.values():
+            for table in target_table.values():
                 self._state(table.name)
             self._notify()
 
@@ -91,13 +91,13 @@ class ShardGroups:
         with self._moved:
             return self.known.next_read()
 
-    def presume(self, source: str, landed: Mapping[TableName, Table]) -> None:
+    def presume(self, source: str, target_table: Mapping[TableName, Table]) -> None:
         """Presumes the members of a part that has not begun.
 
         The part's tables with rows on the target are all that is waited for.
         """
         with self._moved:
-            if self.known.presume(source, landed):
+            if self.known.presume(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:

@@ -44,12 +44,12 @@ def demand_apart(
         return
     rules, statement = context.rules, found.statement
     counter = next((name for name in table.identity if table.column(name).auto_increment), None)
-    target = rules.landed_name(table.name)
+    target = rules.target_name(table.name)
     if counter is None or rules.maps_key(table) or not _meets_others(context, groups, table):
         return
     first = statement.first_number if isinstance(statement, CreateTable) else 1
     if len(table.identity) == 1 and _has_from(
-        context, rules.landed(table), counter, first, dict(rules.apart(table.name))
+        context, rules.target_table(table), counter, first, dict(rules.apart(table.name))
     ):
         raise Halted(
             "shard-keys-meet",
@@ -77,11 +77,11 @@ def _coming(context: JobContext, found: Found) -> Table | None:
 def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
     """Whether other tables map to its target table whose rows only their own key tells from those of this one."""
     rules, mine = context.rules, Member(context.source.source_id, table.name)
-    target, apart = rules.landed_name(table.name), rules.apart(table.name)
+    target, apart = rules.target_name(table.name), rules.apart(table.name)
     if not apart:
         return groups.is_shared(target, mine)
     return any(
-        one != mine and _rules(context, groups, one.source).routes.landing(one.table).extracted == apart
+        one != mine and _rules(context, groups, one.source).routes.destination(one.table).extracted == apart
         for one in groups.members(target)
     )
 
@@ -91,11 +91,11 @@ def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
     return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
 
 
-def _has_from(context: JobContext, landed: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
+def _has_from(context: JobContext, target_table: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
     """Whether the target has a row with this number or a higher one, among rows that no extracted value tells apart."""
     key = Key("PRIMARY", (counter,), unique=True, primary=True)
-    narrow = replace(landed, columns=tuple(map(landed.column, (counter, *apart))), keys=(key,))
+    narrow = replace(target_table, columns=tuple(map(target_table.column, (counter, *apart))), keys=(key,))
     with closing(context.target.connect()) as session:
-        if session.schema.structure(landed.name) is None:
+        if session.schema.structure(target_table.name) is None:
             return False
         return bool(session.read_rows(narrow, after=[first - 1], limit=1, only=apart).num_rows)

@@ -38,23 +38,23 @@ class Members:
         """Returns the sources whose tables are not known."""
         return self.sources - self._known - self._aside
 
-    def begins(self, source: str, landed: Mapping[TableName, Table]) -> bool:
+    def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
         """Sets a source's members; returns whether they were only presumed before."""
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
-        self.members |= {Member(source, name): table for name, table in landed.items()}
+        self.members |= {Member(source, name): table for name, table in target_table.items()}
         was_presumed = source in self._presumed
         self._presumed.discard(source)
         return was_presumed
 
-    def presume(self, source: str, landed: Mapping[TableName, Table]) -> bool:
+    def presume(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
         """Presumes a source's members from the record; returns False where the source has registered itself."""
         if source in self._known:
             return False
         self._known.add(source)
         self._presumed.add(source)
-        self.members |= {Member(source, name): table for name, table in landed.items()}
+        self.members |= {Member(source, name): table for name, table in target_table.items()}
         return True
 
     def set_aside(self, source: str, *, aside: bool) -> bool:

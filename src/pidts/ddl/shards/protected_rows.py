@@ -44,7 +44,7 @@ class Sharing:
         """Whether others map to its target table; in a sharding task also where it is the only table so far."""
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
-        if not (is_declared or self.groups.is_shared(routes.landing(table).name, Member(self.source, table))):
+        if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):
             return False
         self.kept.add(table)
         return True
@@ -53,7 +53,7 @@ class Sharing:
         """Returns target tables in which rows stay, and which the record does not call shared yet."""
         if not self.left:
             return {}
-        staying = [self.rules.landed(known[name]) for name in sorted(self.kept) if name in known]
+        staying = [self.rules.target_table(known[name]) for name in sorted(self.kept) if name in known]
         return {table.name: table for table in staying if not self.groups.is_recorded(table.name)}
 
     def leaves_rows(
@@ -84,7 +84,7 @@ class Sharing:
         """Returns the target tables whose shards have to be known before the statement runs; None where all have to."""
         if isinstance(statement, DropDatabase | CreateDatabase):
             return None
-        return frozenset(map(self.rules.landed_name, statement.tables))
+        return frozenset(map(self.rules.target_name, statement.tables))
 
     def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
         """Returns the part of the statement that is run; None: nothing, it is only put on record."""
@@ -136,12 +136,12 @@ class Sharing:
                     todo="Have all shards drop them, then: pidts ddl retry; or clear them in its rows on the target, "
                     "then: pidts ddl skip",
                 )
-            moves = old in known and self.rules.landed_name(old) != self.rules.landed_name(new)
+            moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
             if moves and (self.shared(old) or self.shared(new)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, and its rows are in {self.rules.landed_name(old)}, not in "
-                    f"{self.rules.landed_name(new)}; others have rows there, too",
+                    f"{old} was renamed to {new}, and its rows are in {self.rules.target_name(old)}, not in "
+                    f"{self.rules.target_name(new)}; others have rows there, too",
                     where=replace(where, table=str(old)),
                     todo="Move the target's rows, and say pidts ddl skip",
                 )

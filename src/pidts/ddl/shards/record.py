@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from pidts.apply import SchemaChange, TargetSession
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import DroppedBy, Lsn, Member, MissedBy, OfGroups, OfSource, RecordKey, Table, TableName
@@ -32,8 +32,8 @@ def join(groups: ShardGroups, context: JobContext) -> None:
             missed = load_missed(session, context.task, groups.known.sources)
         named = {name: names_of(table) for name, table in dropped.items()}
         groups.recall(read, source, agreed, named, missed)
-    landed = {name: rules.landed(table) for name, table in context.structures.items()}
-    groups.register(source, landed, epoch=context.epoch, mariadb=context.dialect.mariadb)
+    target_table = {name: rules.target_table(table) for name, table in context.structures.items()}
+    groups.register(source, target_table, epoch=context.epoch, mariadb=context.dialect.mariadb)
     if absent := groups.absent_for():
         _presume(groups, context, absent)
 
@@ -46,8 +46,8 @@ def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) 
             if rules is None or not session.meta.checkpoints.read(context.task, source):
                 continue
             tables = session.meta.structures.load(context.task, OfSource(source))
-            rules = replace(rules, keyed=keyed_landings(session, rules, tables.values()))
-            groups.presume(source, {name: rules.landed(table) for name, table in tables.items()})
+            rules = replace(rules, keyed=keyed_targets(session, rules, tables.values()))
+            groups.presume(source, {name: rules.target_table(table) for name, table in tables.items()})
 
 
 def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
@@ -112,19 +112,23 @@ def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> 
 
 
 def settle_missed(
-    session: TargetSession, task: str, source: str, landed: Mapping[TableName, Table | None], lsn: Lsn
+    session: TargetSession, task: str, source: str, target_table: Mapping[TableName, Table | None], lsn: Lsn
 ) -> None:
     """Updates, in the open transaction, what tables miss that continue after an unread part of the log.
 
     A table that looks as one of its missed changes makes it has reached that change, and misses nothing up to it any
     more. Where any other table has been is not known: it misses nothing, as one that is gone (None).
     """
-    missed = load_missed(session, task, (source,)) if landed else {}
-    left = {one: _still_missed(landed[one.table], steps) for one, steps in missed.items() if one.table in landed}
+    missed = load_missed(session, task, (source,)) if target_table else {}
+    left = {
+        one: _still_missed(target_table[one.table], steps) for one, steps in missed.items() if one.table in target_table
+    }
     for record, tables in missed_records(left, missed).items():
         session.meta.structures.save(task, record, lsn, tables)
 
 
-def _still_missed(landed: Table | None, steps: tuple[Table, ...]) -> tuple[Table, ...]:
-    places = (place for place, step in enumerate(steps) if landed is not None and same_version(landed, step))
+def _still_missed(target_table: Table | None, steps: tuple[Table, ...]) -> tuple[Table, ...]:
+    places = (
+        place for place, step in enumerate(steps) if target_table is not None and same_version(target_table, step)
+    )
     return steps[next(places, len(steps)) + 1 :]

@@ -238,7 +238,7 @@ def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:
 def target_name(rules: Rules, name: TableName) -> TableName | None:
     """Returns a table's name on the target; None if the rules are in conflict, which another check reports."""
     try:
-        return rules.landed_name(name)
+        return rules.target_name(name)
     except PidtsError:
         return None
 

@@ -82,7 +82,7 @@ def grants_of(
     parts: Sequence[TaskConfig], looks: OtherAccounts, sides: Iterable[Side] = ("source", "target")
 ) -> Iterator[Grants]:
     """Yields the statements for each server. The sources are always queried, because their tables are the target's."""
-    landed: dict[TableName, None] = {}
+    target_table: dict[TableName, None] = {}
     schemas: set[str] = set()
     for config in parts:
         source = config.source.source_id
@@ -91,12 +91,12 @@ def grants_of(
             if "source" in sides:
                 found = _source(config, looks, session, tables)
                 yield replace(found, source=source) if len(parts) > 1 else found
-        landed |= dict.fromkeys(map(config.rules.landed_name, tables))
+        target_table |= dict.fromkeys(map(config.rules.target_name, tables))
         named = {one.schema for one in named_in(config.allow)} - {name.schema for name in tables}
-        schemas |= {name.schema for name in landed} | {config.rules.routes.schema(schema) for schema in named}
+        schemas |= {name.schema for name in target_table} | {config.rules.routes.schema(schema) for schema in named}
     if "target" in sides:
         with _hinted("--target"):
-            yield _target(parts[0], looks, list(landed), schemas)
+            yield _target(parts[0], looks, list(target_table), schemas)
 
 
 @contextmanager

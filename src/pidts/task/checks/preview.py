@@ -125,10 +125,10 @@ class _Previewer:
         self._config, self._target = config, target
         own = own_shards(config.rules, tables.values(), begun=True)
         self._rules, self._other_shards = with_extracted_keys(target, config.rules, tables.values(), [*own, *others])
-        self._lands: dict[TableName, TableName] = {}
+        self._target_names: dict[TableName, TableName] = {}
         for name in tables:
             with suppress(ConfigError):  # the preview of the table itself reports it
-                self._lands[name] = config.rules.landed_name(name)
+                self._target_names[name] = config.rules.target_name(name)
 
     def preview(self, table: Table, size: Size | None) -> TablePreview:
         """Returns the preview of one table."""
@@ -152,7 +152,7 @@ class _Previewer:
             fit = Fit(name, table, problem=error.what)
         return TablePreview(
             source=name,
-            target=self._lands.get(name, name),
+            target=self._target_names.get(name, name),
             rules=self._rules_of(name),
             way=Outcome.REFUSED if fit.problem else Outcome.CREATE if fit.missing else Outcome.USE,
             key=fit.target_table.identity,
@@ -166,19 +166,21 @@ class _Previewer:
         )
 
     def _merged(self, name: TableName) -> tuple[str, ...]:
-        lands = self._lands.get(name)
+        target_name = self._target_names.get(name)
         others = (
-            one for one in self._other_shards if one.target_name == lands and (one.source or one.table.name != name)
+            one
+            for one in self._other_shards
+            if one.target_name == target_name and (one.source or one.table.name != name)
         )
-        return tuple(sorted(map(str, others))) if lands is not None else ()
+        return tuple(sorted(map(str, others))) if target_name is not None else ()
 
-    def _columns(self, table: Table, landed: Table) -> tuple[ColumnPreview, ...]:
+    def _columns(self, table: Table, target_table: Table) -> tuple[ColumnPreview, ...]:
         before = {column.name: type_text(column.type) for column in table.columns}
-        added = dict(self._config.rules.routes.landing(table.name).extracted)
-        types = self._target.schema.column_types(landed)
+        added = dict(self._config.rules.routes.destination(table.name).extracted)
+        types = self._target.schema.column_types(target_table)
         return tuple(
             ColumnPreview(column.name, before.get(column.name, ""), there, added.get(column.name))
-            for column, there in zip(landed.columns, types, strict=True)
+            for column, there in zip(target_table.columns, types, strict=True)
         )
 
     def _created(self, fit: Fit) -> tuple[Rendered, tuple[str, ...]]:
@@ -191,7 +193,7 @@ class _Previewer:
     def _rules_of(self, name: TableName) -> tuple[RulePreview, ...]:
         """Returns the rules that concern a table; of routes only the one in force: table routes go first."""
         rules, sensitive = self._config.rules, self._config.allow.case_sensitive
-        routed = str(rules.routes.landing(name).rule or "") if name in self._lands else None
+        routed = str(rules.routes.destination(name).rule or "") if name in self._target_names else None
         return tuple(
             RulePreview(rule.map, rule.name, rule.says)
             for rule in self._config.rule_names

@@ -82,7 +82,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
 def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:
     """Returns findings about the target account's privileges; `upstream` are table names on the source."""
     try:
-        tables = [config.rules.landed_name(name) for name in upstream]
+        tables = [config.rules.target_name(name) for name in upstream]
     except ConfigError:
         return []  # `target_tables` reports it
     if isinstance(session, PostgresSession):

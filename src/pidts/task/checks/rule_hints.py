@@ -66,7 +66,7 @@ def _structure(rules: Rules, name: TableName) -> Iterator[str]:
 
 def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
     try:
-        extracted = rules.routes.landing(name).extracted
+        extracted = rules.routes.destination(name).extracted
     except ConfigError:
         return  # the check of the table itself reports it
     for column, value in extracted:

@@ -124,16 +124,20 @@ def overlapping_keys(
     for one in members:
         if one.target_name is not None:
             groups.setdefault(one.target_name, []).append(one)
-    news = {lands: group for lands, group in groups.items() if len(group) > 1 and not all(one.begun for one in group)}
-    for lands, counted in _ranges([config, *other_parts], news).items():
+    news = {
+        target_name: group
+        for target_name, group in groups.items()
+        if len(group) > 1 and not all(one.begun for one in group)
+    }
+    for target_name, counted in _ranges([config, *other_parts], news).items():
         if found := [(one, other) for one, other in combinations(counted, 2) if one.overlaps(other)]:
-            return _overlap_text(lands, found)
+            return _overlap_text(target_name, found)
     return ""
 
 
-def _overlap_text(lands: TableName, pairs: Sequence[tuple[KeyRange, KeyRange]]) -> str:
+def _overlap_text(target_name: TableName, pairs: Sequence[tuple[KeyRange, KeyRange]]) -> str:
     shown = "; ".join(f"{one} and {other}" for one, other in pairs[:3])
-    return f"the numbers of these tables overlap, and rows of equal number would be one row of {lands}: {shown}"
+    return f"the numbers of these tables overlap, and rows of equal number would be one row of {target_name}: {shown}"
 
 
 def structure_conflict(members: Sequence[Shard], mode: str) -> str:
@@ -169,28 +173,32 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             known = target.meta.structures.load(part.name, OfSource(part.source.source_id)) if has_begun else {}
             own = partial(Shard, rules=part.rules, source=part.source.source_id)
             shards += [own(table, begun=name in known) for name, table in tables.items()]
-        by_landing: dict[TableName, list[Shard]] = {}
+        by_target: dict[TableName, list[Shard]] = {}
         for shard in shards:
             if shard.target_name is not None:
-                by_landing.setdefault(shard.target_name, []).append(shard)
-        groups = {lands: members for lands, members in by_landing.items() if len(members) > 1}
-        for lands, members in groups.items():
+                by_target.setdefault(shard.target_name, []).append(shard)
+        groups = {target_name: members for target_name, members in by_target.items() if len(members) > 1}
+        for target_name, members in groups.items():
             rules, _ = with_extracted_keys(target, members[0].rules, [members[0].table], members[1:])
-            groups[lands] = [replace(one, rules=replace(one.rules, keyed=rules.keyed)) for one in members]
+            groups[target_name] = [replace(one, rules=replace(one.rules, keyed=rules.keyed)) for one in members]
         may_differ = parts[0].shard_mode == "optimistic" or not resumed
-        differ = [] if may_differ else [lands for lands, members in groups.items() if structure_conflict(members, "")]
+        differ = (
+            []
+            if may_differ
+            else [target_name for target_name, members in groups.items() if structure_conflict(members, "")]
+        )
         diverged = {name: diverged_text(target, parts[0].name, groups[name], resumed) for name in differ}
     ranges = _ranges(parts, {name: group for name, group in groups.items() if not all(one.begun for one in group)})
     return [
         _Group(
-            lands,
+            target_name,
             [one if len(parts) > 1 else replace(one, source="") for one in members],
-            ranges.get(lands, []),
+            ranges.get(target_name, []),
             parts[0].shard_mode,
             resumed & {one.source for one in members},
-            diverged.get(lands, ""),
+            diverged.get(target_name, ""),
         )
-        for lands, members in sorted(groups.items())
+        for target_name, members in sorted(groups.items())
     ]
 
 
@@ -199,21 +207,21 @@ def _ranges(
 ) -> dict[TableName, list[KeyRange]]:
     """Returns the key ranges of shards that each count their own rows and whose numbers reach the target unchanged."""
     found: dict[TableName, list[KeyRange]] = {}
-    alike = Counter((lands, one.discriminators) for lands, members in groups.items() for one in members)
+    alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
     for part in parts:
         own = [
-            (lands, one, column)
-            for lands, members in groups.items()
+            (target_name, one, column)
+            for target_name, members in groups.items()
             for one in members
-            if one.source == part.source.source_id and alike[lands, one.discriminators] > 1
+            if one.source == part.source.source_id and alike[target_name, one.discriminators] > 1
             if (column := _counter(one)) is not None
         ]
         if own:
             with closing(connect(part.source.server)) as source:
-                for lands, one, column in own:
+                for target_name, one, column in own:
                     first, last = _range(source, one.table, column)
                     shown = one if len(parts) > 1 else replace(one, source="")
-                    found.setdefault(lands, []).append(KeyRange(shown, one.source, first, last))
+                    found.setdefault(target_name, []).append(KeyRange(shown, one.source, first, last))
     return found
 
 
@@ -257,9 +265,9 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
         stood, agreed = known.get(one.source, {}).get(one.table.name), recorded.get(one.target_table.name)
         if stood is None or agreed is None or Member(one.source, one.table.name) in owed:
             continue
-        landed = replace(one, table=stood).target_table
-        if not same_version(landed, agreed):
-            found.append(f"{one} in {unlike_words(landed, agreed)}")
+        target_table = replace(one, table=stood).target_table
+        if not same_version(target_table, agreed):
+            found.append(f"{one} in {unlike_words(target_table, agreed)}")
     if not found:
         return ""
     named = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

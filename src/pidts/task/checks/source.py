@@ -178,8 +178,8 @@ def _fit(
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
         known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
         # A table with a known target table may be a renamed one: the log shows it, and what it needs, later.
-        landed = {target_name(config.rules, name) for name in known}
-        new = [table for table in new if copies and target_name(config.rules, table.name) not in landed]
+        target_table = {target_name(config.rules, name) for name in known}
+        new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0
     others = shards_of_other_sources(target, other_parts, rules, tables, asks=False)
     own = [table for name, table in tables.items() if name not in known]

@@ -138,7 +138,7 @@ class Repairs:
         origins = [
             Origin(
                 one.part.config.source.source_id,
-                one.rules.landed(one.whole),
+                one.rules.target_table(one.whole),
                 partial(_read, one),
                 partial(one.leg.caught_up, one.name),
             )
@@ -170,7 +170,7 @@ class Repairs:
         self.print_sql(f"-- {name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
         if columns:
             self.print_sql(f"-- {Finding.DIFFERENT.value} in {', '.join(columns)}")
-        rows = [(one.rules.landed(one.whole), _read(one, settled.keys)[0]) for one in members]
+        rows = [(one.rules.target_table(one.whole), _read(one, settled.keys)[0]) for one in members]
         remedy = as_changes(group.table, rows, settled.keys)
         self.shared += remedy.shared
         for change in remedy.changes:

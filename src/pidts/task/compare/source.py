@@ -63,7 +63,7 @@ class SourceTable:
     @property
     def extracted(self) -> dict[str, str]:
         """The values of the columns that the route adds."""
-        return dict(self.rules.routes.landing(self.name).extracted)
+        return dict(self.rules.routes.destination(self.name).extracted)
 
     def size(self) -> Size:
         """Returns the size by the engine's statistics."""
@@ -72,14 +72,14 @@ class SourceTable:
 
     def highest(self) -> Key | None:
         """Returns the highest key in the server's own order."""
-        return self._landed_key(highest(self.part.session, self.table))
+        return self._target_key(highest(self.part.session, self.table))
 
     def spans(self, span: Span, rows: int) -> Iterator[Span]:
         """Yields the spans one by one, so that no more of the table is read than is compared."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
-                yield Span(self._landed_key(one.after), self._landed_key(one.upto))
+                yield Span(self._target_key(one.after), self._target_key(one.upto))
                 if one.is_last:
                     return
                 after = one.upto
@@ -131,7 +131,7 @@ class SourceTable:
     def _own_key(self, key: Sequence[Any] | None) -> Key | None:
         return self._moved(key, -1)
 
-    def _landed_key(self, key: Sequence[Any] | None) -> Key | None:
+    def _target_key(self, key: Sequence[Any] | None) -> Key | None:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:

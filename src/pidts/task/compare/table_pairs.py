@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import Column, ColumnType, ConfigError, Halted, Key, OfSource, Table, TableName
 from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
@@ -34,27 +34,29 @@ class _Member:
     def target_table(self) -> Table:
         """The structure of its rows on the target; its own structure if the rules refuse them."""
         return (
-            self.table.renamed(self.rules.landed_name(self.table.name)) if self.odd else self.rules.landed(self.table)
+            self.table.renamed(self.rules.target_name(self.table.name))
+            if self.odd
+            else self.rules.target_table(self.table)
         )
 
     @property
     def odd(self) -> str:
         """Why the rules refuse its rows; empty if they do not."""
         try:
-            self.rules.landed(self.table)
+            self.rules.target_table(self.table)
         except (Halted, ConfigError) as error:
             return f"{self.label}: {error.what}"
         return ""
 
 
-def landing_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
+def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
     """Returns the tables of all sources by the target's names; no structure is read."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
         names: list[TableName] = []
         read_structures(part.session, lambda name, names=names: bool(names.append(name)))  # type: ignore[misc]
         for name in filter(part.config.allow, names):
-            found.setdefault(part.config.rules.landed_name(name), []).append((part, name))
+            found.setdefault(part.config.rules.target_name(name), []).append((part, name))
     return found
 
 
@@ -66,9 +68,9 @@ def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
 def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, Group]:
     """Returns the groups of which `takes` selects the target table or a source table."""
     wanted = {
-        landed: members
-        for landed, members in landing_names(parts).items()
-        if takes(landed) or any(takes(name) for _, name in members)
+        target_table: members
+        for target_table, members in target_names(parts).items()
+        if takes(target_table) or any(takes(name) for _, name in members)
     }
     found: dict[TableName, list[_Member]] = {}
     hidden: dict[TableName, list[str]] = {}
@@ -76,13 +78,13 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
         own = {name for members in wanted.values() for other, name in members if other is part}
         tables = read_structures(part.session, own.__contains__) if own else {}
         rules = part.config.rules
-        rules = replace(rules, keyed=keyed_landings(target, rules, tables.values()))
+        rules = replace(rules, keyed=keyed_targets(target, rules, tables.values()))
         for name, table in tables.items():
             one = _Member(part, rules, table, label(parts, part, name))
-            found.setdefault(rules.landed_name(name), []).append(one)
+            found.setdefault(rules.target_name(name), []).append(one)
         for name in _followed(part, target):
-            if name not in own and rules.landed_name(name) in wanted:
-                hidden.setdefault(rules.landed_name(name), []).append(label(parts, part, name))
+            if name not in own and rules.target_name(name) in wanted:
+                hidden.setdefault(rules.target_name(name), []).append(label(parts, part, name))
     return {name: _group(name, members, hidden.get(name, ())) for name, members in found.items()}
 
 

@@ -13,7 +13,7 @@ from pidts.rules import AllowList
 from pidts.source.connection import connect
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.compare.source import OpenPart, SourceTable
-from pidts.task.compare.table_pairs import TakesTable, label, landing_names, read_groups
+from pidts.task.compare.table_pairs import TakesTable, label, read_groups, target_names
 from pidts.task.compare.target import target_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.verify import (
@@ -116,7 +116,7 @@ class Comparison:
 
     def members(self, name: TableName) -> frozenset[str]:
         """Returns the labels of all tables that have this target table now."""
-        return frozenset(label(self.parts, part, one) for part, one in landing_names(self.parts).get(name, ()))
+        return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
     def _told(self, report: TableReport) -> TableReport:
         group = self.known.get(report.table)

@@ -159,7 +159,7 @@ class TaskOrders:
     def target_tables(self, one: BlockedChange) -> tuple[TableName, ...]:
         """Returns the names of the change's tables on the target."""
         rules = self._parts[one.source].rules
-        return tuple(dict.fromkeys(map(rules.landed_name, one.tables)))
+        return tuple(dict.fromkeys(map(rules.target_name, one.tables)))
 
     def give(self, at: BlockedChange, kind: OrderKind, statements: tuple[str, ...] = ()) -> None:
         """Records an order on the target, where a run finds it."""

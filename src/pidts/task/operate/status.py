@@ -175,11 +175,11 @@ def partial_columns(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple
             if part.allow(name) and shard.target_name is not None:
                 groups.setdefault(shard.target_name, []).append((Member(source, name), shard))
     found = []
-    for lands, members in sorted(groups.items()):
+    for target_name, members in sorted(groups.items()):
         own = [(member, names_of(shard.table)) for member, shard in members]
         for column in sorted(frozenset[str]().union(*(names for _, names in own))):
             having = tuple(member for member, names in own if column in names)
             if len(having) < len(own):
                 lacking = tuple(member for member, names in own if column not in names)
-                found.append(PartialColumn(lands, column, having, lacking))
+                found.append(PartialColumn(target_name, column, having, lacking))
     return tuple(found)

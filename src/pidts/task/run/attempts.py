@@ -215,7 +215,9 @@ class Attempts:
                             beside=len(self._shared.shards.known.sources) > 1,
                             filters=begun.rules,
                         ),
-                        watched=watched_by(target, map(begun.rules.landed, begun.structures.values()), config.workers),
+                        watched=watched_by(
+                            target, map(begun.rules.target_table, begun.structures.values()), config.workers
+                        ),
                         copy_threads=config.limits.threads,
                         copy_rate=config.limits.rate or 0,
                     ),

@@ -101,7 +101,7 @@ class HaltedTables:
         """Watches the stream of the attempt: from now on errors may be those of rows."""
         self._stream, self._relay, self._looked, self._shards = stream, relay, 0.0, shards
         merged = filter(self._rules.routes.may_merge, stream.tables)
-        self._agreed = {name: shards.agreed(self._rules.landed_name(name)) for name in merged}
+        self._agreed = {name: shards.agreed(self._rules.target_name(name)) for name in merged}
 
     def forget(self) -> None:
         """Forgets the halts: the task's rules have changed, and the target may accept what it has refused."""
@@ -144,7 +144,7 @@ class HaltedTables:
         own = {name for name in tables if where.table == str(name)}
         if own and where.source == self._source:
             return own
-        return own | {name for name in tables if where.table == str(self._rules.landed_name(name))}
+        return own | {name for name in tables if where.table == str(self._rules.target_name(name))}
 
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
@@ -175,7 +175,7 @@ class HaltedTables:
         return False
 
     def _differs(self, name: TableName, before: Table | None) -> bool:
-        now = self._shards.agreed(self._rules.landed_name(name)) if self._shards is not None else None
+        now = self._shards.agreed(self._rules.target_name(name)) if self._shards is not None else None
         return now is not None and (before is None or not same_version(before, now))
 
     def rests(self, stream: TaskStream, relay: RelayReader) -> bool:

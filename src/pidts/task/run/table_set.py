@@ -176,8 +176,8 @@ class TableSet:
             rules, _ = with_extracted_keys(self._target, self._config.rules, known.values())
             for name in leaving:
                 if name in known and rules.routes.may_merge(name):
-                    landed = rules.landed(known[name])
-                    change.shared[landed.name] = landed
+                    target_table = rules.target_table(known[name])
+                    change.shared[target_table.name] = target_table
                 change.structures[name] = change.copy[name] = None
                 change.moved.add(name)
                 self.notes.append(f"{name} leaves the task, its rows stay on the target")

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import ConfigError, OfSource, Table, TableName
 from pidts.rules import Rules
 from pidts.shards.structures import same_version
@@ -47,7 +47,7 @@ class Shard:
     @property
     def target_table(self) -> Table:
         """The structure that the target needs for its rows."""
-        return self.rules.landed(self.table)
+        return self.rules.target_table(self.table)
 
 
 def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Shard]:
@@ -88,11 +88,11 @@ def with_extracted_keys(
         return rules, other_shards
     clear = [table for table in tables if _target_name(rules, table.name) is not None]
     own = {(shard.table.name if not shard.source else None) for shard in other_shards}
-    lands = [_target_name(rules, table.name) for table in clear if table.name not in own] + [
+    target_name = [_target_name(rules, table.name) for table in clear if table.name not in own] + [
         shard.target_name for shard in other_shards
     ]
-    shared = {name for name, count in Counter(lands).items() if name is not None and count > 1}
-    keyed = keyed_landings(target, rules, clear, shared)
+    shared = {name for name, count in Counter(target_name).items() if name is not None and count > 1}
+    keyed = keyed_targets(target, rules, clear, shared)
     found = [replace(shard, rules=replace(shard.rules, keyed=shard.rules.keyed | keyed)) for shard in other_shards]
     return replace(rules, keyed=keyed), found
 
@@ -103,10 +103,10 @@ def changed_target_tables(
     """Returns the target structures of the tables whose structure has changed since it was recorded."""
     rules, _ = with_extracted_keys(target, rules, read.values())
     changed = (table for name, table in read.items() if name in known and not same_version(table, known[name]))
-    return {table.name: rules.landed(table) for table in changed}
+    return {table.name: rules.target_table(table) for table in changed}
 
 
 def _target_name(rules: Rules, name: TableName) -> TableName | None:
     with suppress(ConfigError):  # the check of the table itself reports it
-        return rules.landed_name(name)
+        return rules.target_name(name)
     return None

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.discriminating_keys import keyed_landings
+from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES, residents, tells_apart
 from pidts.apply.prepare import is_guarded
 from pidts.model import ConfigError, OfSource, Table, TableName, Where
 from pidts.plan import CopyMode
-from pidts.rules import Landing, Rules, mapping_of
+from pidts.rules import Destination, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.target_fit import CHANGE, Fit
@@ -25,9 +25,9 @@ from pidts.task.tables.target_fit import CHANGE, Fit
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
     """Returns why the target's rows of these tables do not agree with the new rules; empty if they do."""
     for table in tables:
-        old, new = before.routes.landing(table.name), after.routes.landing(table.name)
+        old, new = before.routes.destination(table.name), after.routes.destination(table.name)
         if (old.name, old.extracted) != (new.name, new.extracted):
-            was, becomes = _landing(old), _landing(new)
+            was, becomes = _destination(old), _destination(new)
             return f"{table.name} has rows on the target in {was}, and the new route leads to {becomes}"
         if mapping_of(before.mappings, table.name) != mapping_of(after.mappings, table.name):
             return f"{table.name} has rows on the target whose values an earlier column mapping made"
@@ -125,7 +125,7 @@ def with_own_rows_only(
 
     This does not hold with a version column: removing a row requires the version that the row had.
     """
-    rules = replace(config.rules, keyed=keyed_landings(target, config.rules, tables.values()))
+    rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []
     for fit in fits:
         table = tables[fit.name]
@@ -168,6 +168,6 @@ def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
     return fit
 
 
-def _landing(landing: Landing) -> str:
-    extracted = ", ".join(f"{column} = {value!r}" for column, value in landing.extracted)
-    return f"{landing.name} with {extracted}" if extracted else str(landing.name)
+def _destination(destination: Destination) -> str:
+    extracted = ", ".join(f"{column} = {value!r}" for column, value in destination.extracted)
+    return f"{destination.name} with {extracted}" if extracted else str(destination.name)

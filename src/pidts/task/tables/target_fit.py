@@ -76,23 +76,25 @@ def fit_of(
         rules.check(table)
     except PidtsError as error:
         return Fit(table.name, table, problem=error.what, fix=error.todo)
-    landed = rules.landed(table)
+    target_table = rules.target_table(table)
     others = [
-        one for one in other_shards if one.target_name == landed.name and (one.source or one.table.name != table.name)
+        one
+        for one in other_shards
+        if one.target_name == target_table.name and (one.source or one.table.name != table.name)
     ]
-    fit = Fit(table.name, landed, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
-    if others and not landed.identity:
+    fit = Fit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
+    if others and not target_table.identity:
         names = ", ".join(map(str, others))
         what = f"rows of {names} go to the same table of the target, and without a key they cannot be told apart"
         return replace(fit, problem=what, fix=_NEEDS_KEY)
-    misfits = target.schema.misfits(landed)
+    misfits = target.schema.misfits(target_table)
     if misfits:
         return replace(fit, problem="; ".join(misfits), fix=CHANGE)
     if misfits is None:
         if copies:
             return _creatable(target, fit)
         return replace(fit, problem="it does not exist, and task-mode incremental creates no tables", fix=_CREATE)
-    if copies and target.read_rows(landed, limit=1).num_rows:
+    if copies and target.read_rows(target_table, limit=1).num_rows:
         fit = replace(fit, has_rows=True)
         if may_have_rows or any(one.begun for one in others):
             # What a filter has kept on the target is not looked for on the source, nor what has another key there.

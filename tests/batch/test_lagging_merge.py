@@ -1,4 +1,4 @@
-"""Which tables of the target are uneven in whose commit; a transaction cut into parts; and what is forgotten when."""
+"""Which tables of the target are lagging in whose commit; a transaction cut into parts; and what is forgotten when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
 from pidts.batch.context import JobContext
-from pidts.batch.lagging_merge import KeptMoves, uneven_in
+from pidts.batch.lagging_merge import KeptMoves, lagging_in
 from pidts.batch.parts import Stretch
 from pidts.batch.workers import Commit
 from pidts.model import (
@@ -80,15 +80,15 @@ def commit(*places: tuple[Checkpoint, Checkpoint]) -> Commit:
     ],
 )
 def test_a_table_is_uneven_while_a_member_is_behind_on_any_worker_or_workers_stand_apart(places, noted, looked):
-    found = uneven_in(RULES, commit(*places), 0)
+    found = lagging_in(RULES, commit(*places), 0)
     assert (set(), set()) == (noted, looked) if found is None else (found.noted, found.looked) == (noted, looked)
 
 
 def test_it_is_not_where_the_targets_key_tells_its_members_apart_or_nothing_is_routed():
     waits = commit((at(10, a=5), at(20)))
-    assert uneven_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0) is None
-    assert uneven_in(replace(RULES, filters=Rules()), waits, 0) is None
-    assert uneven_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0, (A, B)) is None
+    assert lagging_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0) is None
+    assert lagging_in(replace(RULES, filters=Rules()), waits, 0) is None
+    assert lagging_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0, (A, B)) is None
 
 
 def changes(member: TableName, first: int, op: Op, keys: range) -> ChangeBatch:
