@@ -1,4 +1,4 @@
-"""While one thing is worked on, the next is made: a server and we are each bound by a processor of our own."""
+"""Produces the next item in another thread while one is used: server and client need a core each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def ahead(items: Iterable[_T]) -> Iterator[_T]:
-    """The same items; one more than is asked for is being made by another thread."""
+    """Yields the same items; another thread produces the next one in advance."""
     making = iter(items)
 
     def made() -> list[_T]:

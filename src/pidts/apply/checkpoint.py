@@ -7,8 +7,9 @@ from enum import Enum
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
 
 _SET_RIGHT = (
-    "Do not go on from this row: changes would be applied again, and rows of tables without a key doubled. Give the "
-    "row in pidts_meta.checkpoint all of its old values, or make the target equal to the source: "
+    "Do not continue from this row: changes would be applied again, and rows of tables without a key would "
+    "be doubled. Give the row in pidts_meta.checkpoint all of its old values, or make the target equal to "
+    "the source: "
     "pidts run TASK --resync"
 )
 
@@ -42,7 +43,7 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
             )
         return Outcome.ALREADY
     if new.lsn < expected:
-        raise _mismatch(stored, f"batch {new.batch} ends at {new.lsn}, before its begin {expected}")
+        raise _mismatch(stored, f"batch {new.batch} ends at {new.lsn}, before its start {expected}")
     if stored.lsn >= new.lsn:
         return Outcome.ALREADY
     if stored.lsn == expected:
@@ -51,7 +52,7 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
 
 
 def demand_unaltered(stored: Checkpoint) -> None:
-    """Raises where somebody else has written a checkpoint's row: later changes may be on the target already."""
+    """Raises if a checkpoint was altered outside a run: the target may already have later changes."""
     if stored.altered:
         raise Halted(
             "checkpoint-altered",
@@ -67,7 +68,7 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
         "fenced",
         f"another run of task {stored.task} has taken over (epoch {stored.epoch}, this run has {epoch})",
         where=_where(stored),
-        todo="Nothing to do here: the other run goes on",
+        todo="Nothing to do here: the other run continues",
     )
 
 
@@ -76,7 +77,7 @@ def _mismatch(stored: Checkpoint, what: str) -> Halted:
         "checkpoint-mismatch",
         f"worker {stored.worker}: {what}",
         where=_where(stored),
-        todo=f"Was the whole target restored? Then restart the task, which goes on from there. Else: {_SET_RIGHT}",
+        todo=f"Was the whole target restored? Then restart the task; it continues from there. Otherwise: {_SET_RIGHT}",
     )
 
 

@@ -52,7 +52,7 @@ class Asked:
 
 
 def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table]) -> bool:
-    """Loads all rows in one transaction, which is committed here; False and nothing where one of them is there already.
+    """Loads all rows and commits; returns False, with nothing loaded, if the target already has one of them.
 
     After an error the caller has to close the session.
     """
@@ -74,7 +74,8 @@ def load_whole(
 ) -> str | None:
     """Replaces all rows of the table in the same way; returns None where two of the new rows collide.
 
-    Otherwise it returns the text that `told` gave when the rows were in, which may have been at an earlier attempt.
+    Otherwise it returns the text of `told`. If an earlier attempt loaded the rows, it returns the text of
+    that attempt.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "

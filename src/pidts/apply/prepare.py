@@ -349,10 +349,10 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(lacks))].as_py())
         raise Halted(
             "partial-row-image",
-            f"a change does not tell the {version_column} that its row had, which the version guard needs",
+            f"the image before a change does not hold {version_column}, which the version guard needs",
             where=Where(table=str(batch.table.name), position=str(lsn)),
-            todo="Run SET GLOBAL binlog_row_image=FULL on the source and let its sessions reconnect, or take "
-            "pidts.version-column out of the task",
+            todo="Run SET GLOBAL binlog_row_image=FULL on the source and let its sessions reconnect, or "
+            "remove pidts.version-column from the task",
         )
 
 
@@ -366,7 +366,7 @@ def _check_moves(batch: ChangeBatch) -> None:
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(moved))].as_py())
         raise Halted(
             "partial-row-image",
-            "a row that is told in part gets another key while its table is being repaired",
+            "the log has only a part of a row whose key changes while its table is being repaired",
             where=Where(table=str(batch.table.name), position=str(lsn)),
             todo=KEEP_KEYS.format(table=batch.origin),
         )

@@ -6,15 +6,16 @@ The order of the steps makes it right:
 2. The rows are read from the source. They are at least as new as any checkpoint, since checkpoints are earlier.
 3. The rows are written, and those that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading is then applied to rows that show it already. It ends in the same rows, for
-each change says what a row is, not what is added to it. On its way it may meet a unique value that a repaired row has
-from the future. Safe mode is made for that, but a running task learns only at its next start up to where it needs it.
+The log between a checkpoint and the reading is then applied to rows that show it already. It ends in the same
+rows, because each change holds the values of a row, not differences. Before its end it may collide with a
+unique value of a repaired row that the log sets only later. Safe mode is made for that, but a running task
+learns only at its next start up to where it needs it.
 So a table with secondary unique keys is repaired when the log between the two places has no change of it. Only if that
 moment does not come, the place is remembered and the task may stop once.
 
 In a merged table this holds for all members at once: the checkpoints of all their sources are locked, and a row is
-removed if it is in none of them. A key that two of them have is left alone: it cannot be told whose row the target's is
-to be.
+removed if it is in none of them. A key that two of them have is left alone: it is not known which of the two
+rows the target has to have.
 
 Crash points: before COMMIT nothing has happened; after it the rows are right, and repairing them again is harmless.
 """

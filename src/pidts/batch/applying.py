@@ -9,8 +9,9 @@ parts:
 1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another, locks the
    checkpoint and reads the log again from the first part.
 2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
-   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts over. Rolling
-   back millions of rows may last longer than a lock is waited for; then the attempt fails, and the next waits.
+   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts
+   over. Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the
+   next attempt waits.
 3. The JVM or the driver dies: the same, but it is the next run that waits, in its claim, and reads the checkpoint.
 4. A second copy of the task (speculation, or one that was believed dead): it waits at the lock. When the first has
    committed it finds the new position and writes nothing; when the first failed it does the work.

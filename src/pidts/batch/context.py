@@ -53,7 +53,7 @@ class JobContext:
     """The most rows a second that the full copy reads, over all of its tasks; 0: no limit."""
 
     copying: frozenset[TableName] = frozenset()
-    """The source's tables whose copy is not done by the batch that is decoded."""
+    """The source's tables whose copy is not complete at the end of the batch that is being decoded."""
 
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
         """Returns each worker's part of these changes.

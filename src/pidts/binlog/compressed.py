@@ -105,5 +105,5 @@ def _inflate(data: bytes, size: int, wbits: int, what: str) -> bytes:
     except zlib.error as error:
         raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
     if len(raw) != size:
-        raise DecodeError("bad-size", f"{what} uncompresses to {len(raw)} bytes and says it has {size}")
+        raise DecodeError("bad-size", f"{what} does not have {size} bytes after decompression, as it says")
     return raw

@@ -1,4 +1,4 @@
-"""Events that nobody can carry on behind: what they mean and what to do."""
+"""Builds the errors for events after which the log cannot be read on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def incident(event: Event) -> Halted:
     return Halted(
         "incident",
         f"the source reports that its log has lost events (incident {number}: {message})",
-        todo="Copy the tables again; start behind this position",
+        todo="Copy the tables again, and start after this position",
     )
 
 

@@ -50,7 +50,7 @@ class _Open:
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
     xa: Xa | None = None
-    """The step of a two-phase XA transaction with which it ends."""
+    """The XA step that ends the transaction (of a two-phase XA transaction)."""
 
 
 class TransactionScanner:

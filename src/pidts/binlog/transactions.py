@@ -34,7 +34,7 @@ class Completed:
 
 
 class TransactionReader:
-    """Stands at one place of a log. Marks are passed over: a transaction follows what stands before it, whatever it is.
+    """Reads transactions from a place of a log on. It returns no marks, but a mark may be a predecessor.
 
     So the first transaction of a range follows the same one, wherever the reading began.
     """

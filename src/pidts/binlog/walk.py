@@ -42,7 +42,7 @@ class LogWalker:
             raise self._bad("truncated", f"{len(view)} bytes are too few for an event")
         timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(view)
         if size != len(view):
-            raise self._bad("bad-size", f"an event of {len(view)} bytes says it has {size}")
+            raise self._bad("bad-size", f"an event has {len(view)} bytes, but its header says {size}")
         body = self._checked(view, kind, log_pos)
         offset = self.offset
         if not is_artificial(kind, flags, log_pos):
@@ -72,7 +72,7 @@ class LogWalker:
     def check(self, kind: int, stored: tuple[int, int], found: tuple[int, int]) -> None:
         """Checks that an event that came in pieces has the size and the checksum that are stored in it."""
         if stored[0] != found[0]:
-            raise self._bad("bad-size", f"an event of {found[0]} bytes says it has {stored[0]}")
+            raise self._bad("bad-size", f"an event has {found[0]} bytes, but its header says {stored[0]}")
         self._verify(found[1], stored[1], kind)
 
     def _place(self, log_pos: int, size: int) -> int:

@@ -1,4 +1,4 @@
-"""The form in which a TABLE_MAP event says that a column is written, before its meaning is known."""
+"""The encoding of a column as a TABLE_MAP event describes it, without the column's SQL type."""
 
 from __future__ import annotations
 

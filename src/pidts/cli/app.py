@@ -230,7 +230,7 @@ def events(
         ),
     ] = "",
     end: Annotated[
-        str, typer.Option("--to", metavar="POINT", help="End there, that place included; -1h is one hour ago.")
+        str, typer.Option("--to", metavar="POINT", help="End after this place, or at this time; -1h is one hour ago.")
     ] = "",
     tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*")] = "",
     follow: Annotated[

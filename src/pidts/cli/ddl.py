@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pidts.task.operate.orders import TaskOrders
 
 
-ddl_commands = typer.Typer(name="ddl", help="List and decide schema changes that failed or wait for other shards.")
+ddl_commands = typer.Typer(
+    name="ddl", help="List schema changes that failed or wait for other shards, and decide about them."
+)
 binlog_commands = typer.Typer(name="binlog", help="The same as `pidts ddl`, with dmctl's name.", hidden=True)
 
 At = Annotated[

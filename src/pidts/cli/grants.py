@@ -36,7 +36,8 @@ def grants(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Look at the source with this account, since the task's may not exist yet. Give one URL for each "
+            help="Look at the source with this account, since the task's account may not exist yet. Give "
+            "one URL for each "
             "source, in the order of the task file.",
         ),
     ] = None,

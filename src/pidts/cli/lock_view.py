@@ -78,7 +78,7 @@ def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
 def _cannot_come(lock: OpenLock, name: str) -> str:
     if name not in lock.refused:
         return ""
-    return f"; it cannot reach it, since its rows are refused: [{lock.refused[name]}] (listed separately)"
+    return f"; it cannot reach the change, since its rows are refused: [{lock.refused[name]}] (listed separately)"
 
 
 def _count(lock: OpenLock) -> str:

@@ -50,7 +50,7 @@ def purge_relays(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="If a target does not answer, use what its task has recorded in the relay as needed."
+            "--force", help="If a target does not answer, use the need that its task has recorded in the relay."
         ),
     ] = False,
     as_json: JsonInstead = False,

@@ -31,7 +31,7 @@ def repair(
     ] = False,
     remove_extra: Annotated[
         bool,
-        typer.Option("--remove-extra", help="Also delete rows of merged tables that no shard has, or has any more."),
+        typer.Option("--remove-extra", help="Also delete rows of merged tables that no existing shard has."),
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -147,7 +147,7 @@ def _left(left: ExtraRows) -> Iterator[str]:
         todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
         yield f"{left.of_no_shard:,} rows of no existing shard remain: {todo}"
     if left.unattributed:
-        todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all"
+        todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"
         yield f"{left.unattributed:,} rows that none of the merged tables has remain: {todo}"
 
 

@@ -1,1 +1,1 @@
-"""A part of a source's log as somebody asks for it: where the log is, from where to where, of which tables."""
+"""Reads a requested part of a log: from a server or files, between two places, for some tables."""

@@ -52,7 +52,7 @@ class Stretch:
     begin: Lsn
     end: Lsn
     structures_at: Lsn
-    """The place up to which the log has made the structures that its tables have."""
+    """The structures of its tables include all schema changes up to this place of the log."""
     tables: tuple[TableName, ...] = ()
     """The tables of its transactions.
 
@@ -80,7 +80,7 @@ class Wanted:
         return transaction.row_events > 0 and (not transaction.tables or _any(self.allow, transaction.tables))
 
     def takes(self, transaction: Transaction) -> bool:
-        """Whether anything of it is to be read. A statement that changed rows is, so that nobody passes it by."""
+        """Whether it has to be read. That includes a statement that changed rows: it is an error."""
         if transaction.ddl is None:
             return self.rows(transaction)
         found = concerning(transaction.ddl, transaction.ddl_schema, self.dialect, self.allow)
@@ -93,7 +93,7 @@ class Wanted:
 
 
 class Cutter:
-    """Takes the pieces of a log in order and gives stretches, which have no structures yet: see `resolved`."""
+    """Joins the pieces of a log, in order, to stretches. These have no structures yet: see `resolved`."""
 
     def __init__(self, wanted: Wanted, size: int) -> None:
         self.changes: list[Transaction] = []
@@ -176,7 +176,7 @@ def resolved(
 ) -> Iterator[Stretch]:
     """Yields the stretches with the structures that hold for each.
 
-    `history` is of a place before all of them, `changes` lead on.
+    `history` holds the structures before all stretches, and `changes` the schema changes after that.
     """
     ahead = deque(changes)
     for stretch in stretches:

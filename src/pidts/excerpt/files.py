@@ -47,7 +47,7 @@ class FileBlock:
 
 
 def read_file(path: Path, say: Callable[[str], None]) -> Iterator[FileBlock]:
-    """One file's; `-` is standard input, where several may follow each other."""
+    """Yields the blocks of one file; `-` is standard input, which may hold several files."""
     with open_file(path) as plain:
         yield from _blocks(plain, Where(file=str(path)), say)
 
@@ -68,7 +68,7 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether only reading from its beginning leads to a place in it."""
+    """Whether the file is compressed, so that it can be read only from its beginning."""
     with path.open("rb") as file:
         head = file.read(len(_ZSTD))
     return head == _ZSTD or head.startswith(_GZIP)
@@ -207,7 +207,7 @@ def _exactly(plain: io.BufferedReader, size: int) -> bytes:
 
 
 def _encrypted(where: Where) -> ConfigError:
-    todo = "Read it from its server, which sends it in plain: pidts events mysql://user@host:port/ --from FILE:4"
+    todo = "Read it from its server, which sends it decrypted: pidts events mysql://user@host:port/ --from FILE:4"
     return ConfigError("not-a-binlog", "the log file is encrypted", where=where, todo=todo)
 
 

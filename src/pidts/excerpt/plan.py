@@ -217,10 +217,10 @@ class StreamPlan:
         if not alone:
             return False
         statement = (entry.transaction.ddl or "")[:200]
-        what = f"the table gets other columns than this typed query has: {statement}"
+        what = f"a statement gives the table other columns than this typed query has: {statement}"
         todo = (
-            "Everything before it is done. Build the data frame anew (`load()` takes the table's columns of now) and "
-            "start the query with the same checkpoint: it goes on here"
+            "Everything before it is done. Call `load()` again, which takes the table's present columns, "
+            "and start the query with the same checkpoint: it continues here"
         )
         place = str(entry.transaction.prev_lsn)
         where = Where(source=self._view.source, position=place, table=str(typed.name))

@@ -38,13 +38,13 @@ class Arrival:
     order: OrderKind | None = None
     """The operator's order about it."""
     runs: bool = True
-    """Whether the statement may be run; that of a new table is not, where there are other members."""
+    """Whether the statement may be run: a CREATE TABLE is not, if there are other members."""
     revalues: frozenset[str] = frozenset()
     """The columns whose values the change may have rewritten, so that it has to be run even where its rows fit."""
     computes: frozenset[tuple[str, object]] = frozenset()
     """The generated columns that the statement adds, each with its expression, which a structure does not tell."""
     adds: frozenset[str] = frozenset()
-    """Columns that are new by the statement, in lower case: a structure does not tell them from renamed ones."""
+    """Columns that the statement adds, in lower case; structures do not show if one is new or renamed."""
 
     @property
     def unlocked(self) -> bool:

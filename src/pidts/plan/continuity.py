@@ -24,8 +24,8 @@ from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 _LOOK_AHEAD = 100_000
 """Entries that are looked through for what is missing, to call a break by its name."""
 _ADVICE = (
-    "The stretch is fetched again from the source once. If it breaks there again: look at the disk and the memory, "
-    "then empty this folder and start again from the target's checkpoint"
+    "This part of the log is fetched again from the source once. If the error comes back: check the disk "
+    "and the memory, then empty this folder and start again from the target's checkpoint"
 )
 
 
@@ -107,7 +107,7 @@ def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry
         verdict = Verdict.DISORDER
     is_lost = verdict is Verdict.GAP
     told = "events between the two are missing" if is_lost else "entries are not in the log's order"
-    what = f"after {last} comes an entry that follows {prev} and ends at {entry.transaction.lsn}: {told}"
+    what = f"the entry after {last} names {prev} as its predecessor and ends at {entry.transaction.lsn}: {told}"
     place = Where(source=where.source, position=str(last), file=where.file)
     return Discontinuity("relay-gap" if is_lost else "relay-disorder", what, where=place, todo=_ADVICE)
 

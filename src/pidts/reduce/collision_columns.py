@@ -1,7 +1,8 @@
 """Columns by which two rows of the target can collide although their identities differ.
 
-A row whose value changes in one of them is removed before anything is written. Which columns these are is for the
-*target's* keys to say: it may have other keys than the source, or keys that hold more values equal. A key over prefixes
+A row whose value changes in one of them is removed before anything is written. The *target's* keys decide
+which columns these are: it may have other keys than the source, or keys that treat more values as equal. A
+key over prefixes
 is watched by its whole columns: where the prefix differs they differ too. A key over an expression, or over some of the
 rows, is watched by all columns of the table.
 

@@ -27,15 +27,15 @@ there, in either order:
 
 Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
 effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
-Where the two do not come in one part of a batch, see `pidts.apply.merge.moved_rows`. That the merged tables hold a
-row twice between two transactions is not foreseen: the later DELETE wins where a batch ends in between. A table that
-has one source only is none of these, whatever its name on the target: a row that came and went is removed, since a
-chunk of its copy may have brought it.
+Where the two do not come in one part of a batch, see `pidts.apply.merge.moved_rows`. Merged tables must not
+hold the same row twice between two transactions: if a batch ends in between, the later DELETE removes the
+row. A target table with only one source table does not count as merged: a row that was inserted and deleted
+is still removed, since a chunk of its copy may have loaded it.
 
 A row must not keep what another table's row, or one of its own table's earlier life, had in columns that its table
 lacks: where the target is `wider` than the changes, a row that *came* to its table in this part (by an INSERT, by an
-UPDATE from another key, or as a copied one) is removed first, whichever table the row there is of. A row that its
-own table changes keeps what is there.
+UPDATE from another key, or as a copied one) is removed first, whichever table the target's row belongs to. A
+row that its own table changes keeps its values in these columns.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
         told = part.rows.column("partial").is_valid()
         raise Halted(
             "partial-row-image",
-            "Rows are told in part, and nothing has completed them",
+            "Rows are incomplete in the log, and no step has completed them",
             where=Where(table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(told)[0].as_py()))),
             todo="SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
         )

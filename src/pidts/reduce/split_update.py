@@ -43,9 +43,10 @@ def halved_bitmaps(
 ) -> pa.BinaryArray:
     """Returns the columns that the images of both halves hold.
 
-    An insert that lacks some columns keeps both bitmaps, so that it is known for a half. The missing values would have
-    to come from the row under the old key, which is not to be had here, so such an insert can never be completed. With
-    `lack` it halts. Only generated columns may be missing (MariaDB leaves them out of every update): the target
+    An insert that lacks some columns keeps both bitmaps, so that it is known for a half. The missing values
+    would have to come from the row under the old key, which is not available here, so such an insert can
+    never be completed. If `lack` is given, the function raises Halted for it. Only generated columns may be
+    missing (MariaDB leaves them out of every update): the target
     computes them. `row` is each one's place in the batch.
     """
     told = batch.rows.column("partial").take(row)
@@ -62,7 +63,7 @@ def halved_bitmaps(
         where = pc.indices_nonzero(lacking)[0].as_py()
         raise Halted(
             "partial-row-image",
-            f"a row that is told in part gets another key, and {lack.what}",
+            f"the log has only a part of a row whose key changes, and {lack.what}",
             where=Where(
                 table=str(batch.table.name),
                 position=str(Lsn.from_bytes(batch.rows.column("lsn")[row[where].as_py()].as_py())),

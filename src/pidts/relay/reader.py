@@ -353,7 +353,7 @@ class RelayReader:
     def _cut_back(self, to: Lsn | None) -> Transient:
         what = f"the relay was cut back while it was read; it does not reach {to}"
         where = Where(source=self.folder.source_id, file=str(self.folder.path))
-        return Transient("relay-cut-back", what, where=where, todo="It is filled again from the source")
+        return Transient("relay-cut-back", what, where=where, todo="Nothing to do: the source sends the rest again")
 
 
 def _behind(last: Lsn, entry: LogEntry) -> LogEntry:

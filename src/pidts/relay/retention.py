@@ -97,7 +97,7 @@ def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Relea
 def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -> Halted:
     """Returns the error for a limit of the operator that would remove log which a task needs."""
     task, lsn = next(iter(tasks.items()))
-    what = f"task {task} still needs what comes after {lsn}; it cannot be removed up to {before}"
+    what = f"task {task} still needs the log after {lsn}, so the log cannot be removed up to {before}"
     todo = "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget"
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 

@@ -1,9 +1,10 @@
 """The structure of every table at any place of a relay, from stored catalogues and the log between them.
 
 A *catalogue* is what a server's information_schema said at one place of the log. The replicator stores one when a relay
-begins, and another when a statement was not understood, since from there on only a new look helps. What a table looks
-like elsewhere follows from the schema changes in the relay's index: forward from the last catalogue before the place,
-and, where that one does not know, backward from the first one behind it.
+begins, and another when a statement was not understood, since from there on only a new look helps. The
+structure of a table at any other place follows from the schema changes in the relay's index: forward from the
+last catalogue before the place, or, if that does not have the table, backward from the first catalogue after
+it.
 
 Files: `structures/<lsn>.json` in the source's folder, each whole or not there (written aside, flushed, renamed).
 
@@ -16,8 +17,8 @@ The points where this can be interrupted, and what holds there:
    tell the same at that place. Readers take the later one for what is behind it.
 4. Purge, after some segments were removed: the older catalogue stands before a gap, and nobody uses it any more; the
    new one is there, since it was durable before the first segment was removed.
-5. Purge on a disk without room even for this small file: segments are removed first, so that there is room. Killed just
-   then, the relay has no catalogue for its beginning: as 1.
+5. A purge on a disk that is full even for this small file removes segments first. If the process is killed at
+   this moment, the relay has no catalogue for its beginning: as in 1.
 """
 
 from __future__ import annotations

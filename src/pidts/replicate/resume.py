@@ -162,8 +162,8 @@ def is_same_log(state: RelayState, server: Server, where: Where) -> bool:
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
     """Refuses an outdated relay: the task continued elsewhere, over more servers than this relay knows."""
     if origin.change_no < applied.lsn.change_no:
-        what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows of {origin.change_no}"
-        todo = "It was left behind when the task ran elsewhere: empty its folder and start again"
+        what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows only {origin.change_no}"
+        todo = "The task has run with another relay since: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 
@@ -265,7 +265,7 @@ def _by_gtid(server: Server, *, known: bool = True) -> str:
         return (
             f"{todo}; the executed GTID set is not known at this place, so nothing else can be done but a new full copy"
         )
-    return f"{todo}, or set `enable-gtid: true` to go on here by GTID"
+    return f"{todo}, or set `enable-gtid: true` to continue on this server by GTID"
 
 
 def _went_back(what: str, where: Where) -> Halted:

@@ -41,7 +41,7 @@ class AllowList:
     trash: tuple[str, ...] = ()
     """The same for tables that such tools leave behind, or keep beside."""
     own: str = ""
-    """A schema that is never taken, whatever the list says: the task's own on the target, where it is not the usual."""
+    """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
 
     def __post_init__(self) -> None:
         pairs = [name for pair in (*self.do_tables, *self.ignore_tables) for name in pair]

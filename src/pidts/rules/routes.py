@@ -33,7 +33,7 @@ class Extract:
 
     def __post_init__(self) -> None:
         if not self.regexp or not self.column:
-            raise ConfigError("bad-route", "to extract a column, a rule names the expression and the target's column")
+            raise ConfigError("bad-route", "a rule that extracts a column must name an expression and a target-column")
         expression(self.regexp, case_sensitive=True)
 
     def __call__(self, name: str) -> str:

@@ -48,7 +48,7 @@ class Rules:
     mappings: tuple[ColumnMapping, ...] = ()
     routes: Routes = field(default_factory=Routes)
     keyed: frozenset[TableName] = frozenset()
-    """Tables of the target whose key is the source's with the extracted columns behind it."""
+    """Target tables whose key is the source's key followed by the extracted columns."""
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
         """Returns the rules with further tables whose key has the extracted columns."""

@@ -142,7 +142,7 @@ def _prepare(flavor: _Flavor, folder: Path) -> None:
     done = folder / "data-made"
     if done.exists():
         return
-    # Half-made data, of a start that was broken off, must not be taken for good.
+    # An interrupted start may have left incomplete data, which must not be used.
     shutil.rmtree(folder / "data", ignore_errors=True)
     flavor.make_data(folder)
     done.touch()

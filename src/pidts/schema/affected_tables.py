@@ -47,9 +47,9 @@ def split(text: str, dialect: Dialect) -> list[str]:
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """Returns the tables of which a statement may leave another, each with whether it certainly is new.
+    """Returns the tables that a statement may change or create, each with whether it is certainly new.
 
-    `there` are those that are known: a database may go with all of its own.
+    `there` are the known tables: a DROP DATABASE affects all of its tables.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():

@@ -61,7 +61,9 @@ def _column(expected: Column, actual: Column) -> Iterator[str]:
     if expected.nullable != actual.nullable:
         yield f"column {actual.name} {'does not take' if expected.nullable else 'takes'} NULL"
     if expected.auto_increment != actual.auto_increment:
-        yield f"column {actual.name} {'does not number' if expected.auto_increment else 'numbers'} rows by itself"
+        yield (
+            f"column {actual.name} is {'not ' if expected.auto_increment else ''}AUTO_INCREMENT or an identity column"
+        )
     if expected.generated != actual.generated:
         yield f"column {actual.name} is {'not ' if expected.generated else ''}generated"
 

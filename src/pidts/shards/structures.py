@@ -144,9 +144,9 @@ def misfitting(
         wider = _wider(other.type, column.type)
         is_wider = wider is not None and _plain(wider) == _plain(other.type)
         if not is_wider and not takes(other.type, column.type):
-            found.append(f"column {column.name} does not take all values")
+            found.append(f"column {column.name} cannot hold all values")
         elif column.nullable and not other.nullable:
-            found.append(f"column {column.name} takes no NULL")
+            found.append(f"column {column.name} does not allow NULL")
     if _identity(table) != _identity(into):
         found.append("rows have another key")
     return found + [f"column {one.name} needs a value" for one in there.values() if not is_fillable(one)]

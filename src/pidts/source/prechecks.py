@@ -102,7 +102,7 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
 def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
     """Checks how the account proves its password.
 
-    The statement shows the password's hash, too, which nobody gets to see.
+    The statement also returns the password's hash, which is not shown to anybody.
     """
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
@@ -142,7 +142,7 @@ def _version(asked: _Asked) -> Iterator[Finding]:
 def _server_id(asked: _Asked) -> Iterator[Finding]:
     own = asked.config.server_id
     if asked.server.server_id == 0:
-        fix = "[mysqld] server_id = 1   # then restart; without one the server feeds no replica"
+        fix = "[mysqld] server_id = 1   # then restart; without an id the server serves no replica"
         yield Finding("server_id", ok=False, message="the source's server_id is 0", fix=fix)
     elif own is not None and own == asked.server.server_id:
         yield Finding(
@@ -182,18 +182,21 @@ def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
-    fix = "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions keep theirs"
+    fix = (
+        "SET GLOBAL binlog_row_image = 'FULL';   -- and [mysqld] binlog_row_image = FULL; open sessions "
+        "keep the old value"
+    )
     if value == "FULL":
         yield Finding("binlog_row_image", ok=True, message=f"binlog_row_image = {value}")
     elif hidden := _left_out(server, asked.tables):
-        what = f"binlog_row_image = {value}: this server then never tells the generated columns of {', '.join(hidden)}"
+        what = f"binlog_row_image = {value}: this server never logs the generated columns of {', '.join(hidden)}"
         yield Finding("binlog_row_image", ok=False, message=what, fix=fix)
     elif server.is_mariadb and value in ("MINIMAL", "NOBLOB"):
-        what = f"binlog_row_image = {value}: MariaDB's log does not tell which columns a REPLACE sets to their defaults"
+        what = f"binlog_row_image = {value}: MariaDB does not log which columns a REPLACE sets to their defaults"
         instead = "If no client runs REPLACE without naming all columns, add binlog_row_image to ignore-checking-items"
         yield Finding("binlog_row_image", ok=False, message=what, fix=f"{fix}\n{instead}")
     else:
-        what = f"binlog_row_image = {value}: what updates leave out is read from the target, which costs speed"
+        what = f"binlog_row_image = {value}: columns that updates leave out are read from the target, which is slower"
         yield Finding("binlog_row_image", ok=True, message=what)
     if options := settings.get("binlog_row_value_options"):
         fix = "SET GLOBAL binlog_row_value_options = '';   -- and the same under [mysqld]"

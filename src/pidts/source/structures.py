@@ -65,7 +65,7 @@ def read_structures(
 def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
     return PrecheckFailed(
         "missing-privilege",
-        "the server names this table and hides its columns from the account",
+        "the server shows this table to the account, but hides its columns",
         where=Where(source=where_of(connection).source, table=str(name)),
         todo=f"GRANT SELECT ON {quoted_table(name)} to the account, or leave the table out by block-allow-list",
     )

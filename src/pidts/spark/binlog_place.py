@@ -81,7 +81,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """A GTID set is no place in the log: what is not in it may stand before what is."""
+    """Refuses a GTID set: it is not one place in the log, as other transactions may stand between its own."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

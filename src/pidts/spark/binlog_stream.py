@@ -177,7 +177,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline = time.monotonic() + _BEGIN_SECONDS
         while (first := self._host.reader.first) is None:
             if time.monotonic() > deadline:
-                raise Transient("source-silent", "nothing of the source's log has come", where=self._where)
+                raise Transient("source-silent", "the source has sent no log", where=self._where)
             self._host.check()
             time.sleep(0.01)
         return first

@@ -404,7 +404,7 @@ class TaskStream:
             self._committers = [context.committer() for _ in range(context.workers)]
 
     def _reconnect(self) -> None:
-        """A session knows the target's tables as they were."""
+        """Closes all sessions, because they have cached the old structures of the target's tables."""
         for committer in self._committers:
             committer.close()
 

@@ -112,7 +112,8 @@ def claimed_rows(
     if len(places) > 1:
         raise Halted(
             "worker-count-changed",
-            f"the target holds {len(stored)} workers of task {task} at {len(places)} places, now it is {workers}",
+            f"the target has checkpoints of {len(stored)} workers of task {task} at {len(places)} different "
+            f"places, and worker-count is now {workers}",
             where=Where(source=source),
             todo=f"Run the task with worker-count: {len(stored)} until its batch is done, then change it",
         )

@@ -9,11 +9,12 @@ from pidts.model import ColumnType, Halted, Kind, TableName, Where
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 GONE_TODO = (
-    "If the table was renamed on the target, give it its name back and say pidts ddl retry. Else stop the task and "
-    "start it with --resync TABLE (the table's name on the source): the task makes the table again and copies its rows"
+    "If the table was renamed on the target, rename it back and run pidts ddl retry. Otherwise stop the "
+    "task and start it with --resync TABLE (the table's name on the source): the task creates the table "
+    "again and copies its rows"
 )
 """The next step for a table that is not on the target any more."""
-CHANGED_TODO = "Give the target's table the columns that the source has, then say pidts ddl retry"
+CHANGED_TODO = "Give the target's table the columns that the source has, then run pidts ddl retry"
 """The next step for a table of which the target refuses a column by its name."""
 
 
@@ -47,5 +48,5 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Change the target's table to what the source has, or drop it and copy it anew",
+        todo="Give the target's table the structure of the source's, or drop it and copy it again",
     )

@@ -1,9 +1,9 @@
-"""Finds the shard of a target row that no shard has, by the extracted columns of the row.
+"""Finds the shard that an extra row of the target belonged to, by the row's extracted columns.
 
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not come here
                                                           part = '2': t_2 was dropped, and has left its rows
 
-Tables that extract the same, or not the same columns, are not distinguished by them.
+Extracted columns do not distinguish tables that extract equal values or different columns.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) 
 
 
 def is_emptied(journal: DdlJournal) -> bool:
-    """Whether another member has begun since, so that nothing of this journal has happened."""
+    """Whether another member has started the change since; then no statement of this journal has run."""
     return journal.state is not DdlState.DONE and not journal.rendered
 
 

@@ -60,9 +60,9 @@ def whole_of(tables: Sequence[Table]) -> Table:
         first, other = tables[0], next(table for table in tables if joined([tables[0], table]) is None)
         raise Halted(
             "structures-differ",
-            f"tables that become one have structures that do not go together: {unlike_words(first, other)}",
+            f"tables that are merged have structures that cannot be combined: {unlike_words(first, other)}",
             where=Where(table=str(first.name)),
-            todo="Make the source's tables alike; those that differ can be left out by block-allow-list meanwhile",
+            todo="Give these tables the same structure; until then, exclude those that differ in block-allow-list",
         )
     return replace(whole, keys=_keys(tables))
 

@@ -4,8 +4,9 @@ One table has a column c, another does not have it yet, or no longer. A row move
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
-On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 for good. So would an UPDATE,
-which a DELETE in t_1 and the INSERT after it become in one part. So such a row is removed before it is written, see
+On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 for good. An UPDATE
+would leave it, too: a DELETE in t_1 and the INSERT after it become an UPDATE in one part. So such a row is
+removed before it is written, see
 `pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
 
 The same holds for the rows that a table has left on the target. Such a table was dropped or created again, or lost its

@@ -457,7 +457,7 @@ class Completion:
         if self._told.halved[change]:
             return Halted(
                 "partial-row-image",
-                "a row that is told in part gets another key, and the two keys belong to two workers",
+                "the log has only a part of a row whose key changes, and the two keys belong to two workers",
                 where=where,
                 todo="Set worker-count: 1, or SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
             )
@@ -474,14 +474,14 @@ class Completion:
         if copied:
             return Halted(
                 "partial-row-image",
-                f"the log tells in part an update of the row with {key}, which got another key or another unique value "
-                "while its table is copied: neither the log nor the copy tells for certain what its other columns hold",
+                f"the log has only a part of the updated row with {key}; the row got another key or unique "
+                "value while its table is being copied, so the values of its other columns are not certain",
                 where=where,
                 todo=KEEP_KEYS.format(table=self._batch.origin),
             )
         return Halted(
             "row-missing",
-            f"the log tells an update of the row with {key} in part, and the target does not have the row",
+            f"the log has only a part of the updated row with {key}, and the target does not have this row",
             where=where,
             todo="The target has diverged: copy the table again (a new task with task-mode: all)",
         )

@@ -60,7 +60,7 @@ class Verdict:
     """The number of changes that were set aside, whole or in half."""
     tombstones: list[Tombstone]
     irregular: bool
-    """Whether some row of the target is not the one that the first applied change of its key was made from."""
+    """Whether some row of the target differs from the before image of its key's first applied change."""
     present: pa.Table | None = None
     """The keys of which the target has a row."""
 

@@ -55,7 +55,7 @@ from pidts.source.text.cells import Cells
 _log = structlog.get_logger(__name__)
 
 _INCURABLE = frozenset({"chunk-too-late", "source-moved"})
-"""The errors for which another try in the same batch would only find the same."""
+"""Errors that a second attempt in the same batch would meet again."""
 
 Answer = TypeVar("Answer")
 
@@ -245,9 +245,9 @@ def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
     if answer is None:
         raise Halted(
             "copied-rows-collide",
-            "two rows of the source have the same unique value on the target, or somebody else writes there",
+            "two rows of the source have the same unique value on the target, or another program writes there",
             where=Where(source=context.source.source_id, table=str(table.name)),
-            todo="Compare the unique keys and collations of both tables, and mend what differs",
+            todo="Compare the unique keys and collations of both tables, and correct what differs",
         )
     return Fetched.from_json(answer)
 

@@ -2,15 +2,16 @@
 
 A batch records a key in the transaction of its rows, where neither the log nor the target tells the row that came to it
 (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: after the batch, and settled by the batch
-that has all of the log up to the reading. So a record is a wish to read a key. Reading it once too often is harmless,
-also when the row has gone on to another key, which is recorded then. These cases cover a break:
+that has all of the log up to the reading. So a record is a request to read a key. Reading a key once too
+often is harmless, also if the row has moved to another key since: that key is then recorded, too. These cases
+cover a break:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
 2. Between that COMMIT and the settling: the record is still there, and its key is read again.
 3. After the settling on some workers only: the next run begins with the copy as all workers have it, so with the place
    after which the record is still to be read.
 4. A record is removed only by a request whose `after` is behind it. That place is settled on all workers by then: a
-   request is carried out when all of them have its state. Whoever removes late removes nothing else.
+   request is carried out when all of them have its state. A late removal removes nothing else.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
 the place that all workers have reached; no record comes to there any more.

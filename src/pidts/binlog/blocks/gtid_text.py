@@ -1,4 +1,4 @@
-"""GTID events as text in compiled code; `GtidEvent` is the specification, and takes what is odd."""
+"""GTID events as text in compiled code; `GtidEvent` is the specification, and handles unusual events."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - 
 
 @jit
 def gtid_text(event: int, body: int, end: int, target: int) -> tuple[int, int]:
-    """Write the GTID's text, at most `GTID_ROOM` bytes; its length and its number."""
+    """Writes the GTID's text, at most `GTID_ROOM` bytes, and returns its length and the GTID's number."""
     kind = load8(event + 4)
     if kind == EventType.MARIADB_GTID:
         return _mariadb(event, body, end, target)

@@ -11,7 +11,7 @@ LONGEST = 45
 
 @inline
 def _byte(address: int, place: int, size: int) -> int:
-    """Zeros at the end do not travel."""
+    """Returns one byte of the value; the log leaves out zeros at the end."""
     return load8(address + place) if place < size else 0
 
 
@@ -99,7 +99,7 @@ def _inet6(address: int, size: int, out: int) -> int:
 
 @entry
 def put_identifier(code: int, address: int, size: int, out: int) -> int:
-    """The text of a value, of which only the first `size` bytes have come; the place behind it."""
+    """Writes a value as text, from its first `size` bytes; returns the address after the text."""
     if code == at.UUID:
         return _uuid(address, size, out)
     if code == at.INET4:

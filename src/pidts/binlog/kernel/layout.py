@@ -88,7 +88,7 @@ EVENT = 56
 
 # What a call was asked, how far it came, and what it needs.
 AT = 0
-"""The byte of the images at which the next row begins; of rows read again, their event."""
+"""The offset of the next row in the images; for rows that are read again, the offset of their event."""
 DONE = 8
 """Rows read, those passed over included."""
 SIDE = 16

@@ -48,7 +48,7 @@ def _bytes_of(digits: int) -> int:
 
 @inline
 def limit_of(digits: int) -> int:
-    """The first number that has more digits."""
+    """Returns the smallest number that has more than `digits` digits."""
     limit = 1
     for _ in range(digits):
         limit *= 10

@@ -144,7 +144,7 @@ Step = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Skimming:
-    """The program that passes over columns, and what it points at."""
+    """A decoding program that skips some columns, and the arrays that it points to."""
 
     program: Any
     steps: Any

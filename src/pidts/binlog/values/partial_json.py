@@ -65,7 +65,7 @@ def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Docu
             if column.place not in old:
                 raise Halted(
                     "partial-json-without-before",
-                    "a JSON document is told by what changed in it, and the image before the change does not hold it",
+                    "the log has only the difference of a JSON document, and the image before it lacks the document",
                     todo="Run SET GLOBAL binlog_row_image=FULL (or binlog_row_value_options='') on the source, let its "
                     "sessions reconnect, and copy the table again",
                 )

@@ -107,7 +107,8 @@ def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDe
     around = error.object[max(0, error.start - 8) : error.end + 8]
     return Halted(
         "undecodable-text",
-        f"column {column.name} has bytes that are no {charset} text: byte {error.start} of a value, in {around.hex()}",
+        f"column {column.name} has bytes that are not valid {charset} text: byte {error.start} of a value; "
+        f"the bytes around it are {around.hex()}",
         where=Where(table=str(table)),
         todo="Correct the value on the source and copy the table again, or make the column binary",
     )

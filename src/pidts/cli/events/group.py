@@ -132,7 +132,7 @@ class Group:
             self._savepoints[query.savepoint] = at
         elif query.control is Control.ROLLBACK_TO:
             if query.savepoint not in self._savepoints:
-                raise DecodeError("no-savepoint", f"the log goes back to {query.savepoint}, which it has not set")
+                raise DecodeError("no-savepoint", f"the log rolls back to {query.savepoint}, which it has not set")
             self._take_back(self._savepoints[query.savepoint], self._size)
         elif query.control is Control.ROLLBACK:
             self._take_back(0, at)

@@ -209,10 +209,10 @@ def _decided(
         elif isinstance(restricted, AlterTable) and restricted != statement and not is_replaced:
             raise Halted(
                 "unlock-keeps-columns",
-                f"it drops columns of {target} that other shards still have, and it is not known what the rest of it "
-                "makes of the table then",
+                f"it drops columns of {target} that other shards still have, and the result of its other "
+                "parts without these drops is not known",
                 where=replace(due.where, table=str(member.table)),
-                todo="Make it on the other shards, too; or say pidts ddl replace with what the target is to run",
+                todo="Make this change on the other shards, too; or give the SQL for the target: pidts ddl replace",
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))

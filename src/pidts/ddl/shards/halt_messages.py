@@ -44,9 +44,10 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
     all_wait = "; all tables of this source wait for it" if one.holds_all else ""
     error = Halted(
         "ddl-awaits-tables",
-        f"the next statement of these tables also names tables that wait before another one: {named}{all_wait}",
-        todo="See what these wait for: pidts ddl list. Where they wait for a shard that stands here, or for one whose "
-        "change comes later in the same log, say pidts ddl unlock for them",
+        f"the next statement of these tables also names tables that wait at an earlier statement: {named}{all_wait}",
+        todo="pidts ddl list shows what those tables wait for. If they wait for a shard that is stopped at "
+        "this statement, or for a shard whose change comes later in the same log: run pidts ddl unlock for "
+        "them",
     )
     halt = Halt.of(error, tuple(names), one.lsn, position=position, statement=one.text, since=since)
     return replace(halt, awaits=tuple(str(Member(source, name)) for name in others))
@@ -55,31 +56,32 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
 def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error that explains a wait. It is reported, never raised: the change continues by itself."""
     if (leader := wait.leader) is not None:
-        what = f"{leader} makes this change for all shards, and has not ended"
+        what = f"{leader} runs this change for all shards and has not finished it"
         todo = (
-            f"Nothing for this shard. Where {leader.table} has halted itself, do what its own halt says, and then: "
+            f"Nothing to do for this shard. If {leader.table} itself is halted, do what its halt says, and "
+            "then: "
             f"pidts ddl retry TASK --source {leader.source} --table {leader.table}"
         )
         return Halted("shard-awaits", what, todo=todo)
     if wait.begun is not None:
         source, lsn = wait.begun
-        what = f"{source} has begun a change of this table at {lsn}, has not ended it, and has not come back to it"
-        todo = "It goes on when that source has ended it; if it never comes again, say: pidts ddl skip"
+        what = f"{source} began a change of this table at {lsn}, did not finish it, and has not reached it again"
+        todo = "It continues when that source has finished the change. If it never will: pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if wait.absent:
-        what = f"it is not known yet what {', '.join(wait.absent)} has"
-        todo = "It goes on when these sources have begun; or say: pidts ddl skip"
+        what = f"the shards of these sources are not known yet, as they have not begun: {', '.join(wait.absent)}"
+        todo = "It continues when these sources have begun. To continue without them: pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
         names = unlike_words(arrival.after, agreed) or "what its columns take"
-        what = f"the new table's rows have no place in {agreed.name}: it differs in {names}"
+        what = f"the new table's rows do not fit {agreed.name}: the structures differ in {names}"
         if not (wait.awaited or wait.disagree):
             todo = (
                 "Alter the new table on its source, or the target's table by hand, so that its rows fit there; then "
                 "say pidts ddl skip. The target's table keeps its rows"
             )
-            return Halted("shard-no-place", f"{what}, and no other shard has to come", todo=todo)
-        todo = "It goes on when the other shards have come there; else say: pidts ddl skip"
+            return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
+        todo = "It continues when the other shards have reached this structure. If they will not: pidts ddl skip"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
@@ -88,24 +90,24 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
         columns = [f"column {name}" for name in away]
-        what = f"the other shards have another {unlike_words(arrival.after, agreed, columns)}"
+        what = f"the other shards have a different {unlike_words(arrival.after, agreed, columns)}"
         todo = (
-            "Take this change out, pidts ddl skip, and bring the shard to the same structure; or give the target what "
-            "has room for all, pidts ddl replace"
+            "Skip this change (pidts ddl skip) and give the shard the structure of the others; or give the "
+            "target table a structure that fits all shards (pidts ddl replace)"
         )
         return Halted("shards-disagree", what, todo=todo)
     if not wait.awaited and arrival is not None and agreed is not None:
         what = (
-            "no other shard has to come, and this change does not lead from what the target has to where all shards "
-            f"would be: {unlike_words(arrival.after, agreed)}"
+            "no other shard is awaited, and this change does not give the target table the structure that "
+            f"all shards then have; the difference: {unlike_words(arrival.after, agreed)}"
         )
-        todo = "Take it out, pidts ddl skip, and bring the shard to the others' structure; or pidts ddl replace"
+        todo = "Skip it (pidts ddl skip) and give the shard the others' structure; or run pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
     # The log has only a rename of an online schema change.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {unlike_words(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
-    what = f"other shards of the same table have not come to this change{made}: {_names(wait.awaited)}"
-    todo = "Make the change on these, too; or do without them: pidts ddl unlock"
+    what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
+    todo = "Make the change on these shards, too; or continue without them: pidts ddl unlock"
     return Halted("shard-awaits", what, todo=todo)
 
 
@@ -116,23 +118,23 @@ def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """
     columns = [f"column {name}" for name in wait.met]
     unlike = unlike_words(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
-    again = "pidts ddl skip, and have this shard's rows copied again: pidts run TASK --resync"
+    again = "pidts ddl skip, then copy this shard's rows again: pidts run TASK --resync"
     if arrival is not None:
         again += f" {arrival.member.source}:{arrival.member.table}"
     if unlike != ", ".join(columns):
-        what = f"the target has another {unlike}, and its values in rows that this shard has"
-        todo = f"Say {again}"
+        what = f"the target has a different {unlike}, and this shard's rows have the target's values there"
+        todo = f"Run {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows"
     if not wait.awaited:
-        return Halted("shards-disagree", f"{what}; no shard has it any more", todo=f"Say {again}")
-    what = f"{what}; these shards have it: {_names(wait.awaited)}"
-    return Halted("shard-awaits", what, todo=f"It goes on when they have dropped it; or say {again}")
+        return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Run {again}")
+    what = f"{what}; these shards have this column: {_names(wait.awaited)}"
+    return Halted("shard-awaits", what, todo=f"It continues when they have dropped it; or run {again}")
 
 
 _WAYS_OUT = (
-    "Say which change is to be made: pidts ddl unlock; take others out: pidts ddl skip, and bring their shards to the "
-    "same structure"
+    "Choose the change to make: pidts ddl unlock. Skip the others (pidts ddl skip), and give their shards "
+    "the same structure"
 )
 
 
@@ -141,7 +143,7 @@ _EXPRESSION = "the expression of a generated column"
 
 def _unlike(arrival: Arrival, other: Arrival) -> str:
     if names := added_by_one(arrival, other):
-        return f"whether column {', '.join(sorted(names))} is new or an old one under a new name"
+        return f"whether column {', '.join(sorted(names))} is new or renamed"
     return unlike_words(arrival.after, other.after) or _EXPRESSION
 
 
@@ -152,7 +154,7 @@ def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:
         for other in others[:_NAMED]
     ]
     more = f"; and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-    return f"other shards of the same table have come with another change: {'; '.join(listed)}{more}"
+    return f"other shards of the same table have reached a different change: {'; '.join(listed)}{more}"
 
 
 def _names(members: Sequence[Member]) -> str:

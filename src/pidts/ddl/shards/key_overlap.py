@@ -27,8 +27,9 @@ from pidts.schema import CreateTable, CreateTableLike
 _log = structlog.get_logger(__name__)
 
 _WAYS = (
-    "If its numbers never meet theirs (auto_increment_offset): pidts ddl skip. Else extract a column, put it into the "
-    "key of the target's table and start the task anew; or leave the table out by block-allow-list"
+    "If the shards' numbers never overlap (auto_increment_offset): pidts ddl skip. Otherwise extract a "
+    "column, put it into the key of the target table and start a new task; or exclude the table in "
+    "block-allow-list"
 )
 
 
@@ -53,14 +54,14 @@ def demand_apart(
     ):
         raise Halted(
             "shard-keys-meet",
-            f"{table.name} counts its rows from {first} on, {target} has rows of other shards with such numbers, and "
-            f"rows of equal {counter} would be one row there",
+            f"{table.name} numbers its rows from {first} on, and {target} has rows of other shards with such "
+            f"numbers; rows with the same {counter} would overwrite each other there",
             where=replace(where, table=str(table.name)),
             todo=_WAYS,
         )
     if not again:
         _log.warning(
-            "a table that comes counts its rows by itself; rows of equal number would be one row with other shards'",
+            "a new table numbers its own rows; a row with the number of another shard's row would overwrite it",
             table=str(table.name),
             target=str(target),
             column=counter,

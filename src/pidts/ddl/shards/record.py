@@ -1,7 +1,7 @@
-"""The part of the target's record of structures that concerns groups, besides the structures they have agreed on.
+"""Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-It holds columns that members have dropped while the target has them, and changes that members miss. Both are written by
-the commit of the change that makes it so, and read when an attempt of a part begins.
+Dropped columns are those that members have dropped while the target has them. The commit of a change writes
+both, and they are read when an attempt of a part begins.
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ def settle_missed(
 ) -> None:
     """Updates, in the open transaction, what tables miss that continue after an unread part of the log.
 
-    A table that looks as one of its missed changes makes it has reached that change, and misses nothing up to it any
-    more. Where any other table has been is not known: it misses nothing, as one that is gone (None).
+    If a table has the structure that one of its missed changes leads to, it has reached that change and no
+    longer misses it or any change before it. The place of any other table is not known: it misses nothing,
+    like a dropped table (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

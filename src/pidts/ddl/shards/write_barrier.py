@@ -1,8 +1,9 @@
 """Keeps tables where they are while a change of their group is made for other members.
 
-A member that has arrived with the change stands before it. The other shards of the group, where they do not wait for
-it, would continue writing to the table that is being changed. Their batches, with all other tables in these, would wait
-for the change as long as it takes, and the change's end for their checkpoints. So these tables are held as by a change
+A member that has arrived at the change waits before it. The other shards of the group may not wait for the
+change. They would continue writing to the table that is being changed. Their batches, with all other tables
+in these, would wait until the change ends, and the end of the change would wait for their checkpoints. So
+these tables are held as by a change
 of their own, and the change begins when all of their parts have stopped there.
 
 Nothing of this is durable. A part that does not report it in time is no longer waited for: it may be down, or may write

@@ -216,7 +216,7 @@ def shared_collation(*exprs: Expr) -> str:
 
 
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Bytes with bytes; text constants are in it as they are, a hexadecimal constant beside a number is one."""
+    """Compares bytes. Text constants count as bytes; a hexadecimal constant and a number as numbers."""
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:
             value = int.from_bytes(one.constant, "big")

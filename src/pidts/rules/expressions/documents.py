@@ -85,7 +85,7 @@ def _order_of(operation: str, other: Expr) -> Callable[[str], int]:
     """Tells whether a JSON value is less than a constant (-1), equal to it (0) or more (1)."""
     constant = other.constant
     if other.is_truth:
-        raise NotSupportedError("TRUE or FALSE beside a JSON value: servers differ; compare ->> with 'true'")
+        raise NotSupportedError("TRUE or FALSE compared with JSON: servers differ; compare ->> with 'true'")
     if isinstance(constant, str) and not other.explicit:
         if operation not in ("equal", "not_equal"):
             raise NotSupportedError("the order of texts in JSON values: use ->>")

@@ -54,7 +54,7 @@ def time(text: str) -> int:
         raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
     hour, minute, second = (int(part) for part in found.groups()[1:4])
     if hour > 838 or minute > 59 or second > 59:
-        raise NotSupportedError(f"{text!r} as a time: no such time of a server")
+        raise NotSupportedError(f"{text!r} as a time: servers do not accept it")
     value = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[5] or "").ljust(6, "0"))
     return -value if found[1] else value
 

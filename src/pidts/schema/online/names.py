@@ -57,7 +57,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class OnlineDdl:
-    """Tells tables apart; without expressions all are real."""
+    """Distinguishes real, shadow and trash tables by their names; without expressions all tables are real."""
 
     shadow: tuple[str, ...] = ()
     trash: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
             raise ConfigError(
                 "bad-pattern",
                 f"{key}: {rule!r} has {groups} groups",
-                todo="Write one group, (...), for the real table's name; a group that is none is written (?:...)",
+                todo="Write one group, (...), for the real table's name; write every other group as (?:...)",
             )
     return tuple(dict.fromkeys(whole))
 

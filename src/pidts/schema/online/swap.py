@@ -39,17 +39,17 @@ from pidts.schema.online.names import OnlineDdl, Parts, Role, net
 from pidts.schema.parse.classify import classify
 
 _AGAIN = "Copy the table once more with `pidts run TASK --resync TABLE`, after skipping this statement"
-_OTHERWISE = "or write online-ddl: false, if such tables are tables like any other here"
+_OTHERWISE = "or set online-ddl: false, if tables with such names are ordinary tables here"
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One statement, as the target is to hear of it."""
+    """One statement in the form in which the target runs it."""
 
     statement: ddl.Statement | None
     """The statement to run; None: nothing."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    """The shadows as they are remembered from now on; None: nothing any more."""
+    """The new records of shadows; None removes a record."""
     structures: Mapping[TableName, Table | None] | None = None
     """The real table's structures after the swap; None: the statement itself makes them."""
     text: str = ""
@@ -191,9 +191,9 @@ class _Step:
         for old, new in pairs:
             was, becomes = self._online.role(old), self._online.role(new)
             if (was, becomes) == (Role.TRASH, Role.REAL):
-                raise _rows(new, f"{old} takes its place: an online schema change is undone, with rows of before it")
+                raise _rows(new, f"{old} takes its place: an online schema change is undone, and the rows are old")
             if (was, becomes) == (Role.REAL, Role.SHADOW):
-                raise _rows(old, f"it becomes {new}, which is a name of tables that are not carried")
+                raise _rows(old, f"it is renamed to {new}, a name of tables that are not replicated")
         trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
         taken = trashed.intersection(new for old, new in pairs if self._online.role(old) is Role.REAL)
         if taken or len(parts.swapped) + (parts.rest is not None) > 1:
@@ -202,22 +202,22 @@ class _Step:
     def _swapped(self, name: TableName, shadow: Shadow | None, real: TableName) -> Translation:
         before = self._structures.get(real)
         if before is None:
-            raise _rows(real, f"{name} takes the name of a table that is not on record, and its rows were not carried")
+            raise _rows(real, f"{name} takes the name of an unknown table, and its rows were not replicated")
         if shadow is None or shadow.structure is None:
             raise self._unknown(name, shadow, real)
         if shadow.complete and not shadow.statements:
-            raise _rows(real, f"{name} takes its place and was never altered, so its rows may be any")
+            raise _rows(real, f"{name} takes its place and was never altered, so its rows are not known")
         after = shadow.structure.renamed(real)
         for actions in (self._remembered(shadow), actions_between(before, after)):
             if actions is not None and self._leads(before, actions, after):
                 if (column := _filled_by_the_tool(actions)) is not None:
-                    raise _rows(real, f"the tool gave its rows values in the new column {column}, which are in no log")
+                    raise _rows(real, f"the tool filled the new column {column} with values that are in no log")
                 statement = ddl.AlterTable(real, actions, mariadb=self._dialect.mariadb)
                 text = "; ".join(spoken.sql for spoken in shadow.statements)
                 return Translation(statement, self._changed, {real: after}, text)
         raise Halted(
             "online-ddl-differs",
-            f"what altered {name} does not lead from the table to what it has become: "
+            f"the statements that altered {name} do not lead from the table's structure to its new one: "
             + "; ".join(differences(after, before)),
             where=Where(table=str(real)),
             todo=f"Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`. {_AGAIN}",
@@ -255,7 +255,7 @@ class _Step:
             if real and known.statements:
                 raise Halted(
                     "online-ddl-dropped",
-                    f"the table is dropped while {shadow}, made for an online schema change of it, is there",
+                    f"the table is dropped while {shadow}, the table of its online schema change, exists",
                     where=Where(table=", ".join(map(str, sorted(real)))),
                     todo="If the tool was told to drop and swap, skip this statement: the swap then alters the table. "
                     "If the table is really gone, run the statement as it is: `pidts ddl replace`",
@@ -263,10 +263,10 @@ class _Step:
 
     def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:
         seen = [spoken.sql[:200] for spoken in shadow.statements] if shadow is not None else []
-        heard = f"; what was heard of it: {'; '.join(seen)}" if seen else ""
+        heard = f"; the statements about it: {'; '.join(seen)}" if seen else ""
         return Halted(
             "online-ddl-unknown",
-            f"{name} takes its place, and what has altered it is not known{heard}",
+            f"{name} takes its place, and the statements that altered {name} are not known{heard}",
             where=Where(table=str(real)),
             todo="The task began in the middle of this online schema change, or a statement about it was not "
             "understood. Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`",
@@ -276,7 +276,7 @@ class _Step:
         names = sorted({*(parts.rest.tables if parts.rest is not None else ()), *(real for _, real in parts.swapped)})
         return Halted(
             "online-ddl-mixed",
-            f"a statement swaps tables as an online schema change does, and more than that: {spoken.sql[:200]}",
+            f"a statement swaps tables as an online schema change does, and does more: {spoken.sql[:200]}",
             where=Where(table=", ".join(map(str, names))),
             todo=f"{_AGAIN}; {_OTHERWISE}",
         )

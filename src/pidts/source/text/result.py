@@ -90,7 +90,7 @@ def _rows(table: Table, where: Where) -> Rows:
 
 
 def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[PidtsError | None, bool]:
-    """The column count, the columns, and the mark behind them: what is wrong, and whether the answer ends here."""
+    """Reads column count, columns and end mark; returns an error, if any, and whether the answer ends."""
     if refusal := _refusal(_next(reader, where), where):
         return refusal, True
     definitions = [_next(reader, where) for _ in table.columns]

@@ -163,5 +163,5 @@ def _demand_one(done: Done) -> None:
         raise Halted(
             "checkpoint-mismatch",
             f"the checkpoint's row was locked, but saving it found {done.count} rows",
-            todo="Restart the task: it goes on from the target's own checkpoint; compare source and target",
+            todo="Restart the task: it continues from the target's checkpoint. Then compare source and target",
         )

@@ -70,8 +70,8 @@ def _characters(charset: str) -> str:
 def _refuse_charset(old: Column, new: Column, table: Table) -> Halted:
     return Halted(
         "ddl-not-translatable",
-        f"column {old.name} has characters that may not be in {new.type.charset}; what the source made of them is not "
-        "in the log",
+        f"column {old.name} may have characters that {new.type.charset} does not contain; the log does not "
+        "show how the source converted them",
         where=Where(table=str(table.name)),
         todo="Copy the table again",
     )

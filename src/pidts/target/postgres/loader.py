@@ -1,7 +1,7 @@
-"""New rows into PostgreSQL: COPY in its binary format, behind a savepoint, and made while the server works.
+"""Loads new rows into PostgreSQL by binary COPY after a savepoint, and encodes ahead of the server.
 
-Rows of which the server has one already make the whole COPY an error. A table with a column whose type only SQL can
-bring values to (an enumeration of the target's own, a number as a boolean) is written by INSERT.
+If the server already has one of the rows, the whole COPY fails. Some column types need SQL to convert their
+values (an enumeration of the target's own, a number as a boolean); tables with these are written by INSERT.
 """
 
 from __future__ import annotations

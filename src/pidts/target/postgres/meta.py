@@ -177,7 +177,7 @@ class PostgresTombstones(TombstoneRecord):
     """The tombstones; lists travel as arrays, and each key is looked up by the index.
 
     A table without statistics counts as nearly empty: a list behind IN, or a plain join, would be compared with each of
-    its rows. LIMIT inside LATERAL leaves no other way than one look per key.
+    its rows. LIMIT inside LATERAL forces one index look-up per key.
     """
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -118,7 +118,7 @@ class _Asked:
         """Yields the need to switch triggers off; before version 15 only a superuser may."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
-            why = f"{name} has foreign keys or triggers: rows come in another order, and none must fire"
+            why = f"{name} has foreign keys or triggers, which must not fire: rows arrive in another order"
             yield self._need("SET", "parameter", "session_replication_role", why, held=has)
 
     def _sequences(self, oid: object) -> list[str]:

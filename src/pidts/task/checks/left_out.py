@@ -60,6 +60,6 @@ def sequence_note(config: TaskConfig, session: Session) -> str:
     if not names:
         return ""
     return (
-        f"not carried, as SEQUENCE objects: {listed(names)}; where the target is to go on counting, "
-        "create them there, and set them (SETVAL) before anything writes there"
+        f"not replicated, because they are SEQUENCE objects: {listed(names)}; if the target needs them, "
+        "create them there, and set them (SETVAL) before an application writes there"
     )

@@ -137,7 +137,7 @@ def overlapping_keys(
 
 def _overlap_text(target_name: TableName, pairs: Sequence[tuple[KeyRange, KeyRange]]) -> str:
     shown = "; ".join(f"{one} and {other}" for one, other in pairs[:3])
-    return f"the numbers of these tables overlap, and rows of equal number would be one row of {target_name}: {shown}"
+    return f"the numbers of these tables overlap, so their rows would overwrite each other in {target_name}: {shown}"
 
 
 def structure_conflict(members: Sequence[Shard], mode: str) -> str:

@@ -62,7 +62,7 @@ SERVER = {
 SECURITY = {
     "cert-allowed-cn": _refuse("the name in a certificate is compared with the host's, by ssl-mode: verify_identity"),
     **{
-        f"ssl-{what}-{form}": _refuse("write it to a file and name that")
+        f"ssl-{what}-{form}": _refuse("write it to a file and name the file")
         for what in ("ca", "cert", "key")
         for form in ("bytes", "base64")
     },

@@ -53,7 +53,7 @@ class Document:
 
 @dataclass(slots=True)
 class KeyUse:
-    """How a key was asked for: what a schema for editors is made of."""
+    """Records how a key was read; the JSON Schema for editors is generated from this."""
 
     kind: str = ""
     """The method of `Section`; empty where it was only asked whether the key is there."""
@@ -224,7 +224,7 @@ class Section:
 
     @contextmanager
     def with_place(self, key: str, line: int | None = None) -> Iterator[None]:
-        """Errors of whoever understands a value better are told with the value's place."""
+        """Adds the value's file and line to errors that are raised inside, where the value is interpreted."""
         try:
             yield
         except ConfigError as error:

@@ -70,9 +70,9 @@ class TaskConfig:
     safe_mode: bool
     """Rows give way to what is written, also where they hold its unique values under another key."""
     safe_start: bool
-    """So they do in the range that may have been applied before the first start, whatever `safe_mode` says."""
+    """The same for the range that may have been applied before the first start, whatever `safe_mode` says."""
     version_column: str
-    """Name of the column by which an older event is told from a newer row; empty where there is none."""
+    """The column that shows whether an event is older than the target's row; empty: none."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -105,7 +105,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
     parts = load_parts(path, environ)
     if len(parts) > 1:
         names = ", ".join(part.source.source_id for part in parts)
-        what = f"the task has {len(parts)} sources ({names}), and this is done for a single one"
+        what = f"the task has {len(parts)} sources ({names}), and this command is for one source"
         raise ConfigError("several-sources", what, where=Where(file=str(path)))
     return parts[0]
 

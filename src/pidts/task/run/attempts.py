@@ -100,7 +100,7 @@ class Attempts:
         """Whether the task may leave a lost log for a new position."""
         self._wanted = StartRequest(resync)
         self._asked: Halted | None = None
-        """The error that the next attempt shall resolve by letting tables join."""
+        """The error that the next attempt resolves by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
         self._halted = HaltedTables(config.name, config.source.source_id)
         self._is_asked_again = False
@@ -144,7 +144,7 @@ class Attempts:
                 raise with_loss_explained(self._config, final, self._moved_at, is_one_of_several=several) from error
             self._starts_over = False
             self._wanted = replace(self._wanted, resync=(), lost=loss_from(final))
-            _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
+            _log.warning("some log is lost, the task continues at a new position", code=final.code, what=final.what)
 
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.

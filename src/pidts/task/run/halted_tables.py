@@ -187,7 +187,7 @@ class HaltedTables:
         return self._rested
 
 
-AS_BEFORE = " (as the task stood before it was started; it has not come there again)"
+AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
 
 At = Callable[[TableName], Lsn]
 """Returns the Lsn up to which the target has a table's changes."""

@@ -168,9 +168,9 @@ class ReplicatorProcess:
             found = None  # The previous replicator has written this status.
         before, code = self._lack, found.error.code if found else ""
         if found is not None and code != before:
-            _log.warning("the log does not come in", source=source, code=code, what=found.error.what)
+            _log.warning("the replicator does not receive the log", source=source, code=code, what=found.error.what)
         elif code != before:
-            _log.info("the log comes in again", source=source, code=before)
+            _log.info("the replicator receives the log again", source=source, code=before)
         self._lack = code
         return found
 

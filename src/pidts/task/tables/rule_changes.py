@@ -30,7 +30,7 @@ def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
             was, becomes = _destination(old), _destination(new)
             return f"{table.name} has rows on the target in {was}, and the new route leads to {becomes}"
         if mapping_of(before.mappings, table.name) != mapping_of(after.mappings, table.name):
-            return f"{table.name} has rows on the target whose values an earlier column mapping made"
+            return f"{table.name} has rows on the target with values of an earlier column mapping"
     return ""
 
 

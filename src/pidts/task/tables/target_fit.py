@@ -85,7 +85,7 @@ def fit_of(
     fit = Fit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
     if others and not target_table.identity:
         names = ", ".join(map(str, others))
-        what = f"rows of {names} go to the same table of the target, and without a key they cannot be told apart"
+        what = f"rows of {names} go to the same target table, and without a key they cannot be distinguished"
         return replace(fit, problem=what, fix=_NEEDS_KEY)
     misfits = target.schema.misfits(target_table)
     if misfits:
