@@ -23,9 +23,9 @@ IsAhead = Callable[[Key], bool]
 
 
 def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
-    """Returns a function that tells it, by the state after the batch; None where no copy is under way.
+    """Returns a function that says whether a key is unread after the batch; None where no copy is under way.
 
-    `same_keys`: the target's keys are the source's. The source compares keys by its collations, while only whole
+    `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module
     numbers are compared here. Any other key counts as unread only where all keys are. Recorded keys are not looked up:
     one that is recorded twice is read twice.
     """
@@ -41,7 +41,7 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 
 
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
-    """Returns what tells whether the target may be ahead of the batch; None where no copy is under way.
+    """Returns a function: may the target's row of a key be newer than the batch? None where no copy is under way.
 
     `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Where it does not, a
     row may have come to any key unseen. A table that had rows before its copy may have another row at any key, until
@@ -53,19 +53,19 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
         return lambda _: True
     if not copy.ahead:
         return lambda _: False
-    # The batch settles what was loaded; what it leaves unread nobody has loaded.
+    # The batch settles all loaded rows, so a key that stays unread has not been loaded.
     is_unread = unread(copy, same_keys=same_keys)
     return foreign(copy, same_keys=same_keys) or (lambda key: is_unread is None or not is_unread(key))
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns what tells whether the target's row may have unique values of another time; None where none may.
+    """Returns a function: may a key's row on the target have unique values of another time? None if no row may.
 
     Such are rows from before the copy, and rows that were loaded and that this batch does not settle. They lie behind
     the last key that was settled. If such a row was written, a row that was settled would give way to it, and nothing
     would bring that back:
 
-        copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, told without u
+        copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, logged without u
     """
     if copy is None or copy.is_read or (copy.mode is CopyMode.NEW and not (copy.ahead and copy.reads > copy.settled)):
         return None
@@ -74,7 +74,7 @@ def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
 
 
 def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
-    """Yields keys as they are recorded; each has the Lsn of its change, and all are in the order of the log."""
+    """Yields up to `MOST_REREADS` keys as one text, in log order, each time with the Lsn of the last key's change."""
     for begin in range(0, keys.num_rows, MOST_REREADS):
         some = keys.slice(begin, MOST_REREADS)
         yield Lsn.from_bytes(lsns[begin + some.num_rows - 1].as_py()), packed(some)
@@ -89,7 +89,7 @@ def packed(keys: pa.Table) -> str:
 
 
 def unpacked(text: str) -> pa.Table:
-    """Returns the keys of such a text; the inverse of `packed`."""
+    """Returns the keys from a text that `packed` has made."""
     with pa.ipc.open_stream(b64decode(text)) as reader:
         return reader.read_all()
 

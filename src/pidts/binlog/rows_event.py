@@ -1,4 +1,4 @@
-"""Row events taken apart: which table, which operation, which columns the images hold; the images are still bytes."""
+"""Parses row events: the table, the operation, and the columns that the images hold. The images stay bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COMPRESSED = frozenset(kind for kind in ROW_EVENTS if "COMPRESSED" in kind.name
 
 @dataclass(frozen=True, slots=True)
 class RowsEvent:
-    """One event, of any version. Its images lie back to back: before, after, before, after."""
+    """A row event of any version. Its images follow each other: for an UPDATE before, after, before, after."""
 
     table_id: int
     op: Op
@@ -87,5 +87,5 @@ def op_of(event: Event) -> Op:
 
 
 def all_columns(width: int) -> int:
-    """A bit for each column."""
+    """Returns a bitmap with one set bit for each column."""
     return (1 << width) - 1

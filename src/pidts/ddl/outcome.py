@@ -1,4 +1,4 @@
-"""The ways in which one attempt at a schema change ends, besides an error: made, to wait, or to be tried anew."""
+"""The results of an attempt to apply a schema change, other than errors: applied, waiting, or to be repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Nothing has happened: other shards, or sources whose tables are not known, have to come first."""
+    """The target is unchanged: other shards must arrive first, or sources must first report their tables."""
 
     wait: Wait
     arrival: Arrival | None = None

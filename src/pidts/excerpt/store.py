@@ -1,6 +1,6 @@
 """Fetches the raw events of a query's log for any process that has to decode them.
 
-Three places hold a log: a relay, binary log files, and the server itself. A `Span` names whole events in any of them;
+A log can be in three places: in a relay, in binary log files, or on the server. A `Span` names whole events in any of
 it travels to the task, which asks the store for the bytes.
 """
 
@@ -30,7 +30,7 @@ _WRAP = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole events that follow each other: in a segment's, a file's or a server's log file's bytes."""
+    """A range of bytes with whole, consecutive events: in a relay segment, a file, or a log file on the server."""
 
     container: str
     offset: int
@@ -38,7 +38,7 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """The offset of the first byte after the span."""
         return self.offset + self.size
 
     def upto(self, other: Span) -> Span:
@@ -50,7 +50,7 @@ class Store(Protocol):
     """One of the three places of a log; picklable."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """The events, and how they are written."""
+        """Returns the format of the log and the bytes of the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RelayStore:
 
 
 def came_again(store: Store) -> tuple[Refetch, ...]:
-    """Stretches of the log that a relay has received a second time, since it was broken there."""
+    """Returns the parts of the log that a relay has received twice because it was damaged there."""
     return read_refetches(Folder.of(store.relay, store.source_id)).done if isinstance(store, RelayStore) else ()
 
 
@@ -96,11 +96,11 @@ class ServerStore:
     config: SourceConfig
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """Reads the span from a dump of our own that begins there."""
+        """Reads the span from a new binlog dump connection that starts at its offset."""
         log_format: Format | None = None
         parts: list[bytes] = []
         reached = span.offset
-        # Every dump needs a number of its own: two replicas of one number end each other.
+        # Every dump needs its own server id: the server disconnects a replica when another one uses the same id.
         number = secrets.randbelow(2**31) + 2**31 - 1
         begins = Position(span.container, span.offset)
         for block in server_blocks(self.config, begins, server_id=number):
@@ -131,6 +131,6 @@ def _first_format(content: bytes) -> Format:
 
 @lru_cache(maxsize=1)
 def _unpacked(path: Path) -> bytes:
-    """Unpacks a file and keeps it for the next span: those of one packed file are read by one task."""
+    """Unpacks a file and caches it for the next call: one task reads all spans of a packed file."""
     with open_file(path) as plain:
         return plain.read()

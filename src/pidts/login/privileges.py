@@ -31,7 +31,7 @@ _SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """One privilege at one place."""
+    """One privilege on one place: everything, a schema pattern, or a table."""
 
     name: str
     schema: str = ""
@@ -81,7 +81,7 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """How a GRANT names this user's account: the only one there is, as far as we may look, else that of any host.
+    """Returns the account to name in a GRANT: the user's only account, or the one for any host (`%`).
 
     Of several, where the server is on this machine as its `host` says, the one that a login from here gets.
     """
@@ -132,7 +132,7 @@ def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[
 
 
 def _covers(held_one: Privilege, wanted: Privilege) -> bool:
-    """`held_one.schema` is a pattern."""
+    """Returns whether the privilege that is held includes the wanted one; `held_one.schema` is a pattern."""
     if held_one.name not in _EVERYTHING and held_one.name not in _named(wanted.name):
         return False
     if not held_one.schema:

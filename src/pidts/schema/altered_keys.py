@@ -52,7 +52,8 @@ def does_not_fit(table: Table, what: str) -> Halted:
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
         where=Where(table=str(table.name)),
-        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+        todo="The structure in pidts_meta no longer matches the source: copy again with a new task, or leave "
+        "the table out.",
     )
 
 

@@ -1,10 +1,10 @@
-"""One table with a key, compared from its first row to its last, in bounded memory.
+"""Compares one table with a key from its first row to its last, in bounded memory.
 
 The source's rows are cut into spans by its own order. Both servers sum up the rows of a span; where the sums are equal,
-so are the rows. Where they are not, or cannot be had, the span is cut smaller, and then its rows are read and looked up
+so are the rows. Where the sums differ, or a server cannot compute one, the span is cut into smaller spans. The rows of
 on the target. Rows that are not equal at once are *doubtful*; they are settled many at a time, see `settle`.
 
-Rows that only the target has: where both servers order keys alike, the target's keys of each span whose sums differ are
+Rows that only the target has are found in one of three ways:
 looked up on the source. Where the order is likely the same, equal sums of all spans prove that it is, for spans that
 follow each other on the source and hold the same rows on the target follow each other there; if a sum differs, all of
 the target's keys are gone through. Where orders differ, they always are.
@@ -35,7 +35,7 @@ _VAIN = 4
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The functions by which the walk reports, and asks."""
+    """The functions that the walk calls to report progress and to ask whether to save or stop."""
 
     settle: Callable[[pa.Table, int], TableReport]
     """Settle doubtful keys, so many at a time: the numbers to add."""
@@ -83,7 +83,7 @@ class Walk:
 
     @property
     def _page(self) -> int:
-        """Rows that are held at a time."""
+        """The number of rows that are held in memory at a time."""
         return max(10, min(_LEAF_ROWS, _PAGE_BYTES // max(self.row_bytes, 1)))
 
     @property
@@ -133,7 +133,7 @@ class Walk:
             self._look_up(span)
 
     def _look_up(self, span: Span) -> None:
-        """Returns the target's keys of a span, on the source."""
+        """Looks up the target's keys of a span on the source; those that it lacks become doubtful."""
         table, after = self.matcher.table, span.after
         end = None if span.upto is None else rank(table, span.upto)
         while True:
@@ -141,7 +141,7 @@ class Walk:
             if not len(keys):
                 return
             is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Keys after the span are looked up with their own span; a key found twice might be counted twice.
+            # Keys after this span are left to the next one: a key that is looked up twice might be counted twice.
             keys = keys.cast(self._key_types)
             self._doubt_lacking(upto(table, keys, span.upto) if is_last and span.upto is not None else keys)
             if is_last:
@@ -184,7 +184,7 @@ class Walk:
         return sum(map(len, self._doubtful))
 
     def _pass(self, place: Place) -> None:
-        """Returns a place that the comparison can go on from, once nothing is open."""
+        """Moves on to `place`. If it is time to save, settles the doubtful keys first, then saves the place."""
         self.place = place
         due = self.hooks.due()
         if due or self._open > _MANY_DOUBTFUL:
@@ -193,7 +193,7 @@ class Walk:
             self.hooks.save(self.place)
 
     def _flush(self) -> None:
-        """Settles the doubtful keys, each once: the rows of a span and the target's keys may both have raised it."""
+        """Settles each doubtful key once. A key may be there twice: from a span's rows and from the target's keys."""
         if self._doubtful:
             names = list(self.matcher.table.identity)
             keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)

@@ -9,20 +9,20 @@ would leave it, too: a DELETE in t_1 and the INSERT after it become an UPDATE in
 removed before it is written, see
 `pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
 
-The same holds for the rows that a table has left on the target. Such a table was dropped or created again, or lost its
+The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its
 column in a part of the log that was not read. It holds also where no other table of its source maps there, and under a
 key that tells tables apart.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
 **A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It is so for the whole
-part that brings it, whatever else happens to it there. An UPDATE of an existing row finds its own table's row already:
+part that brings it, whatever else happens to it there. An UPDATE of a row that is not new
 when the row was new there, these columns were set.
 
-**This applies only where tables share the target table**, which the target's record says. All rows of a table that is
+**This applies only where tables share the target table**; the structures recorded on the target say which do. If only
 alone there are its own, and columns that somebody has added to it keep their values when its rows are read again.
 
-Each commit asks again: another source's table may have added a column to the target meanwhile. A column that is added
+Each commit reads the target's structure again, because a table of another source may have added a column since. A
 between the question and the rows has no values yet.
 
 Crash points: nothing is remembered, and the removal is in the transaction of its row. A part that is written again,
@@ -45,7 +45,7 @@ from pidts.shards.structures import names_of
 def wider_tables(
     session: TargetSession, batches: Sequence[ChangeBatch], task: str, merged: Collection[TableName], own: OwnColumns
 ) -> set[TableName]:
-    """Returns the target tables that get rows without a value for each column.
+    """Returns the target tables that have more columns than some of the new rows in `batches`.
 
     For tables that are not `merged` by the tables of this source, the record says whether they are shared.
     """

@@ -1,4 +1,4 @@
-"""Finds rows of the target that the source does not have, by going through the target's keys in the target's order.
+"""Finds rows that only the target has, by reading the target's keys in the target's order.
 
 The target is read first. Its rows are those of the task's checkpoint, for no batch is under way. The source is asked
 afterwards, from a position that is no earlier. So a row that is missing there was deleted before the answer. Either it
@@ -54,10 +54,10 @@ def read_extras(
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
 ) -> Extras:
-    """Looks at up to `limit` keys of the target's table `target_table`; only at rows with the values `own`."""
+    """Checks up to `limit` keys of `target_table`, only those of rows that have the column values in `own`."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
-    # Labels are ordered by their numbers and compared as text: such keys are read all at once.
+    # The server sorts ENUM and SET by number but compares them as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
@@ -74,7 +74,7 @@ def read_extras(
 def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
     """Returns the keys that the source did not answer.
 
-    A source that folds case or overlooks accents answers 'A' with the row 'a'. If the target does so too, its 'A' is
+    A source whose collation ignores case or accents may answer the key 'A' with the row 'a'. The target is then asked
     that row. If it does not, it has an 'a' besides, and 'A' is an extra row. So the target is asked for 'a', and the
     rows that it returns stay.
     """

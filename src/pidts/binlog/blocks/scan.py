@@ -1,6 +1,6 @@
-"""Scanning blocks of events: ordinary transactions in compiled code, and the rest by the classes that specify it.
+"""Scans blocks of events: ordinary transactions in compiled code, all others with the reference classes.
 
-A `LogWalker` and a `TransactionScanner` follow the log event by event. Here, their caller may skip over a run of
+A `LogWalker` and a `TransactionScanner` follow the log event by event. With this module, their caller can skip a
 ordinary events at once. Between two runs they stand where they would stand had they been fed every event; so anything
 may be given to them at any time, and another run may begin when they are between two transactions, or within one that
 a run has begun and that nobody else has touched since.
@@ -39,7 +39,7 @@ _KEY_AT = HEADER_SIZE + 8
 class Run:
     """A stretch of ordinary events, and the transactions that end in it.
 
-    The arrays are the scan's own: they hold until the next run.
+    The arrays belong to the scan: the next run overwrites them.
     """
 
     end: int
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def block_ends(self) -> list[int]:
-        """The same in the block."""
+        """Returns, for each transaction, the first byte of the block after it."""
         ends: list[int] = self.lines[:, o.L_BLOCK_END].tolist()
         return ends
 
@@ -114,7 +114,7 @@ class Run:
 
 
 class _LongEvent:
-    """An event too long to be held in memory at once: its checksum is computed while its pieces pass by."""
+    """An event that is too long for memory; its checksum is computed piece by piece."""
 
     def __init__(self, kind: int, timestamp: int, offset: int, size: int, *, checksum: bool) -> None:
         self.kind, self.timestamp, self.offset, self.size = kind, timestamp, offset, size
@@ -158,7 +158,7 @@ class BlockScan:
         self._make_room(_TABLES)
 
     def run(self, block: memoryview, at: int, limit: int) -> Run | None:
-        """Take in ordinary events from byte `at` on; None where not even the first one is.
+        """Skips ordinary events from byte `at` on; returns None if the first event is not ordinary.
 
         It ends before the first event that is not ordinary, behind the first transaction that ends at or behind byte
         `limit`, or when there is no more room to say what was found.
@@ -187,7 +187,7 @@ class BlockScan:
         )
 
     def begin_long(self, head: memoryview) -> bool:
-        """Whether the event that begins with these bytes, too long to be in a block, may come piece by piece."""
+        """Whether the event with this header may be fed in pieces; it is too long for a block. If so, starts it."""
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(head)
@@ -200,7 +200,7 @@ class BlockScan:
         return True
 
     def feed_long(self, piece: memoryview, *, last: bool) -> None:
-        """The next piece of it; the last one completes it, if it is sound."""
+        """Takes the next piece of the long event. After the last piece, checks the checksum and counts the event."""
         event = self._long
         if event is None:
             raise AssertionError("no long event has begun")
@@ -216,7 +216,7 @@ class BlockScan:
         self._end()
 
     def _begin(self, limit: int) -> bool:
-        """Load the state from those on whose behalf it runs."""
+        """Loads the state from the walker and the scanner; returns whether a run may begin."""
         walker, scanner, state = self._walker, self.scanner, self._state
         log_format = walker.format
         if log_format is None or not scanner.may_skip:
@@ -234,7 +234,7 @@ class BlockScan:
         return True
 
     def _end(self) -> None:
-        """Bring the walker and the scanner where the run has ended."""
+        """Sets the walker and the scanner to the place where the run has ended."""
         state, walker, scanner = self._state, self._walker, self.scanner
         walker.offset = int(state[o.OFFSET])
         here, timestamp = (scanner.change_no, walker.log_index), int(state[o.TIMESTAMP])
@@ -247,7 +247,7 @@ class BlockScan:
             scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
 
     def _learn(self, rest: memoryview) -> bool:
-        """Give a number to the table whose names come next; False where they are not sound."""
+        """Gives a number to the table whose name is next in the block; returns False if the name is malformed."""
         where = address(rest)
         key = bytes(rest[: o.key_size(where, where + len(rest))])
         try:
@@ -263,7 +263,7 @@ class BlockScan:
         return True
 
     def _make_room(self, slots: int) -> None:
-        """Makes room for half as many tables as slots; the known tables stay, also in what was found."""
+        """Makes room for `slots` / 2 tables. Known tables keep their numbers, so earlier results stay valid."""
         count = slots // 2
         self._slots = np.zeros(slots, np.uint32)
         self._ends = np.zeros(count + 1, np.int64)
@@ -293,7 +293,7 @@ class BlockScan:
         self._slots[slot] = number + 1
 
     def _give(self, place: int, array: Any, room: int | None = None) -> None:
-        """Tell compiled code where an array is, and how long."""
+        """Stores an array's address in the state for compiled code, and its length if `room` names a place for it."""
         self._state[place] = array.ctypes.data
         if room is not None:
             self._state[room] = len(array)

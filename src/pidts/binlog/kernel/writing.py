@@ -14,7 +14,7 @@ _TEN = np.uint64(10)
 
 @jit
 def put_magnitude(at: int, magnitude: int, width: int) -> int:
-    """An unsigned number of 64 bits in at least `width` digits; the place behind it."""
+    """Writes an unsigned 64-bit number with at least `width` digits. Returns the address after it."""
     number = np.uint64(magnitude)
     digits = 1
     rest = number // _TEN
@@ -33,7 +33,7 @@ def put_magnitude(at: int, magnitude: int, width: int) -> int:
 
 @inline
 def put_number(at: int, value: int) -> int:
-    """A signed number."""
+    """Writes a signed number. Returns the address after it."""
     if value < 0:
         store8(at, 45)
         return put_magnitude(at + 1, -value, 1)
@@ -49,7 +49,7 @@ def put_word(at: int, letters: int, size: int) -> int:
 
 
 def word(text: str) -> int:
-    """Letters as one number, for `put_word`."""
+    """Packs ASCII letters into one number, for `put_word`."""
     return int.from_bytes(text.encode("ascii"), "little")
 
 
@@ -61,7 +61,7 @@ def hex_digit(value: int) -> int:
 
 @jit
 def utf8_end(at: int, end: int) -> int:
-    """The first byte that is no UTF-8, or the end."""
+    """Returns the address of the first byte that is not valid UTF-8, or `end`."""
     while at < end:
         first = load8(at)
         if first < 0x80:

@@ -1,4 +1,4 @@
-"""A table after an ALTER TABLE, clause by clause, in the order in which servers do it.
+"""Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
 The clauses of one statement do not happen one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns, and
 `DROP COLUMN a, ADD COLUMN a text` replaces one. Dropped and changed names are looked up in the old table; only then
@@ -56,12 +56,12 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
     after = replace(changed, columns=columns, keys=keys)
     is_about_keys = all(isinstance(action, alter.AddKey | alter.DropKey) for action in actions)
     if is_about_keys and columns == table.columns and same_keys(keys, table.keys):
-        return table  # `DROP KEY k, ADD KEY k (a)` does nothing, and does not put the keys in order either
+        return table  # `DROP KEY k, ADD KEY k (a)` changes nothing: the server does not even sort the keys again
     return after
 
 
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
-    """Returns the names of keys that the statement makes, or renames a key to, while the table has such a key already.
+    """Returns the key names that the statement adds or renames a key to although the table already has such a key.
 
     A server refuses such a statement. `altered` does not, since on the source a key that was made for a foreign key
     gives way to a new one of its name.
@@ -118,7 +118,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
     named = set(known)
     for action in actions:
         if isinstance(action, alter.AddColumn):
-            # `DROP a, ADD a int, ALTER a SET DEFAULT 3`, which MariaDB takes, is about the new column.
+            # In `DROP a, ADD a int, ALTER a SET DEFAULT 3`, which MariaDB accepts, ALTER changes the new column.
             again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
             slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
         elif isinstance(action, alter.ModifyColumn | alter.ChangeColumn):
@@ -158,7 +158,7 @@ def _at(slots: list[_Slot], name: str) -> int | None:
 
 
 def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
-    """`DROP a, ADD a int FIRST, MODIFY a text`, which MariaDB takes, forgets the first place."""
+    """Moves a new column to the end: `DROP a, ADD a int FIRST, MODIFY a text` ignores FIRST (MariaDB accepts this)."""
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
@@ -189,7 +189,7 @@ def _move(
 
 
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, Kept]:
-    """`DROP h, ADD h int` in one statement leaves the keys of the old `h` to the new one.
+    """Returns, by old column name, the column that takes the old column's place in keys.
 
     Of `CHANGE h i int, ADD h int` the column that comes first gets them.
     """
@@ -205,7 +205,7 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
 def _charset(
     table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
-    """Returns the new default, and the columns under it."""
+    """Returns the table with its new default charset, and with its columns as that charset makes them."""
     before = {column.name: column for column in table.columns}
     table = replace(table, columns=(), keys=())
     convert = _convert(actions, dialect)
@@ -234,7 +234,7 @@ def _charset(
 
 
 def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.ConvertCharset | None:
-    """The last CONVERT; MariaDB adds the collation that an earlier one has named."""
+    """Returns the statement's last CONVERT, or None. MariaDB adds the collation of an earlier CONVERT to it."""
     several = _of(alter.ConvertCharset, actions)
     if not several:
         return None
@@ -243,13 +243,13 @@ def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.Convert
 
 
 def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
-    """A column that the statement itself defines, `before` if it was there, under the statement's CONVERT.
+    """Returns a column that the statement itself defines, after its CONVERT; `before` is the old column, if any.
 
     Its text type does not grow with the charset: it is the one that was asked for.
     """
     kind = column.type
     if dialect.mariadb and kind.is_text and completed(kind.charset, kind.collation, own, dialect)[0] == "binary":
-        return closed(column, own, dialect)  # such a column is made of bytes first, which are not converted
+        return closed(column, own, dialect)  # CONVERT does not change a column of bytes
     after = converted(closed(column, every, dialect), _binary(column, every, dialect), dialect)
     if after.type.kind not in LOB_BYTES:
         return after
@@ -262,7 +262,7 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
-    """A column that the statement defines as BINARY stays so under its CONVERT, unless the column names a charset."""
+    """Returns the charset to convert to. A BINARY column that names no charset gets that charset's `_bin` collation."""
     is_open = column.type.charset is None or _is_old(dialect)
     if column.type.collation != "bin" or not is_open or every[0] == "binary":
         return every
@@ -276,7 +276,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """MySQL before 5.7 forgets a CONVERT that rewrites no column, and with it the table's new default."""
+    """Whether the CONVERT has no effect: MySQL before 5.7 ignores one that rewrites no column, also the new default."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
@@ -294,7 +294,7 @@ def _asked(
             charset, collation = charset_of(action.collation) or charset, action.collation
             named = collation
         elif isinstance(action, alter.SetCharset):
-            # `COLLATE latin1_bin CHARSET latin1` means both, and only the second to MySQL before 5.7.
+            # Of `COLLATE latin1_bin CHARSET latin1`, MySQL before 5.7 uses only CHARSET; other servers use both.
             keeps = not _is_old(dialect) and named is not None and charset_of(named) in (action.charset, None)
             charset, collation = _meant(action.charset, inherited, dialect), named if keeps else None
         elif isinstance(action, alter.ConvertCharset):
@@ -304,7 +304,7 @@ def _asked(
 
 
 def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
-    """Resolves a charset: CHARACTER SET DEFAULT is the database's, to MariaDB without the database's collation."""
+    """Returns the charset that is meant: on MariaDB, CHARACTER SET DEFAULT is the database's, without its collation."""
     return inherited[0] if charset is None and inherited is not None and dialect.mariadb else charset
 
 

@@ -19,7 +19,7 @@ DdlLock = Callable[[str, str], AbstractContextManager[None]]
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _CODE = "CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _TYPES = {
-    "name": f"varchar(190) {_TEXT}",  # short enough for the 767 bytes that old servers allow in a key's column
+    "name": f"varchar(190) {_TEXT}",  # short enough for a key: old servers allow 767 bytes for each of its columns
     "object": f"varchar(64) {_TEXT}",
     "text": f"longtext {_TEXT}",
     "lsn": f"varchar(44) {_CODE}",
@@ -112,7 +112,7 @@ class MySqlCheckpoints(CheckpointRecord):
     def save(self, new: Checkpoint) -> None:
         """Saves a checkpoint in the open transaction.
 
-        A row that the transaction has locked exists, so nobody has to wait for the server's answer.
+        If this transaction has locked the row, the row exists, so the statement is sent without waiting for its result.
         """
         if (new.task, new.source, new.worker) in self._connection.locked_checkpoints:
             self._later.save(new)

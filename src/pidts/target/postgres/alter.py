@@ -231,7 +231,8 @@ class _Alter:
         if is_left_out(column):
             raise Halted(
                 "ddl-not-translatable",
-                f"existing rows get {column.default} in the new column {column.name}, and PostgreSQL has no such value",
+                f"existing rows get the value {column.default} in the new column {column.name}, which "
+                "PostgreSQL cannot store",
                 where=Where(table=str(self._after.name)),
                 todo="pidts ddl replace: ADD COLUMN with a default that gives the rows that value in PostgreSQL",
             )

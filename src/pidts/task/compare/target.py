@@ -35,9 +35,9 @@ class TargetRows:
         self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
 
     def order(self, table: Table) -> Order:
-        """Returns how the target orders keys. Collations order text, and PostgreSQL has its own.
+        """Returns whether the target orders keys as the source does. Text order depends on collations, which differ.
 
-        Where extracted columns are part of the key, rows with the same key on the source follow each other in their
+        The target's key may end with extracted columns. The rows of several tables that have the same source key are
         order: a span of the source's keys holds the same rows here, but for rows of tables that the task does not have.
         """
         group = self._groups()[table.name]
@@ -51,7 +51,7 @@ class TargetRows:
         return Order.LIKELY if texts and not self._is_postgres else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns why the table does not fit; a column that only some shards have may be there or not."""
+        """Returns why the target table does not fit. It may have or lack a column that only some shards have."""
         group = self._groups()[table.name]
         found = self._session.schema.misfits(table)
         if found and group.most is not None and self._session.schema.misfits(group.most) == []:
@@ -69,11 +69,11 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the next keys. Labels are ordered by number and compared by text: such keys are read all at once."""
+        """Returns the next keys. Keys with ENUM or SET are read all at once: sorted by number, but compared by text."""
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # After a key of the source come all extracted texts that are not empty: too many keys, but never too few.
+            # Empty extracted texts sort first: this may return the key `after` once more, but it never skips a key.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)
@@ -94,7 +94,7 @@ class TargetRows:
 
 
 def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
-    """Returns the target's rows, with the checksums of its kind of server."""
+    """Returns the object that reads the target's rows and computes checksums as this kind of server does."""
     if isinstance(session, PostgresSession):
         return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True)
     if isinstance(session, MySqlSession):

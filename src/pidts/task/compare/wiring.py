@@ -79,7 +79,7 @@ class Comparison:
     """All compared groups, by the target's names, as they were read last."""
 
     def run(self, *, examples: int = 100, memory: Memory | None = None, outside: Outside | None = None) -> Report:
-        """Continues from the memory. A single table is reported by its source's name, a merged one by the target's."""
+        """Continues from `memory`. The report names a single table as on the source, a merged one as on the target."""
         outside = outside or Outside()
 
         def read() -> dict[TableName, Group]:
@@ -141,18 +141,18 @@ def members_of(group: Group) -> tuple[SourceTable, ...]:
 
 
 def display_name(groups: Mapping[TableName, Group], name: TableName) -> TableName:
-    """Returns a target table's name for people: its source's name, if it has the rows of one table."""
+    """Returns the name to show for a target table: if only one source table maps to it, that table's name."""
     group = groups.get(name)
     return group.members[0].name if group is not None and len(group.members) == 1 else name
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether filters keep rows of this table on the target, so that rows may differ on purpose."""
+    """Whether filters make the target keep rows that the source no longer has: such differences are intended."""
     return member.rules.keeps_rows(member.name)
 
 
 def normals_of(config: TaskConfig) -> Normals:
-    """Returns which differences of values this kind of target has by design."""
+    """Returns which values count as equal on this kind of target although they are stored differently."""
     return POSTGRES if config.target.type == "postgresql" else EXACT
 
 
