@@ -11,9 +11,9 @@ COMMIT. These cases cover a break at each point:
    in (ALREADY), the old one means not in (write again). The row is never read without its lock: an unlocked read could
    still show the old Lsn of a commit that is just going through, and the batch would be written twice.
 4. After COMMIT, before the caller knows: the caller repeats the batch and gets ALREADY.
-5. A run that was taken over wakes up at any point. If it holds the lock, the new run's `claim` waited for it, and its
-   batch counts. If not, its next lock reads a newer epoch and it ends with `Fenced`. Its writes and its lock are in the
-   same transaction, so it can never write without having seen its own epoch under lock.
+5. A run that was replaced by a new run continues at any point. If it holds the lock, the new run's `claim` waits for
+   it, and its batch is valid. If not, it finds a newer epoch when it next locks the row, and ends with `Fenced`. Its
+   writes and its lock are in one transaction, so it never writes without having checked its epoch under the lock.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Committer:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
 
         Each attempt calls `changes` when the worker's checkpoint is locked, and consumes them one by one; `has_rows`
-        says beforehand whether there are any. ALREADY is never returned for what this very call committed, whatever
-        became of the connection. The error of a refused row names the row and its source table, where they are found.
+        says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
+        the connection was lost. The error of a refused row names the row and its source table, where they are found.
         """
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False

@@ -26,8 +26,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None where no copy is under way.
 
     `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module
-    numbers are compared here. Any other key counts as unread only where all keys are. Recorded keys are not looked up:
-    one that is recorded twice is read twice.
+    can only compare integers. A key with other types counts as unread only while all keys are unread. This function
+    ignores recorded keys: a key that is recorded twice is read twice.
     """
     if copy is None:
         return None
@@ -43,9 +43,9 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
     """Returns a function: may the target's row of a key be newer than the batch? None where no copy is under way.
 
-    `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Where it does not, a
-    row may have come to any key unseen. A table that had rows before its copy may have another row at any key, until
-    all rows were read.
+    `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Otherwise a
+    change that the batch lacks may have brought a row to any key. If the target table had rows before its copy, it may
+    have another row at any key until all rows were read.
     """
     if copy is None:
         return None
@@ -62,8 +62,8 @@ def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
     """Returns a function: may a key's row on the target have unique values of another time? None if no row may.
 
     Such are rows from before the copy, and rows that were loaded and that this batch does not settle. They lie behind
-    the last key that was settled. If such a row was written, a row that was settled would give way to it, and nothing
-    would bring that back:
+    the last key that was settled. If such a row were written, the target could remove a settled row with the same
+    unique value, and that row would never be read again:
 
         copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, logged without u
     """

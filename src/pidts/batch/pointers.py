@@ -12,7 +12,7 @@ from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The work of one Spark task; exactly one field is set, or none: then it only wakes every worker."""
+    """The work of one Spark task. At most one field is set; with none, the pointer only makes every worker run."""
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None

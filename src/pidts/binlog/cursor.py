@@ -6,7 +6,7 @@ from pidts.model.errors import DecodeError
 
 
 class Cursor:
-    """A place in a byte string that moves forward; running out of bytes is a `DecodeError`."""
+    """Reads a byte string field by field. Raises `DecodeError` if a field goes past the end."""
 
     __slots__ = ("at", "data", "what")
 
@@ -38,7 +38,7 @@ class Cursor:
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
-        """A length-encoded number: one byte up to 250, else 2, 3 or 8 bytes behind a mark."""
+        """A length-encoded number: one byte up to 250, else a marker byte, then 2, 3 or 8 bytes."""
         first = self.uint(1)
         if first < 251:
             return first
@@ -55,7 +55,7 @@ class Cursor:
 
 
 def text(raw: bytes, what: str) -> str:
-    """Names and the like, which servers write in UTF-8."""
+    """Decodes a name or another text that servers write in UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -50,7 +50,7 @@ class GtidEvent:
 def previous_gtids(event: Event) -> MySqlGtidSet:
     """Returns all transactions in the log files before this one, from a PREVIOUS_GTIDS event.
 
-    The highest byte of the count tells the format: in the one with tags the count moves up by a byte.
+    The highest byte of the count tells the format. In the format with tags, the count begins one byte higher.
     """
     cursor = Cursor(event.body, "a PREVIOUS_GTIDS event")
     head = cursor.uint(8)
@@ -70,12 +70,12 @@ def previous_gtids(event: Event) -> MySqlGtidSet:
 
 
 def gtid_list(event: Event) -> MariaDbGtidSet:
-    """The last event group of each domain in the files before this one, from a GTID_LIST event."""
+    """Returns the last GTID of each domain in the log files before this one, from a GTID_LIST event."""
     cursor = Cursor(event.body, "a GTID_LIST event")
     gtids: dict[int, MariaDbGtid] = {}
     for _ in range(cursor.uint(4) & 0xFFFFFFF):
         gtid = MariaDbGtid(cursor.uint(4), cursor.uint(4), cursor.uint(8))
-        # One line a server; the last line of a domain is its latest.
+        # The event has one GTID per domain and server; the last GTID of a domain is its newest.
         gtids[gtid.domain] = gtid
     return MariaDbGtidSet.of(gtids.values())
 
@@ -101,7 +101,7 @@ def _mariadb(event: Event) -> GtidEvent:
 def _tagged(event: Event) -> str:
     """A self-describing message: version, size, last field that must be known, then (field id, value) pairs.
 
-    Ids ascend; the four wanted come first, so nothing behind them needs to be understood.
+    Field ids ascend. The four fields that are needed come first; the rest is not read.
     """
     cursor = Cursor(event.body, "a GTID_TAGGED event")
     version = _varlen(cursor)
@@ -123,7 +123,7 @@ def _tagged(event: Event) -> str:
 
 
 def _varlen(cursor: Cursor) -> int:
-    """A number of one to nine bytes: the trailing ones of the first byte count the bytes behind it."""
+    """Reads a number of 1 to 9 bytes: the trailing 1 bits of the first byte count the bytes that follow."""
     first = cursor.uint(1)
     more = 0
     while first >> more & 1:

@@ -192,7 +192,7 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
 
 @app.command("plan", short_help="Show what the task would do; change nothing.")
 def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
-    """Show each table's size, its column types on the target, and the SQL that would run there. Change nothing."""
+    """Show what the task would do with each table: target types, statements, size; change nothing."""
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.plan_view import show_plan
     from pidts.task.checks.left_out import sequence_notes
@@ -207,7 +207,7 @@ def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> in
 
 @app.command("replicate", short_help="Only receive the log into the relay.")
 def replicate(task: TaskFile, debug: Debug = False) -> None:
-    """Receive the logs of a task's sources into the relay, and apply nothing to the target."""
+    """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
     from pidts.task.run.replicator_process import replicate as replicate_task
 
@@ -321,7 +321,7 @@ def status(task: TaskFile, as_json: JsonInstead = False, debug: Debug = False) -
 def schema(
     source: Annotated[bool, typer.Option("--source", help="Print the schema of a DM source file instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a task file. An editor that has it can complete and check task files."""
+    """Print the JSON Schema of a task file, with which editors complete and check it."""
     from pidts.task.config.json_schema import source_schema, task_schema
 
     print(json.dumps(source_schema() if source else task_schema(), indent=1))

@@ -31,7 +31,7 @@ At = Annotated[
         "-b",
         "--binlog-pos",
         metavar="PLACE",
-        help="The schema change: its Lsn or file:position. Without it: the one that waits, if only one waits.",
+        help="The schema change: its Lsn or file:position. Without it: the only one that waits.",
         show_default=False,
     ),
 ]

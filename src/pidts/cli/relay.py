@@ -11,9 +11,7 @@ from pidts.cli.command import Debug, JsonInstead, set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
 relay_commands = typer.Typer(
-    name="relay",
-    help="Show, verify and purge the relay: the part of the source's log that is stored on this machine.",
-    add_completion=False,
+    name="relay", help="The relay: the durable queue between source and target.", add_completion=False
 )
 
 Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.")]

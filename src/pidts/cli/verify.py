@@ -30,10 +30,7 @@ def verify(
     tables: Tables = "",
     examples: Annotated[int, typer.Option(min=0, help="Show this many differences; all are counted.")] = 20,
     restart: Annotated[
-        bool,
-        typer.Option(
-            "--restart", help="Start the comparison from the beginning, even if an earlier one was interrupted."
-        ),
+        bool, typer.Option("--restart", help="Begin anew instead of continuing an interrupted comparison.")
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,

@@ -130,11 +130,9 @@ class Interpreter:
             if old in structures and not (rules.maps_alike(old, new) and (has_key or extracts_alike)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}; under the new name, the rules give its rows different "
-                    "values on the target",
+                    f"{old} was renamed to {new}, and by that name its rows would have other values on the target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Run pidts ddl replace with SQL that writes the new values into its rows on the "
-                    "target, and that "
+                    todo="Say pidts ddl replace, with what gives its rows on the target the new name's values, and "
                     "renames the target's table where it is called otherwise then",
                 )
 
@@ -228,8 +226,7 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "ddl-not-understood",
             f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
             where=where,
-            todo="Make the change on the target by hand and run pidts ddl skip, or run pidts ddl replace "
-            "with other SQL",
+            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace)",
         )
     if isinstance(statement, StatementDml):
         raise Halted(

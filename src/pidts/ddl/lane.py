@@ -183,9 +183,7 @@ class DdlLane:
         with self._moved:
             left = sorted(map(str, self._running - self._halted.keys()))
         if left:
-            _log.warning(
-                "a schema change is still running on the target; the next run waits for it and then continues", at=left
-            )
+            _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
     def _run(self, context: JobContext, lsn: Lsn, concerns: Concerns, filling: Collection[TableName]) -> None:
         """Runs a change, in a thread of its own; each log line on the way names the source."""
@@ -205,12 +203,7 @@ class DdlLane:
             if not self._closed.is_set():
                 self._failure = self._failure or error
             elif lsn not in self._halted:
-                _log.warning(
-                    "PiDTS stopped working on a schema change and will try it again",
-                    source=source,
-                    at=str(lsn),
-                    error=str(error),
-                )
+                _log.warning("a schema change was left", source=source, at=str(lsn), error=str(error))
         finally:
             with self._moved:
                 self._running.discard(lsn)
@@ -367,11 +360,7 @@ class DdlLane:
                 if over:
                     session.meta.halts.resolve(context.task, source, over)
         for halt in new:
-            _log.warning(
-                "tables wait because one statement names them together with blocked tables",
-                halt=str(halt),
-                statement=halt.statement,
-            )
+            _log.warning("tables wait for others of the same statement", halt=str(halt), statement=halt.statement)
 
     def _resolve(self, due: DueChange) -> None:
         with self._moved:

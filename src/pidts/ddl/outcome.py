@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The target has the change. The fields are what it has altered; None stands for a thing that is gone."""
+    """The target has the change. The fields hold what it has altered; None means that the object was dropped."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)

@@ -113,11 +113,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     if not is_done:
         return None
     # Another member has made the change, and this one was not told of it.
-    _log.info(
-        "schema change was done before this start, according to pidts_meta",
-        statement=due.entry.transaction.ddl,
-        at=str(due.lsn),
-    )
+    _log.info("schema change is on record as made", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
         known = session.meta.structures.load(context.task, OfSource(due.source))
@@ -126,11 +122,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
 
 
 def _made_for(due: DueChange, party: Party) -> Changed:
-    _log.info(
-        "the target ran this schema change already, for another shard of the table",
-        statement=party.text,
-        at=str(due.lsn),
-    )
+    _log.info("schema change was made by another shard, for this one, too", statement=party.text, at=str(due.lsn))
     return _made(due.context, party.structures)
 
 

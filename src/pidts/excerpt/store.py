@@ -1,7 +1,7 @@
 """Fetches the raw events of a query's log for any process that has to decode them.
 
 A log can be in three places: in a relay, in binary log files, or on the server. A `Span` names whole events in any of
-it travels to the task, which asks the store for the bytes.
+them. The span is sent to a Spark task, and the task reads the bytes from the store.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class NetChange:
 
     A table with a key: within each of the two, identities are distinct and sorted.
 
-    A table without one (`table.identity` is empty): rows are equal where all their columns are, exactly: bytes of text,
-    NULL equal to NULL, but zero without its sign.
+    A table without a key (`table.identity` is empty): two rows are equal if all their values are. Text is compared as
+    bytes, NULL equals NULL, and -0.0 equals 0.0.
     """
 
     table: Table
@@ -73,10 +73,10 @@ class NetChange:
 
 
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
-    """Returns the change in several parts, each with the columns that the rows' own tables have; the first removes.
+    """Splits the change by the columns that the rows' own tables have. The first part has all deletes.
 
-    Of the other columns the target knows what they are to be: a row that comes gets its defaults, a row that is there
-    keeps them. `owners` are the rows' places in `own`, where None has all columns.
+    The target fills the other columns: a new row gets the column defaults, an existing row keeps its values. `owners`
+    are the rows' places in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []

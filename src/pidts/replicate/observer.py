@@ -1,7 +1,8 @@
-"""Looks at the source regularly, on its own connection, for what the stream does not tell.
+"""Regularly queries the source, on its own connection, for facts that the binlog stream does not contain.
 
-It finds out whether the source will purge its log before it is read. It reads the structures of the tables at the place
-where the relay begins, or after a statement that was not understood. It must never delay or end the stream.
+It checks whether the source will purge log files before the relay has received them. It reads the table structures
+at the place where the relay begins, and again after a statement that was not understood. It must never delay or end the
+stream.
 """
 
 from __future__ import annotations
@@ -152,9 +153,9 @@ class Observer:
 def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> Catalogue | None:
     """Reads the catalogue at a place near the end of the relay; None if it cannot be read now.
 
-    Nothing is locked: the position is read, then the structures, then the position again. Once the relay has received
-    the log between the two positions, it tells which tables were changed meanwhile. Reading again may help. Tables that
-    change all the time are recorded as unknown, and a later look finds them.
+    Nothing is locked: the position is read, then the structures, then the position again. The relay's log between
+    the two positions shows which tables were changed meanwhile; if there are any, everything is read again. Tables that
+    still change in the last attempt are recorded as unknown and read later.
     """
     for last in (*[False] * (_TRIES - 1), True):
         origin, received = reader.origin, reader.received

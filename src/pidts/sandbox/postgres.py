@@ -1,4 +1,4 @@
-"""PostgreSQL: UTF-8, role postgres on loopback. It refuses to run as root, so there it runs as the user postgres."""
+"""PostgreSQL: UTF-8, role postgres on loopback. If root starts it, it runs as the user postgres."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_postgres(
                 *program.command,
                 *("-D", str(data), "-h", HOST, "-p", str(port)),
                 *("-c", "unix_socket_directories="),  # a full path may be too long for a socket
-                *("-c", "fsync=off"),  # safe when the server dies, not when the machine does: nobody keeps this
+                *("-c", "fsync=off"),  # survives a server crash, not a machine crash: the data is temporary
                 *options,
             ]
             launch = Launch(
@@ -94,7 +94,7 @@ def _hand_over(directory: Path) -> None:
 
 
 def _is_ready(data: Path, pid: int) -> bool:
-    """The pid file's first line is the process, the eighth its state; a killed server leaves an old file behind."""
+    """Reads the pid file: line 1 is the process id, line 8 the state. A killed server leaves an old file behind."""
     try:
         lines = (data / "postmaster.pid").read_text("utf-8").splitlines()
     except OSError:

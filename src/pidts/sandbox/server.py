@@ -44,7 +44,7 @@ class Launch:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    # Asked with the process's id: what answers on the port may be a stranger.
+    # Gets the process id, because another program may answer on the port.
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     as_user: str | None = None

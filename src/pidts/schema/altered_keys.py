@@ -1,8 +1,9 @@
-"""The keys of a table after a statement, with the names and in the order that the server gives them.
+"""Computes a table's keys after a statement, with the names and the order that the server gives them.
 
-The order matters: the first unique key without a NULL names the rows of a table without a primary key. MySQL sorts the
-keys in each statement that changes a table, MariaDB in each that adds a key, see `in_order`. The server makes a key for
-a foreign key that needs one, and drops it once another key begins with its columns, see `_needed`.
+The order matters: without a primary key, the first unique key over NOT NULL columns identifies the rows. MySQL sorts
+the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. The server
+creates a key for a foreign key that needs one. It drops this key when another key begins with the same columns, see
+`_needed`.
 """
 
 from __future__ import annotations
@@ -47,19 +48,18 @@ _MOST_LABELS_IN_BYTE = 255
 
 
 def does_not_fit(table: Table, what: str) -> Halted:
-    """A statement that the source ran cannot fail here, unless the structure on record is not the source's."""
+    """Returns the error for a statement that ran on the source but does not fit the recorded structure."""
     return Halted(
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
         where=Where(table=str(table.name)),
-        todo="The structure in pidts_meta no longer matches the source: copy again with a new task, or leave "
-        "the table out.",
+        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A column of the table before that is still there, or whose name a new column has now."""
+    """An old column that still exists, or whose name a new column now has."""
 
     before: Column
     after: Column
@@ -72,8 +72,8 @@ def keys_after(
 ) -> tuple[Key, ...]:
     """Returns the table's keys after the actions.
 
-    `kept` holds the columns of before by their names in lower case, `columns` are those of after as their clauses
-    define them: a primary key has not yet taken the NULLs from its columns.
+    `kept` has the old columns that are still used, by their names in lower case. `columns` are the new columns as the
+    statement defines them: columns of the primary key are not yet set to NOT NULL.
     """
     if actions and all(isinstance(action, RenameTo) for action in actions):
         return table.keys
@@ -87,7 +87,7 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} exists already")
-            # A catalogue does not tell which keys the server made for foreign keys; this one was, and is replaced.
+            # The catalog does not say that the server made this key for a foreign key. The new key replaces it.
             named.remove(present)
         named.append(key)
     held = tuple(_as_held(key, there, dialect) for key in named)
@@ -97,19 +97,19 @@ def keys_after(
 
 
 def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
-    """Returns the keys of a new table whose columns have got their charsets: the room that a character takes counts."""
+    """Returns the keys of a new table. Its columns must have their charsets: key prefixes depend on them."""
     columns = {_fold(column.name): column for column in table.columns}
     held = [_as_held(key, columns, dialect) for key in table.keys]
     return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
 
 
 def copied_keys(table: Table) -> tuple[Key, ...]:
-    """The keys of a table made LIKE another one: in order, which MariaDB does not always keep up in the other one."""
+    """Returns the sorted keys for a table made by CREATE TABLE LIKE. In MariaDB, those of `table` may be unsorted."""
     return in_order(table.keys, {_fold(column.name): column for column in table.columns})
 
 
 def same_keys(keys: Sequence[Key], others: Sequence[Key]) -> bool:
-    """Whether these are the same keys, in whatever order: servers then leave them as they are."""
+    """Whether both have the same keys in any order: the server then keeps the order as it is."""
     return {_all_of(key) for key in keys} == {_all_of(key) for key in others}
 
 
@@ -118,7 +118,7 @@ def _all_of(key: Key) -> tuple[object, ...]:
 
 
 def _first_takes_null(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]) -> bool:
-    """Whether the key that named the rows is still there and now takes NULLs; MariaDB then sorts, as for a new key.
+    """Whether the key that identified the rows is still there and now allows NULL. MariaDB then sorts the keys again.
 
     In all other statements it leaves the order as it is, also where a column's new definition would change it, and
     where that key is dropped.
@@ -137,8 +137,8 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
 
     Unique keys without NULLs come first, the primary key before all, those over whole columns before those over
     prefixes; then unique keys with NULLs in the same way, those too long for a key (MariaDB), other keys, and fulltext
-    keys. Equals stay as they were. A primary key takes the NULLs only from keys behind it: the server goes through them
-    one by one.
+    keys. Keys of equal rank keep their order. A primary key makes its columns NOT NULL only for the keys after it in
+    `keys`, because the server ranks the keys one by one.
     """
     without_null: set[str] = set()
     ranked: list[tuple[tuple[bool, ...], Key]] = []
@@ -158,7 +158,7 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
 
 
 def _is_too_long(key: Key, columns: Mapping[str, Column]) -> bool:
-    """Whether MariaDB keeps the key over hashes of its values; other servers refuse such unique keys."""
+    """Whether a unique key is so long that MariaDB stores hashes of its values. Other servers refuse such a key."""
     if not key.declared_unique:
         return False
     sizes = [
@@ -184,7 +184,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys without those that IF NOT EXISTS skips.
 
-    IF NOT EXISTS looks at the keys of before, even at those that the statement drops.
+    IF NOT EXISTS checks the old keys, even those that the statement drops, and the keys added so far.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):
@@ -196,7 +196,7 @@ def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
 
 
 def _expected_name(item: AddKey) -> str:
-    """Returns the name that a key is looked up by: one without a name would be called after its first column."""
+    """Returns the key's name; a key without a name would get the name of its first column."""
     return _fold(item.key.name or ("" if item.supports_foreign_key else item.key.columns[0]))
 
 
@@ -234,13 +234,13 @@ def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | N
     if column.before == column.after:
         return prefix
     if before.kind in _LABELED and not column.is_new and not dialect.mariadb:
-        # To MySQL these are texts as long as their labels, of which the key holds a part.
+        # MySQL treats ENUM and SET as texts of the length of their labels; the key then holds a prefix of them.
         size = bytes_in_key(before) or 0
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
-        # The server keeps the number of bytes, also where it was the whole of the old column. Where the new type has no
-        # parts it takes the number only for the whole; MySQL 5.6 takes one byte for the whole of a few more types.
+        # The server keeps the key's number of bytes as a prefix, even if that was the whole old column. A type without
+        # prefixes accepts only its full length; MySQL 5.6 accepts one byte as the full length of a few more types.
         if after.kind not in _DIVISIBLE:
             return None
         return prefix or (bytes_in_key(before) or 0) // _width(before) or None
@@ -261,7 +261,7 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys without those for foreign keys that another key can serve, as servers find them.
+    """Returns the keys without the foreign-key helpers that another key makes unnecessary, as servers decide it.
 
     Each key is compared with those before it. Of two keys for foreign keys the longer stays, of two equal ones the
     later.
@@ -279,7 +279,7 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
 
 
 def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
-    """Whether one of the two is there for a foreign key and the other begins with its columns.
+    """Whether one of the two keys was made for a foreign key, and the other key begins with its columns.
 
     MariaDB and MySQL before 8.0 take a fulltext key for such a one.
     """
@@ -311,8 +311,8 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
 def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
     """Returns the key with the prefixes that are shorter than their columns, and what it is unique over.
 
-    Unique prefixes are not called unique: they refuse rows whose columns as a whole differ, which no key over the whole
-    columns does. As primary key they name a row all the better.
+    A unique key over prefixes does not get `unique`: it refuses rows whose full column values differ. A primary key
+    over prefixes does get it, because it identifies each row.
     """
     prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
     is_whole = not any(prefixes)
@@ -329,7 +329,7 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
         return None
     is_open = kind.is_text and kind.charset is None
     if kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:
-        # MariaDB says how much, where nobody has, and shortens what a wider charset makes too long.
+        # MariaDB sets a missing prefix length, and shortens a prefix that a wider charset makes too long.
         most = min(LOB_BYTES[kind.kind], _MOST_BYTES // _width(kind))
         return most if prefix is None else min(prefix, most)
     size = bytes_in_key(kind)
@@ -345,7 +345,7 @@ def _width(kind: ColumnType) -> int:
 
 
 def bytes_in_key(kind: ColumnType) -> int | None:
-    """Returns the bytes of a whole column in a key; None for a type of which a key never holds all."""
+    """Returns the bytes of a whole column in a key; None for a type that a key can hold only by a prefix."""
     if kind.kind in _SIZED:
         return (kind.length or 0) * (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in _TIMES:

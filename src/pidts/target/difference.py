@@ -211,10 +211,10 @@ def refuse_unfillable(columns: list[str], table: Table) -> Halted:
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     return Halted(
         "ddl-not-translatable",
-        f"column {', '.join(columns)} has values that the source computed for existing rows; the target may compute "
+        f"column {', '.join(columns)} has values in existing rows that the source computed, and the target may compute "
         "others",
         where=Where(table=str(table.name)),
-        todo="Run pidts ddl replace with SQL that adds the column and sets its values in existing rows. If only "
+        todo="Have the target make the column and give the existing rows their values, pidts ddl replace. Where only "
         "the source knows the values, make the column there and read the rows again (--resync)",
     )
 

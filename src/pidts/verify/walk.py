@@ -2,12 +2,10 @@
 
 The source's rows are cut into spans by its own order. Both servers sum up the rows of a span; where the sums are equal,
 so are the rows. Where the sums differ, or a server cannot compute one, the span is cut into smaller spans. The rows of
-on the target. Rows that are not equal at once are *doubtful*; they are settled many at a time, see `settle`.
+those that still differ are read and looked up on the target. Rows that differ at first are *doubtful*: `settle` looks
+at many of them at a time.
 
 Rows that only the target has are found in one of three ways:
-looked up on the source. Where the order is likely the same, equal sums of all spans prove that it is, for spans that
-follow each other on the source and hold the same rows on the target follow each other there; if a sum differs, all of
-the target's keys are gone through. Where orders differ, they always are.
 """
 
 from __future__ import annotations

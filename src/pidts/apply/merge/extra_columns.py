@@ -1,6 +1,7 @@
 """Handles columns of a merged table that the source table of a row does not have.
 
-One table has a column c, another does not have it yet, or no longer. A row moves from the first to the second:
+Two source tables share a target table. One of them has a column c, the other does not have it yet, or has dropped it. A
+row moves from the first to the second:
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
@@ -10,20 +11,21 @@ removed before it is written, see
 `pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
 
 The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its
-column in a part of the log that was not read. It holds also where no other table of its source maps there, and under a
-key that tells tables apart.
+column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
+maps to the target table, and even if the target's key tells the tables' rows apart.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
 **A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It is so for the whole
-part that brings it, whatever else happens to it there. An UPDATE of a row that is not new
+part that brings it, whatever else happens to it there. An UPDATE of an existing row finds its own table's row already:
 when the row was new there, these columns were set.
 
 **This applies only where tables share the target table**; the structures recorded on the target say which do. If only
-alone there are its own, and columns that somebody has added to it keep their values when its rows are read again.
+one table maps there, all rows are its own. Columns that somebody has added on the target then keep their values when
+the rows are read again.
 
 Each commit reads the target's structure again, because a table of another source may have added a column since. A
-between the question and the rows has no values yet.
+column that is added between this query and the write has no values yet, so no old value can stay.
 
 Crash points: nothing is remembered, and the removal is in the transaction of its row. A part that is written again,
 after a crash or in safe mode, removes the row once more and ends the same.
@@ -55,7 +57,7 @@ def wider_tables(
             names = own.get(batch.table.name, {}).get(batch.origin)
             coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
     shared = coming.keys() & merged
-    if len(shared) < len(coming):  # The record answers ten times faster than the catalog, whatever it has of them.
+    if len(shared) < len(coming):  # Reading the record is ten times faster than reading the catalog.
         shared |= coming.keys() & session.meta.structures.load(task, OfGroups()).keys()
     return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
 

@@ -1,7 +1,7 @@
 """Puts merged tables on the target's record.
 
-An attempt that drops or empties a table has to know that other tables have, or had, rows in it: also in a year, when
-these are gone from the source. So the commit that makes a table shared puts that on record, and it stays.
+An attempt that drops or empties a table has to know that other tables have, or had, rows in it: even a year
+after these were dropped on the source. So the commit that makes a table shared records this, and the record stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def put_on_record(
 ) -> None:
     """Records tables as shared, by the target's names; in the open transaction.
 
-    Existing entries stay, for the group may have moved on. `anew`: existing entries are of an earlier task of this
+    Existing entries stay: the group may have newer ones. `anew`: existing entries are of an earlier task of this
     name.
     """
     if not (shared or anew):

@@ -1,57 +1,58 @@
 """Completes the images of changes that the log holds only in part (`binlog_row_image` MINIMAL and NOBLOB).
 
-A value that an image leaves out is somewhere else. An after image leaves out columns that the update did not change, so
-its before image has them. A column that this one leaves out has the value of the row before, by the previous change in
-the batch or by the target's row. An INSERT leaves out columns that were not named: they have their default. NULL is
-never written only because the log holds no value:
+A value that an image leaves out can be found elsewhere. An after image leaves out columns that the update did not
+change, so its before image has them. A column that the before image also leaves out keeps its earlier value: from the
+previous change in the batch, or from the target's row. An INSERT leaves out columns that the statement does not name:
+they have their default. A missing value is never written as NULL:
 
     UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b stays what the target's row 7 has
 
 **Pointers instead of values.** Every image is a node and knows the node that it continues. An after image continues its
-before image. A before image continues the after image which made the row, or the target's row. For each column a vector
-of node numbers is followed until each points at a node that holds the column, by doubling: a hot row with a thousand
-updates takes ten rounds. Then one `take` per column gathers the values.
+before image. A before image continues the after image which made the row, or the target's row. For each column,
+pointer doubling finds the first node of each chain that holds the column: a row with a thousand updates takes ten
+rounds. Then one `take` per column gathers the values.
 
-The target is asked for nothing unless a value that is written can come from nowhere else. Of a before image only the
+Rows are read from the target only if they hold a needed value that the batch does not have. Of a before image only the
 key and the columns of unique keys count: the server may leave out anything else (MariaDB 11.8 leaves out generated
 columns) and the target is not read for it.
 
 **While the table is copied** the target may lack a row that an update continues. The batch covers the log after `s`, up
-to `e`. Everything that was settled before shows the source at `s`; what this batch settles was read within it; all else
-is read when this batch is on the target, so not before `e`. For a row that is missing this means:
+to `e`. Rows that were settled earlier show the source at `s`. Rows that this batch settles were read between `s` and
+`e`. All other rows are read after the batch is on the target, so not before `e`. For a row that is missing this means:
 
 1. It kept its key in the batch. It was there at `s`, so its key is not among what was settled before. Either it is read
-   after `e`, with all changes of the batch. Or its key was read within the batch and the row was gone by then, so a
-   later change of the batch takes it away. Its updates are left out.
-2. It got its key within the batch, by an update that gives it another key or by an INSERT. A reading of the key after
-   `e` brings the row: the change is left out. A reading of the key before the row was there does not, and then none
-   does:
+   after `e`, with all changes of the batch. Or its key was read between `s` and `e` when the row was already gone, so a
+   later change of the batch removes it. Its updates are left out.
+2. It got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read after
+   `e`, that read returns the row, and the change is left out. If the key was read before the row came to it, no later
+   read returns the row:
 
-       copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when its turn comes
+       copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
 3. It got a key at which a row was read already, and no change of the batch has taken a row away from there before. The
    key was free on the source when the row got it. So the row that was read there is this row, read after its update:
    the change continues it, as it would continue the row at the old key.
 
-A change whose row is removed again by a later one of the batch writes nothing: the later change is judged.
+A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
-**What was read may be another row.** The copy may have read a key after the row of `s` had left it and another row had
-come to it. The same holds for a row of the target that was loaded ahead of the log:
+**What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. The
+same applies to a row of the target that was loaded ahead of the log:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
 So while the table is copied, an update that gives a row another key takes no column from a key to which a row comes
-within the batch, nor from a key at which the target may be ahead of the batch. It only removes both keys, and the row
-has to be read at its new key after `e`.
+within the batch, nor from a key at which the target may be ahead of the batch. It only deletes the
+rows at both keys, and the row has to be read at its new key after `e`.
 
-A row that was loaded ahead may have been removed again, since another row had its key or its unique value before. Its
-chunk is settled and not read again. So where the target may be ahead, a missing row is left to the copy only if the
-update changes neither its key nor a unique value.
+A row that was loaded ahead may have been removed from the target again, because a row from an earlier change had its
+key or its unique value. Its chunk is settled and is not read again. So where the target may be ahead, a missing row is
+left to the copy only if the update changes neither its key nor a unique value.
 
-**A key that is not read after `e` is recorded** (`unread`), with nothing on the target, and then it is: see
-`pidts.batch.copy.rereads`. What was said of keys that are read after `e` holds for a recorded key until it is settled.
-The target's rows are always some of those that the source had at one place of the log. A row that is missing takes no
-unique value there, and no other row can have got its value without a change that the log tells. Where a key cannot be
+**A key that would not be read after `e` is recorded** (`unread`), and the target's row at this key is removed. Then the
+copy reads the key again, see `pidts.batch.copy.rereads`. Until a recorded key is settled, the rules above for keys that
+are read after `e` apply to it.
+The target's rows are always a subset of the source's rows at one place in the log. A missing row takes no unique value
+on the target. Another row can get that value only by a change that is in the log. Where a key cannot be
 recorded, the table halts with `partial-row-image`.
 """
 
@@ -80,7 +81,7 @@ KEEP_KEYS = (
 
 
 class Completion:
-    """The images of one table's changes in log order: ask for the rows of `keys`, then for `images`, then `written`."""
+    """Completes the images of one table's changes. Read the target's rows of `keys`; call `images`, then `written`."""
 
     def __init__(
         self,
@@ -93,12 +94,13 @@ class Completion:
         is_foreign: IsAhead | None = None,
         is_loaded: bool = False,
     ) -> None:
-        """Takes the columns that the target computes by itself (`computed`), so that their values are not asked for.
+        """Takes the changes of one table. The target computes the columns `computed`: their values are not needed.
 
-        `read_early`: the target has nothing of the table but what the log and a copy under way have brought, so that
-        a row may be at its new key already. `is_ahead`: the table is being copied, and this tells at which keys the
-        target may have another row than the source had before the batch. `is_foreign`: the same of rows whose unique
-        values must not be written. `is_loaded`: those were loaded from the source, none is from before the copy.
+        `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
+        at its new key. `is_ahead`: the table is being copied, and this tells at which keys the
+        target may have another row than the source had before the batch. `is_foreign`: tells at which keys the
+        target's row has unique values that must not be written. `is_loaded`: all those rows were loaded from the
+        source; none was there before the copy.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -138,7 +140,7 @@ class Completion:
         self._is_loaded = is_loaded
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
-        # A key's first change either leaves it or gets to it, so no key is asked for twice.
+        # The first change of a key moves a row either away from it or to it, so no key is read twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
     @property
@@ -155,7 +157,7 @@ class Completion:
     def images(self, held: pa.Table) -> ChangeBatch:
         """Returns the batch with full images, `held` being the target's rows of `keys`.
 
-        A value that a change of `missing` leaves out is nowhere, and NULL in the result: it must not be written, see
+        For a change in `missing`, a value that cannot be found is NULL in the result. It must not be written, see
         `written`.
         """
         self._check_computed()
@@ -174,11 +176,7 @@ class Completion:
     ) -> ChangeBatch:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
-        Two kinds of rows may be missing. While the table is copied, which `is_unread` says, one that the copy brings or
-        a later change takes away. And where the target may have seen the log up to `seen_until` already, one that is
-        deleted later in it. These changes are left out, and so are those of rows that the task's filters have kept away
-        (`filtered`). While the table is copied, neither excuses a row that came to its key: it may be lost otherwise.
-        With `can_record` the caller records the keys of `unread`, and the copy brings those rows, too.
+        A row may be missing for one of these reasons; its changes are then left out:
         """
         if not len(self.missing):
             return batch
@@ -213,7 +211,7 @@ class Completion:
         return self._batch.rows.column("lsn").take(pa.array(self.unread)), keys
 
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
-        """Leaves out changes that lack a column; of those that `came` names by their Lsns, both keys are removed.
+        """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
 
         What the target has there is another row, or this one as of another time, and would be taken for it:
 
@@ -233,7 +231,7 @@ class Completion:
         return replace(batch, rows=pa.concat_batches(parts).take(pa.array(order)))
 
     def _chain(self) -> None:
-        """Sets the node that each node continues; -1 only in passing."""
+        """Sets for each node the node that it continues."""
         size = self._size
         prev = np.full(self._nowhere + 1, self._nowhere)
         copied_there: Numbers = np.full(size, -1)
@@ -253,7 +251,7 @@ class Completion:
             first = np.concatenate([[True], number[1:] != number[:-1]])
             earlier = np.concatenate([[self._nowhere], node[:-1]])
             leaving = node < size
-            # A row that left its key before, and came back by no change of the log, continues nothing.
+            # If a row left its key earlier and no change in the log brought it back, its next change continues nothing.
             prev[node[leaving]] = np.where(first | (earlier < size), self._nowhere, earlier)[leaving]
             self._root_nodes = node[leaving & first]
             numbers = np.full(2 * size, -1)
@@ -275,7 +273,7 @@ class Completion:
     def _without_uncertain(
         self, is_ahead: IsAhead, prev: Numbers, copied_there: Numbers, numbers: Numbers, moves: Mask
     ) -> Numbers:
-        """Ends the chains of updates that would take columns from what may be another row's; gives `copied_there`.
+        """Ends the chains of updates that might take columns from another row; returns the new `copied_there`.
 
         `numbers` are the keys of the nodes, `moves` the updates that give a row another key.
         """
@@ -293,7 +291,7 @@ class Completion:
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
         prev[size + uncertain] = self._nowhere
-        # What was read at a new key is the row that moved there only if no other row comes there.
+        # The row that was read at a new key is the row that moved there only if no other row moves there.
         coming = np.nonzero(copied_there >= 0)[0]
         alone = arrivals[np.maximum(numbers[size:], 0)] == 1
         alone[coming] &= ~self._ahead_at(is_ahead, size + coming)
@@ -392,7 +390,7 @@ class Completion:
         return replace(self._batch, rows=ChangeBatch.of(self._table, rows.column("lsn"), rows.column("op"), *full).rows)
 
     def _check_computed(self) -> None:
-        """Halts where an UPDATE leaves out only generated columns, as MariaDB 11.8 does even where they changed.
+        """Halts if an UPDATE leaves out only generated columns: MariaDB 11.8 does so even if their values changed.
 
         Under MINIMAL, a column that is left out has not changed.
         """
@@ -415,7 +413,7 @@ class Completion:
         return Where(table=str(self._table.name), position=str(lsn))
 
     def _came(self) -> Mask:
-        """Changes of rows that came to a key within the batch."""
+        """Returns which changes are of rows that came to a key within the batch."""
         size, prev = self._size, self._prev
         arrived = np.zeros(len(prev), np.bool_)
         arrived[size : 2 * size] = self._arrives
@@ -428,7 +426,7 @@ class Completion:
             arrived, step = reached, further
 
     def _brought(self, changes: Numbers, came: Mask, is_unread: IsUnread) -> Mask:
-        """Those of the changes whose row the copy brings, or a later change of the batch takes away."""
+        """Returns which of the changes have a row that the copy brings, or that a later change of the batch removes."""
         size = self._size
         brought = np.zeros(size, np.bool_)
         brought[changes] = True
@@ -445,7 +443,7 @@ class Completion:
             brought[kept] |= ~self._ahead_at(self._is_foreign, size + kept)
         if self._is_ahead is not None:
             brought[judged] &= ~self._ahead_at(self._is_ahead, size + judged)
-            # A row that was loaded ahead may have given way to one that had its unique value before.
+            # A row that was loaded ahead may have been replaced by a row that had its unique value earlier.
             unique = self._needed_before.difference(self._table.identity)
             places = [place for place, column in enumerate(self._table.columns) if column.name in unique]
             takes = changes[~came[changes] & self._told.after[changes][:, places].any(axis=1)]

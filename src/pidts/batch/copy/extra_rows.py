@@ -1,9 +1,9 @@
 """Finds rows that only the target has, by reading the target's keys in the target's order.
 
 The target is read first. Its rows are those of the task's checkpoint, for no batch is under way. The source is asked
-afterwards, from a position that is no earlier. So a row that is missing there was deleted before the answer. Either it
-should never have been here, or the log up to the answer's position has its deletion. A row that was inserted again
-since comes by the log as well. The batch that settles the request has all of that log.
+afterwards, at the checkpoint's position or later. So a row that the source lacks never belonged on the target, or it
+was deleted before the answer. In that case the log up to the answer's position has the deletion. If the row is inserted
+again later, the log has that INSERT, too. The batch that settles the request has all of that log.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_extras(
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    for name, value in own.items():  # a column that folds case has returned rows of others, too
+    for name, value in own.items():  # if the collation ignores case, rows of other tables are in it
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
     found = chunk.rows.select(list(narrow.identity))
@@ -75,8 +75,8 @@ def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table
     """Returns the keys that the source did not answer.
 
     A source whose collation ignores case or accents may answer the key 'A' with the row 'a'. The target is then asked
-    that row. If it does not, it has an 'a' besides, and 'A' is an extra row. So the target is asked for 'a', and the
-    rows that it returns stay.
+    for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is that row and stays. Otherwise
+    the target has a separate row 'a', and 'A' is an extra row.
     """
     missing = keys.filter(pa.array(~_among(table, keys, found)))
     others = found.filter(pa.array(~_among(table, found, keys)))

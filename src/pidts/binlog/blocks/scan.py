@@ -1,9 +1,9 @@
 """Scans blocks of events: ordinary transactions in compiled code, all others with the reference classes.
 
 A `LogWalker` and a `TransactionScanner` follow the log event by event. With this module, their caller can skip a
-ordinary events at once. Between two runs they stand where they would stand had they been fed every event; so anything
-may be given to them at any time, and another run may begin when they are between two transactions, or within one that
-a run has begun and that nobody else has touched since.
+run of ordinary events at once. After a run, both have the same state as if they had read every event, so the caller may
+feed them the next event at any time. A new run may begin between two transactions. It may also begin within a
+transaction that an earlier run has begun, if no event was fed to them since.
 """
 
 from __future__ import annotations

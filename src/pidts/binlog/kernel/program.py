@@ -1,7 +1,7 @@
-"""Chooses the code of the compiled loop that reads a column: the compiled counterpart of `columns`.
+"""Chooses, for each column, the code with which the compiled loop reads it; `columns` does this for plain code.
 
-A second program passes over some columns. Where an image has no NULLs, neighbours of fixed size are passed over in one
-step, together with what comes behind them.
+A second program passes over some columns. Where an image has no NULLs, adjacent columns of fixed size are
+passed over in one step, together with the column after them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _LARGEST_SMALL_DECIMAL = 18
 
 
 def cell_size(kind: ColumnType) -> int:
-    """Bytes that a value has in the array of values, whatever its form on the wire; 0 where values vary in size.
+    """Returns the size in bytes of a value in the array of values, not in the log; 0 if the size varies.
 
-    Of ENUM and SET it is the number's.
+    For ENUM and SET, it is the size of their number.
     """
     if kind.kind in (Kind.ENUM, Kind.SET):
         return 4 if kind.kind is Kind.ENUM else 8
@@ -96,7 +96,7 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
 
 
 def _decimal(wire: Wire) -> Instruction:
-    """The three numbers: digits of the first group, whole groups, digits of the last."""
+    """Returns a DECIMAL's instruction. Its numbers: digits of the first group, full groups, digits of the last."""
     whole, scale = wire.size - wire.scale, wire.scale
     first, last = whole % 9, scale % 9
     groups = whole // 9 + scale // 9

@@ -1,8 +1,8 @@
-"""The compiled walk over the events of a slice: what is ordinary costs no plain code at all, not even a call.
+"""Walks over the events of a slice in compiled code; ordinary events cost not even one Python call.
 
-Ordinary are transactions whose tables are bound already, whose images have all columns, and that end in XID or COMMIT.
-`LogWalker` and `RowDecoder` are the specification. What is anything else, or in any way odd, is not judged here: the
-walk stops in front of that event, having changed nothing, and the specification takes it.
+A transaction is ordinary if its tables are already known, its images have all columns, and it ends with XID or COMMIT.
+`LogWalker` and `RowDecoder` are the reference. At any other event, or a malformed one, this walk stops before the event
+and changes nothing; the reference then reads the event.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _table_id(body: int) -> int:
 
 @jit
 def _mapped(state: Any, table_id: int) -> int:
-    """The entry of the table that this id means now; 0 where none does."""
+    """Returns the entry of the table that has this id now; 0 if there is none."""
     slot = slot_of(table_id) & state[MASK]
     while True:
         entry: int = state[ENTRIES] + slot * _ENTRY_BYTES
@@ -85,7 +85,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """A table map that came before, byte for byte, is in force again; another one of its id is not any more."""
+    """Makes the known table map with the same bytes current again; any other map with its id is no longer current."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)
@@ -232,7 +232,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
 
 @jit
 def route(state: Any, block: int, end: int, call: int) -> int:
-    """Take in events of a block; why it stopped, `AT` then being the first byte that is not taken in."""
+    """Reads events of a block. Returns why it stopped; `AT` is then the first byte that was not read."""
     payload = state[PAYLOAD]
     tail = CHECKSUM_SIZE if state[CHECKSUMS] and payload < 0 else 0
     here = state[AT]

@@ -28,7 +28,7 @@ Build = Callable[[list[Any]], pa.Array]
 
 
 def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """A value of fixed size that one function turns into what we keep."""
+    """Makes readers for values of fixed size; `convert` turns the bytes into the value to keep."""
 
     def make(append: Append) -> Read:
         def read(data: bytes, at: int) -> int:
@@ -42,7 +42,7 @@ def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
 
 
 def fixed_number(size: int, convert: Callable[[int], Any] = int, *, big: bool = False) -> MakeReader:
-    """The same for a value whose bytes are a number without a sign."""
+    """Makes readers like `fixed`; `convert` gets the bytes as an unsigned number."""
     order: Literal["big", "little"] = "big" if big else "little"
     return fixed(size, lambda raw: convert(int.from_bytes(raw, order)))
 
@@ -60,7 +60,7 @@ class ImageColumn:
 
 
 def mismatch(table: TableName, column: Column, wire: Wire) -> DecodeError:
-    """The log's table is not the table we know."""
+    """Returns the error for a column whose type in the log does not fit the known structure."""
     return DecodeError(
         "structure-mismatch",
         f"column {column.name} is {column.type.kind} in the known structure and {wire} in the log",

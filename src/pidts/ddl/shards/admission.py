@@ -158,11 +158,10 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
     if names:
         raise Halted(
             "ddl-moves-values",
-            f"this change replaces the values of column {', '.join(names)} on one shard only, and {target} has rows of "
+            f"column {', '.join(names)} gets other values by this change, of one shard, and rows of other shards have "
             f"theirs in {target}",
             where=replace(due.where, table=str(arrival.member.table)),
-            todo="Make the change on all shards in two steps, with a new column name; or run pidts ddl skip "
-            "and copy this shard's "
+            todo="Make it on all shards in two steps, under another name; or say pidts ddl skip and have this shard's "
             "rows copied again; or pidts ddl replace, and the target runs it for the rows of all shards",
         )
 

@@ -125,10 +125,7 @@ def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
         what = f"the target has a different {unlike}, and this shard's rows have the target's values there"
         todo = f"Run {again}"
         return Halted("shards-disagree", what, todo=todo)
-    what = (
-        f"column {', '.join(wait.met)} exists on the target already, and the rows of this shard have "
-        "different values in it there"
-    )
+    what = f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows"
     if not wait.awaited:
         return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Run {again}")
     what = f"{what}; these shards have this column: {_names(wait.awaited)}"

@@ -61,7 +61,7 @@ def demand_apart(
         )
     if not again:
         _log.warning(
-            "a new table numbers its own rows; a row with the number of another shard's row would overwrite it",
+            "a table that comes counts its rows by itself; rows of equal number would be one row with other shards'",
             table=str(table.name),
             target=str(target),
             column=counter,

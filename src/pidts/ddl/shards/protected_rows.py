@@ -131,11 +131,9 @@ class Sharing:
             if old in known and self.groups.keeps_columns(Member(self.source, old)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, and its rows on the target still have values in columns "
-                    "that it has dropped on the source",
+                    f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
                     where=replace(where, table=str(old)),
-                    todo="Drop these columns on all shards, then: pidts ddl retry; or set them to NULL in "
-                    "the rows of this shard on the target, "
+                    todo="Have all shards drop them, then: pidts ddl retry; or clear them in its rows on the target, "
                     "then: pidts ddl skip",
                 )
             moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
@@ -145,11 +143,11 @@ class Sharing:
                     f"{old} was renamed to {new}, and its rows are in {self.rules.target_name(old)}, not in "
                     f"{self.rules.target_name(new)}; others have rows there, too",
                     where=replace(where, table=str(old)),
-                    todo="Move the rows on the target to the new table by hand, then run pidts ddl skip",
+                    todo="Move the target's rows, and say pidts ddl skip",
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):
-            self.left.append(f"{name} was renamed to a name that the task does not replicate")
+            self.left.append(f"{name} was renamed to what the task does not take")
         return leaving
 
 

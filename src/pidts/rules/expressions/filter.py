@@ -205,8 +205,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
             "partial-row-image",
             f"an expression filter asks for the column {column.name}, which the log does not tell of this change",
             where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(lsn))),
-            todo="SET GLOBAL binlog_row_image=FULL on the source; to continue past this change, remove the "
-            "filter from the task file",
+            todo="SET GLOBAL binlog_row_image=FULL on the source; to get over this change, take the filter out",
         )
     return values
 

@@ -1,4 +1,4 @@
-"""LIKE, and the functions on text whose result does not depend on anybody's settings."""
+"""Implements LIKE and the text functions whose result does not depend on session or server settings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def char_length(expr: Expr) -> Expr:
 
 
 def _changed(expr: Expr, run: Callable[[Rows], Any], name: str) -> Expr:
-    """Returns a text made from another one; it compares as that does."""
+    """Returns a text expression made from `expr`, with the same charset and collation."""
     return Expr(
         Family.TEXT,
         run,
@@ -210,7 +210,7 @@ def as_bytes(expr: Expr) -> Expr:
 
 
 def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """`REPLACE(a, old, new)`: by the very characters, whatever the collation."""
+    """`REPLACE(a, old, new)`: compares exact characters, not by the collation."""
     for part in (expr, old, new):
         _must_be_text("REPLACE", part)
     if not (isinstance(old.constant, str) and isinstance(new.constant, str)):

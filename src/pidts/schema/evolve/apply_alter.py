@@ -34,7 +34,7 @@ class _Slot:
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """Returns the new structure; `inherited` is the database's charset, without which an open table stays open."""
+    """Returns the new structure. Without `inherited`, the database's charset, an unset table charset stays unset."""
     slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
@@ -285,7 +285,7 @@ def _changes_nothing(
 def _asked(
     table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
-    """The table's new default: of DEFAULT and CONVERT in one statement MariaDB takes DEFAULT, MySQL the last one."""
+    """Returns the new default charset. If DEFAULT and CONVERT are both given, MariaDB uses DEFAULT, MySQL the last."""
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation
     named: str | None = None

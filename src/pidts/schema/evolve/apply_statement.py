@@ -154,5 +154,5 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
         "ddl-not-understood",
         f"{statement.reason}, in: {statement.sql[:200]}",
         where=Where(table=table),
-        todo="Make the change on the target by hand and start a task after the statement, or leave the table out.",
+        todo="Run what the target needs by hand and start behind the statement, or leave the table out.",
     )

@@ -389,7 +389,7 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
         where=Where(table=str(name)),
         todo=(
             "Start behind that statement, or give the structure from elsewhere (a catalogue or CREATE TABLE), or leave "
-            "the table out; with binlog_row_metadata=FULL on the source, the log contains the structure from now on"
+            "the table out; binlog_row_metadata=FULL on the source tells it from now on"
         ),
     )
 

@@ -33,7 +33,7 @@ def parse_alter_table(cursor: Cursor) -> ddl.AlterTable:
 
 
 def take_wait(cursor: Cursor) -> None:
-    """MariaDB's WAIT n and NOWAIT."""
+    """Skips MariaDB's WAIT n or NOWAIT."""
     if cursor.take("WAIT"):
         cursor.number()
     else:
@@ -41,7 +41,7 @@ def take_wait(cursor: Cursor) -> None:
 
 
 def _may_follow_without_comma(actions: list[alter.Action], cursor: Cursor) -> bool:
-    """Table options stand in a row without commas; partitioning comes last without one."""
+    """Whether the next clause needs no comma: table options may follow each other, partitioning comes at the end."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
@@ -86,7 +86,7 @@ def _add(cursor: Cursor) -> tuple[alter.Action, ...]:
 
 
 def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
-    """Yields the keys that stand in a column's clause: its IF EXISTS or IF NOT EXISTS is theirs, too."""
+    """Yields the keys of a column's clause. Its IF EXISTS or IF NOT EXISTS also applies to them."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 

@@ -67,7 +67,7 @@ class AlterWriter:
             case alter.PartitionRows():
                 raise Halted(
                     "ddl-moves-rows",
-                    f"{action.what} removes rows from the table or adds rows to it, and these rows are not in the log",
+                    f"{action.what} takes rows out of the table or brings some in without writing them to the log",
                     where=Where(table=str(self.table)),
                     todo="Do the same on the target, or copy the table again.",
                 )

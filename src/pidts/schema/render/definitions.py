@@ -1,4 +1,4 @@
-"""Names, types, columns and keys in the words of MySQL and MariaDB."""
+"""Renders names, types, columns and keys as SQL for MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quote_table(name: TableName) -> str:
 
 
 def type_text(kind: ColumnType, collations: Container[str] | None = None) -> str:
-    """A type with its charset. `collations` are those that the server knows; others are left to its defaults."""
+    """Returns a type as SQL, with its charset. A collation that is not in `collations` is left out."""
     text = kind.kind.value + _size(kind)
     if kind.unsigned:
         text += " unsigned"
@@ -60,7 +60,7 @@ def _size(kind: ColumnType) -> str:
 
 
 def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None = None) -> str:
-    """` CHARACTER SET x COLLATE y`, as far as it is named and known."""
+    """Returns ` CHARACTER SET x COLLATE y`, without a part that is not set or that the server does not know."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
     if charset == "binary":
         return text
@@ -84,7 +84,7 @@ def column_clause(column: Column, collations: Container[str] | None = None) -> s
 
 
 def computed_clause(column: Column, computed: Computed, collations: Container[str] | None, *, mariadb: bool) -> str:
-    """Returns a generated column's definition as such; MariaDB has no word for NULL in it."""
+    """Returns a generated column's definition. MariaDB accepts neither NULL nor NOT NULL in it."""
     parts = [quote(column.name), type_text(column.type, collations), f"GENERATED ALWAYS AS {computed.sql}"]
     parts.append("STORED" if computed.stored else "VIRTUAL")
     if not (mariadb or column.nullable):
@@ -110,8 +110,8 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
     """Returns a key's definition; empty for a key that can not be made of these columns and is not needed.
 
-    Columns too long for a key get the longest prefix that fits, unless `prefixes` says how long. Under a longer prefix
-    no row is refused that a shorter one takes; but of a unique key over whole columns only a plain one is left.
+    Columns too long for a key get the longest prefix that fits, unless `prefixes` says how long: a longer prefix
+    refuses no row that a shorter one accepts. A unique key over whole columns becomes a plain key if it gets a prefix.
     """
     kinds = {column.name: column.type for column in table.columns} if table is not None else {}
     if not key.primary and any(kinds[name].kind in _NOT_IN_KEYS for name in key.columns if name in kinds):

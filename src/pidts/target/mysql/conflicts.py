@@ -1,4 +1,4 @@
-"""Safe mode: rows of the target that hold a unique value of the rows to come under another identity are removed first.
+"""Finds, for safe mode, target rows that have a new row's unique value but another identity; they are removed.
 
 That is what REPLACE does, but REPLACE also removes the row itself, and with it what the target alone keeps in columns
 of its own; and two rows that the target's collation holds equal in a unique key would silently become one.
@@ -26,7 +26,7 @@ _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
 
 def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
-    """Yields a condition per row that finds its rivals, for each unique key besides the identity."""
+    """Yields for each other unique key one condition per row; it finds the target rows with the same unique value."""
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}
     for key in found.unique:
@@ -44,7 +44,7 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
     """Returns conditions that compare as the key does.
 
-    A prefix is compared by its first characters. An index answers that only for LIKE.
+    A key over a prefix compares only the first characters. The server uses the index for this only with LIKE.
     """
     name = identifier(column.name).encode()
     values = rows[column.name]

@@ -125,7 +125,7 @@ def statements(
             raise Halted(
                 "row-too-large",
                 f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
-                todo="Increase max_allowed_packet on the target (SET GLOBAL)",
+                todo="SET GLOBAL max_allowed_packet to more on the target",
             )
         yield head + bytes(text[int(places[first]) : int(places[last]) - cut]) + tail, first, last
         first = last

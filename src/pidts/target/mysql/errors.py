@@ -124,10 +124,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    code, todo = (
-        "target-refused",
-        "Compare the target's table with the source's, and correct the target where it differs",
-    )
+    code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
     if _is_gone(number, text, table):
         code, todo = "target-shape", GONE_TODO
     elif table and number == _NO_SUCH_COLUMN:
@@ -135,7 +132,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     elif number in _TOO_LARGE:
         todo = _LIMITS
     elif number in _NOT_GRANTED:
-        todo = "Grant this privilege to the task's account (the task creates databases and tables, also pidts_meta)"
+        todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
     refused = Refused(code, f"the target: {text} (error {number})", where=where, todo=todo)
     refused.number = number
     return refused

@@ -44,7 +44,7 @@ class Plan:
                     "target-refused",
                     f"column {name} is NULL in a row of the source, and the target would write a value of its own",
                     where=Where(table=str(self.table.name)),
-                    todo="Allow NULL in the target's column, as in the source's column",
+                    todo="Let the target's column be NULL, as the source's is",
                 )
 
 

@@ -35,7 +35,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """SHOW CREATE TABLE without the counter that rows move."""
+        """Returns the text of SHOW CREATE TABLE without the AUTO_INCREMENT counter, which inserts change."""
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except Refused as error:
@@ -51,7 +51,7 @@ class MySqlSchema(ServerSchema[MyTable]):
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """Returns the statements that create the table, with database, keys and comments.
 
-        No key is left for later: to add it to a full table would write the table once more.
+        All keys are created at once: adding a key to a full table would rewrite the table.
         """
         del before_copy
         return dialect.create(table, self._connection.server)
@@ -68,7 +68,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Refuses a new column whose values in rows that are here already this server cannot compute as the source."""
+        """Returns the statements. Refuses a new column if this server cannot fill existing rows as the source did."""
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
@@ -87,7 +87,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table) -> None:
-        """MySQL rounds where MariaDB cuts off; where both give the same, they may."""
+        """Refuses to shorten fractions of seconds if MySQL (rounds) and MariaDB (truncates) would differ for a row."""
         for column, digits in shortened(statement, old, new):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
@@ -103,7 +103,7 @@ def computed_here(
     """Returns the names of generated columns, in lower case.
 
     A server of the other flavor gets only what every server computes alike. Each column that an expression reads must
-    have the same type here and on the source, and no TIMESTAMP: its clock is that of the session's zone.
+    have the same type here and on the source, and no TIMESTAMP, whose value depends on the session's zone.
     """
     if found is None or not server.has_generated:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Schema changes of the source in PostgreSQL's words."""
+"""Renders schema changes of the source as statements for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def render(
 def _emptied(name: TableName, found: PgTable | None) -> str:
     """Returns the statement that empties a table.
 
-    TRUNCATE refuses a table that a foreign key points to, and ONLY has no sense for one of partitions.
+    PostgreSQL refuses TRUNCATE for a table that a foreign key references, and ONLY for a partitioned table.
     """
     if found is not None and found.referenced:
         return f"DELETE FROM {qualified(name)}"
@@ -100,7 +100,7 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 class _Alter:
-    """One ALTER TABLE: keys that go, drops, renames, additions, definitions, keys that come, comments, in order."""
+    """Renders ALTER TABLE in order: keys dropped; columns dropped, renamed, added, changed; keys added; comment."""
 
     def __init__(
         self, statement: ddl.AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
@@ -146,8 +146,8 @@ class _Alter:
     def _is_rekeyed(self) -> bool:
         """Whether the target's primary key has to go: rows get another identity, or its columns lose their key.
 
-        In a table that somebody else has made, the primary key may stand for another unique key of the source than the
-        one that names the rows.
+        If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify
+        the rows.
         """
         had = next((key.columns for key in self._found.keys if key.primary), ()) if self._found else ()
         stands_for = self._renamed(had)
@@ -169,7 +169,7 @@ class _Alter:
         return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """Returns a unique key for which the primary key stood here, and does not any more."""
+        """Returns unique keys that only the old primary key enforced here, so they must be created now."""
         if not self._rekeys:
             return []
         stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()
@@ -204,7 +204,7 @@ class _Alter:
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:
-        """A name that is still taken (a swap) is reached by way of one that is free."""
+        """Renames columns. If a new name is still taken (a swap), a free name is used in between."""
         pairs = [(old, new) for old, new in self._change.renamed if not (new in self._has and old not in self._has)]
         taken = {old for old, _ in pairs}
         self._left |= taken
@@ -231,8 +231,7 @@ class _Alter:
         if is_left_out(column):
             raise Halted(
                 "ddl-not-translatable",
-                f"existing rows get the value {column.default} in the new column {column.name}, which "
-                "PostgreSQL cannot store",
+                f"existing rows get {column.default} in the new column {column.name}, and PostgreSQL has no such value",
                 where=Where(table=str(self._after.name)),
                 todo="pidts ddl replace: ADD COLUMN with a default that gives the rows that value in PostgreSQL",
             )

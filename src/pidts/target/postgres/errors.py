@@ -54,7 +54,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:
-        todo = "Grant this privilege to the task's account (the task creates schemas: GRANT CREATE ON DATABASE ...)"
+        todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
     refused = Refused(code, f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
     refused.sqlstate = state
     return refused

@@ -69,7 +69,7 @@ def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Pa
     waits = len(parts) > 1 and bool(down) and all(finding.passes for finding in down) and _have_begun(parts)
     demand([finding for finding in findings if not (waits and finding in down)])
     for finding in down:
-        _log.warning("a source cannot be reached, the others continue without it", cause=finding.message)
+        _log.warning("a source cannot be reached, the others go on without it", cause=finding.message)
 
 
 def _have_begun(parts: Sequence[TaskConfig]) -> bool:

@@ -38,7 +38,8 @@ class TargetRows:
         """Returns whether the target orders keys as the source does. Text order depends on collations, which differ.
 
         The target's key may end with extracted columns. The rows of several tables that have the same source key are
-        order: a span of the source's keys holds the same rows here, but for rows of tables that the task does not have.
+        then next to each other. So a span of source keys holds the same rows on both sides, except that the target may
+        also have rows of tables that are not in the task.
         """
         group = self._groups()[table.name]
         cut = group.cut

@@ -12,7 +12,7 @@ _LONGEST = 10 * 366 * 86400
 
 
 def parse_duration(text: str) -> int:
-    """Seconds, of one or more numbers with their units; a bare 0 needs none. ValueError for anything else."""
+    """Returns the seconds of a text such as `1h30m`; 0 needs no unit. Raises ValueError for any other text."""
     if text == "0":
         return 0
     parts = _PART.findall(text)

@@ -31,7 +31,7 @@ def read_yaml(text: str, file: Path) -> Item:
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        # Its own text is about streams and positions; the character is what has to go.
+        # The error's own text is about streams and positions; the user has to remove this character.
         what = f"the character U+{error.character:04X} cannot stand in a file"
         raise ConfigError(
             "bad-yaml", what, where=replace(where, line=text.count("\n", 0, error.position) + 1)
@@ -49,7 +49,7 @@ def read_yaml(text: str, file: Path) -> Item:
 
 
 class _Reader:
-    """Turns nodes into items; an anchored node is read once, however often it is referred to."""
+    """Turns nodes into items; an anchored node is read only once, even if several aliases refer to it."""
 
     def __init__(self, loader: yaml.SafeLoader, file: Path) -> None:
         self._loader = loader

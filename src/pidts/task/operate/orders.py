@@ -180,12 +180,10 @@ class TaskOrders:
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
                 "shard-comes",
-                f"{', '.join(map(str, at.tables))} is a new table that joins the task with the statement at "
-                f"{at.lsn}. The target table lacks columns for its "
+                f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
                 "table has no columns for its rows yet; a ddl command for this statement has no effect",
                 where=Where(source=at.source),
-                todo="Add the missing columns on the other shards, or give the ddl command for the schema "
-                "change of the other shards; or "
+                todo="Add the missing columns on the other shards, or give the command for their schema change; or "
                 "run pidts ddl skip, if the rows fit without it",
             )
 

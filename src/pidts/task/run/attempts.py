@@ -144,7 +144,7 @@ class Attempts:
                 raise with_loss_explained(self._config, final, self._moved_at, is_one_of_several=several) from error
             self._starts_over = False
             self._wanted = replace(self._wanted, resync=(), lost=loss_from(final))
-            _log.warning("some log is lost, the task continues at a new position", code=final.code, what=final.what)
+            _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.

@@ -156,10 +156,7 @@ class HaltedTables:
             return False
         changed = {name for name, before in self._unfit.items() if name in self._halted and self._differs(name, before)}
         for name in changed:
-            _log.info(
-                "the target's table was changed for other shards; the refused rows of this table are tried again",
-                table=str(name),
-            )
+            _log.info("the target's table was changed for other shards, rows are tried again", table=str(name))
             del self._halted[name], self._unfit[name]
         if changed:
             return True
@@ -170,7 +167,7 @@ class HaltedTables:
                 if stored.epoch > self._epoch:
                     raise fenced(stored, self._epoch)
             for name in lifted:
-                _log.info("an operator has run pidts ddl retry for this table", table=str(name))
+                _log.info("an operator wants the table to be tried again", table=str(name))
                 del self._halted[name]
             self._asked = time.monotonic()
             return bool(lifted)

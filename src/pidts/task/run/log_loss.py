@@ -116,10 +116,7 @@ def with_loss_explained(
     if is_one_of_several:
         command += f" {config.source.source_id}:"
     if error.code in _ELSEWHERE:
-        todo = (
-            f"{sentence(error.todo)} To continue from the source as it is now, and copy its rows to the "
-            f"target again: {command}"
-        )
+        todo = f"{sentence(error.todo)} To continue with the source as it is now, and make the target equal: {command}"
         return Halted(error.code, error.what, where=error.where, todo=todo)
     if not is_lost:
         return error

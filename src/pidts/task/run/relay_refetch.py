@@ -71,7 +71,7 @@ class RelayRefetch:
             ask_to_refetch(reader.folder, after, to, found.code)
         self.refetches += 1
         _log.warning(
-            "the relay is damaged; the replicator fetches this part of the log from the source again",
+            "the relay is broken, its log is fetched again",
             code=found.code,
             what=found.what,
             file=found.where.file,
@@ -107,7 +107,7 @@ class RelayRefetch:
     def _alert(self, found: Discontinuity, error: Halted) -> Halted:
         where: Where = error.where
         _log.error(
-            "the relay is damaged; no change after the damaged place is applied",
+            "the relay is broken, and nothing behind the break is applied",
             alert=True,
             code=error.code,
             what=error.what,
