@@ -153,6 +153,6 @@ def test_what_images_hold_is_told_of_the_columns_where_they_are_now() -> None:
 )
 def test_structures_that_do_not_go_together_are_refused(other: Table) -> None:
     row = {column.name: None for column in other.columns} | {"id": 2, "a": 1}
-    with pytest.raises(Halted, match="do not go together") as raised:
+    with pytest.raises(Halted, match="cannot be combined") as raised:
         aligned([changes(PLAIN, ONE, (Op.INSERT, None, ROW)), changes(other, TWO, (Op.INSERT, None, row))])
     assert (raised.value.code, raised.value.where.table) == ("structures-differ", "shop.cart")

@@ -44,7 +44,7 @@ class Shards:
         return Table(TableName("shop", f"t_{number}"), (*COLUMNS, *more), (PRIMARY, UNIQUE))
 
     def create(self, *more: Column) -> None:
-        longer = keyed_targets(self.session, self.rules, [self.table(1)], {self.lands})
+        longer = keyed_targets(self.session, self.rules, [self.table(1)], {self.target_table})
         create(self.session, replace(self.rules, keyed=longer).target_table(self.table(1, *more)))
         self.rules = replace(self.rules, keyed=keyed_targets(self.session, self.rules, [self.table(1)]))
 
@@ -55,7 +55,7 @@ class Shards:
         return with_whole_keys(found)
 
     def apply(self, *batches: ChangeBatch) -> None:
-        rules = ApplyRules(source="s", merged=frozenset({self.lands}), filters=self.rules)
+        rules = ApplyRules(source="s", merged=frozenset({self.target_table}), filters=self.rules)
         apply(self.session, list(batches), rules)
 
     def rows(self, *more: Column) -> list[tuple[Any, ...]]:
@@ -70,7 +70,7 @@ def row(number: int, a: int | None = 7, b: str = "x", u: int | None = None, **mo
 def test_rows_of_equal_keys_stand_side_by_side_where_extracted_columns_are_in_the_key(session: TargetSession) -> None:
     shards = Shards(session, extracts=True)
     shards.create()
-    assert shards.rules.keyed == {shards.lands}
+    assert shards.rules.keyed == {shards.target_table}
     one, two = shards.table(1), shards.table(2)
     shards.apply(
         shards.batch(one, (N, None, row(1, u=1)), (N, None, row(2, u=2))),
@@ -165,7 +165,7 @@ def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
         parts = [shards.batch(two if change is ITS else one, change) for change in moved]
         parts.append(shards.batch(two, (U, row(2), row(2, b="y"))))
         for safe, first in ((False, 0), (True, 1)):
-            rules = ApplyRules(source="s", merged=frozenset({shards.lands}), filters=shards.rules, safe=safe)
+            rules = ApplyRules(source="s", merged=frozenset({shards.target_table}), filters=shards.rules, safe=safe)
             dying = DyingTarget(target, False, True)
             with Committer(
                 dying, shards.schema, "s", epoch, retry=Retry(attempts=5), sleep=lambda _: None

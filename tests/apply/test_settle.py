@@ -51,7 +51,7 @@ def test_a_row_that_was_edited_is_not_gone_on_from():
 
 
 def test_a_batch_cannot_end_before_it_begins():
-    with pytest.raises(Halted, match="before its begin") as caught:
+    with pytest.raises(Halted, match="before its start") as caught:
         settle(at(10), Lsn(0, 1, 10), at(5), rows=3)
     assert_mismatch(caught.value, 10)
 

@@ -155,6 +155,6 @@ def test_bytes_without_a_character_name_table_and_column(mysql_like, database, r
     config = SourceConfig(mysql_like.host, mysql_like.port, mysql_like.user, mysql_like.password, source_id="s1")
     with closing(connect(config)) as session:
         table = read_structures(session, lambda found: found == name)[name]
-        with pytest.raises(Halted, match=f"column words has bytes that are no {charset} text") as caught:
+        with pytest.raises(Halted, match=f"column words has bytes that are not valid {charset} text") as caught:
             select_range(session, table, None, None)
     assert (caught.value.code, caught.value.where.table) == ("undecodable-text", str(name))

@@ -179,7 +179,7 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
 def test_an_awaited_shard_that_cannot_come_is_told_so(capsys: Output) -> None:
     lock = replace(LOCK, refused={"s2: shop.t_9": "target-shape"})
     show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)
-    assert "; it cannot reach it, since its rows are refused: [target-shape]" in said(capsys)
+    assert "; it cannot reach the change, since its rows are refused: [target-shape]" in said(capsys)
 
 
 def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:

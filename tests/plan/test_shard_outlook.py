@@ -37,7 +37,7 @@ def test_rows_that_wait_do_not_halt() -> None:
     ("after", "lacks"),
     [
         ("a b", ("column b is missing",)),
-        ("a:bigint", ("column a does not take all values",)),
+        ("a:bigint", ("column a cannot hold all values",)),
         ("", ()),
         ("x", ("column x is missing",)),
     ],

@@ -73,6 +73,6 @@ def test_nobody_is_warned_of_rows_that_fit() -> None:
     assert lacking_if_skipped(group(wide, [wide, wide], own), own) == ()
     own = arrival(0, narrow, wide)
     assert unfit_if_unlocked(group(narrow, [narrow, narrow], own), own) == ()
-    assert lacking_if_skipped(group(narrow, [narrow, narrow], own), own) == ("column a does not take all values",)
+    assert lacking_if_skipped(group(narrow, [narrow, narrow], own), own) == ("column a cannot hold all values",)
     own = arrival(0, wide, narrow)
     assert unfit_if_unlocked(group(wide, [wide, wide], own), own) == (member(1),)

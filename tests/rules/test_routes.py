@@ -24,7 +24,7 @@ def target_table(routes: Routes, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rules", "lands"),
+    ("rules", "routed"),
     [
         ([], "shop_1.t_1>shop_1.t_1 Shop.T>Shop.T"),
         ([SCHEMA], "shop_1.t_1>shop.t_1 shop_1.T>shop.T shop.t_1>shop.t_1"),
@@ -48,9 +48,9 @@ def target_table(routes: Routes, name: str) -> str:
         ([RouteRule("a", "", "b"), RouteRule("b", "", "c")], "a.t>b.t b.t>c.t"),
     ],
 )
-def test_a_table_lands_where_dm_puts_it(rules: list[RouteRule], lands: str) -> None:
+def test_a_table_goes_where_dm_puts_it(rules: list[RouteRule], routed: str) -> None:
     routes = Routes(tuple(rules))
-    for name, target in (pair.split(">") for pair in target_table.split()):
+    for name, target in (pair.split(">") for pair in routed.split()):
         assert target_table(routes, name) == target
 
 

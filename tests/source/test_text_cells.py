@@ -247,7 +247,7 @@ def test_a_value_that_the_type_does_not_have_names_its_column(make, name, text):
 
 
 def test_text_that_is_none_names_its_column():
-    with pytest.raises(Halted, match="column c0 has bytes that are no utf8mb4 text"):
+    with pytest.raises(Halted, match="column c0 has bytes that are not valid utf8mb4 text"):
         read(Cells, table_of(KINDS["utf8"]), sent([[b"fine"], [b"\xc3\x28"]]))
 
 

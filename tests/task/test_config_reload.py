@@ -133,7 +133,7 @@ def table(schema: str, name: str) -> Table:
         (
             Rules(),
             Rules(mappings=(ColumnMapping("a", "t", "id", "add prefix", ("x",)),)),
-            "a.t has rows on the target whose values an earlier column mapping made",
+            "a.t has rows on the target with values of an earlier column mapping",
         ),
         (Rules(), Rules(mappings=(ColumnMapping("b", "t", "id", "add prefix", ("x",)),)), ""),
     ],

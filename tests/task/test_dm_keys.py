@@ -79,7 +79,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("target-database.max-allowed-packet", 10, "bad-value", "at least 65536"),
     ("target-database.session", {"sql_log_bin": 0}, "target.variables", (("sql_log_bin", "0"),)),
     ("target-database.session", {"sql_mode": "ANSI"}, "note", "as the source has them"),
-    ("target-database.session", {"foreign_key_checks": 1}, "note", "the source has checked them"),
+    ("target-database.session", {"foreign_key_checks": 1}, "note", "the source has already checked them"),
     ("target-database.session", {"tidb_txn_mode": "optimistic"}, "note", "whose kind the product chooses"),
     ("target-database.session", {"tidb_x": 1}, "note", "only where the target is TiDB"),
     ("target-database.session", {"sql_select_limit": 9}, "not-supported", "would be cut off"),
