@@ -63,6 +63,7 @@ from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Tran
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
+from pidts.relay.watch import FolderWatch
 from pidts.spark.copy_job import CopyLane
 from pidts.spark.failures import restored
 from pidts.spark.job import is_large, run_job
@@ -83,8 +84,8 @@ _CALL_SECONDS = 30.0
 """The time after which a call of Spark's returns although no batch needs a job."""
 _ASK_SECONDS = 1.0
 """The interval at which Spark is asked whether its query runs."""
-_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.001, 0.025
-"""The intervals at which new work is looked for: a short time after the last one, and later."""
+_READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
+"""The intervals at which new work is looked for that the relay does not show: while the copy reads, and else."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 """The interval at which a run that is to end looks for a copy to break off.
@@ -139,6 +140,7 @@ class TaskStream:
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts)
         self._relay = RelayReader(context.relay, context.source.source_id)
+        self._watch = FolderWatch(self._relay.folder.path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
         self._sequences = SequencesOfRelay(self._relay)
         self._left_out: set[TableName] = set()
@@ -290,6 +292,7 @@ class TaskStream:
         for committer in self._committers:
             committer.close()
         self._relay.close()
+        self._watch.close()
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _batch(self, slices: DataFrame, batch_id: int) -> None:
@@ -343,10 +346,10 @@ class TaskStream:
                     JobNote(self._state, after, planned).save(self._note)
                     return
                 worked = time.monotonic()
-            elif time.monotonic() - worked < _BUSY_SECONDS:
-                time.sleep(_POLL_SECONDS)
+            elif self._state.reading:
+                self._watch.wait(_READ_SECONDS)
             else:
-                time.sleep(_IDLE_POLL_SECONDS)
+                self._watch.wait(_POLL_SECONDS if time.monotonic() - worked < _BUSY_SECONDS else _LOOK_SECONDS)
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
         """Carries out the batch up to this state; returns False, with nothing done, where that needs `slices`."""
@@ -392,7 +395,7 @@ class TaskStream:
     def _has_spark(self) -> bool:
         """Waits for Spark, without which the copy reads nothing; returns False if it does not start or the run ends."""
         while self._spark is None and self._failure is None and not self._closing:
-            time.sleep(_IDLE_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return self._spark is not None
 
     def _take_structures(self) -> None:

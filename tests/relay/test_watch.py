@@ -1,0 +1,42 @@
+"""A wait for a relay to be written to ends when it is, and else after its time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pidts.relay import watch
+from pidts.relay.watch import FolderWatch
+
+
+def seconds_of_a_wait(watched: FolderWatch, seconds: float) -> float:
+    begun = time.monotonic()
+    watched.wait(seconds)
+    return time.monotonic() - begun
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
+def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
+    with (tmp_path / "000000001.index").open("ab", buffering=0) as index, closing(FolderWatch(tmp_path)) as watched:
+        threading.Timer(0.1, index.write, [b"entry"]).start()
+        assert 0.05 < seconds_of_a_wait(watched, 10) < 5
+        index.write(b"entry")
+        index.write(b"entry")
+        assert seconds_of_a_wait(watched, 10) < 5, "what was written before the wait counts"
+        assert seconds_of_a_wait(watched, 0.05) >= 0.04, "and counts once"
+        (tmp_path / "000000002.new").touch()
+        (tmp_path / "000000002.new").rename(tmp_path / "000000002.index")
+        assert seconds_of_a_wait(watched, 10) < 5
+
+
+def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(FolderWatch(tmp_path / "none")) as watched:
+        assert seconds_of_a_wait(watched, 10) < 5
+    monkeypatch.setattr(watch.sys, "platform", "darwin")
+    with closing(FolderWatch(tmp_path)) as watched:
+        assert seconds_of_a_wait(watched, 10) < 5
