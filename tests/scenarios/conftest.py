@@ -99,8 +99,18 @@ def scenarios() -> tuple[Scenario, ...]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if {"scenario", "target"} <= set(metafunc.fixturenames):
-        cases = [(scenario, target) for target in LAUNCH for scenario in scenarios() if target in scenario.targets]
-        metafunc.parametrize(("scenario", "target"), cases, ids=[f"{one.name}-{target}" for one, target in cases])
+        cases = [
+            pytest.param(scenario, target, id=f"{scenario.name}-{target}", marks=_marks(scenario, target))
+            for target in LAUNCH
+            for scenario in scenarios()
+            if target in scenario.targets
+        ]
+        metafunc.parametrize(("scenario", "target"), cases)
+
+
+def _marks(scenario: Scenario, target: str) -> tuple[pytest.MarkDecorator, ...]:
+    """A run of shards takes half a minute: the full tier has them on the other targets, too."""
+    return (pytest.mark.long,) if scenario.is_sharded and target != "postgres" else ()
 
 
 @dataclass

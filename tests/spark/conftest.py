@@ -24,6 +24,13 @@ from .commands import Task, below
 from .merged_task import Shards, routes
 
 
+@pytest.fixture(params=["mariadb", "mysql97", pytest.param("mysql56", marks=pytest.mark.long)])
+def mysql_like(request: pytest.FixtureRequest) -> Server:
+    """A test that asks for this runs on each of the MySQL family; with Spark, on the oldest in the full tier only."""
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
 @pytest.fixture
 def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
     """`make_task(source, target, schemas, spark=..., **top_level)` writes a task file; `beside` are further sources."""

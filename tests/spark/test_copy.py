@@ -186,7 +186,7 @@ class Writer:
     [
         ("mariadb", "postgres", "FULL", 2),
         pytest.param("mysql97", "mariadb", "FULL", 2, marks=pytest.mark.long),
-        ("mariadb", "postgres", "MINIMAL", 1),
+        pytest.param("mariadb", "postgres", "MINIMAL", 1, marks=pytest.mark.long),
         pytest.param("mariadb", "mysql97", "MINIMAL", 1, marks=pytest.mark.long),
     ],
 )

@@ -83,7 +83,7 @@ CREATE_SELECT = [
         ("mariadb", "postgres", 1),
         pytest.param("mysql97", "postgres", 2, marks=pytest.mark.long),
         ("mysql56", "mariadb", 1),
-        ("mariadb", "mysql97", 2),
+        pytest.param("mariadb", "mysql97", 2, marks=pytest.mark.long),
     ],
 )
 def test_all_that_happens_on_the_source_happens_on_the_target(

@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_sequences_in_a_schema_of_the_task_are_left_out(
     mariadb, database, make_task, target_server, open_session, eventually
