@@ -14,7 +14,7 @@ from pidts.plan import Limits, PlanState, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
 
-_AGAIN_SECONDS, _READING_SECONDS = 0.4, 0.005
+_AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 """The time after which it is planned again although nothing has come, and the same while the copy reads."""
 
 

@@ -54,7 +54,7 @@ from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
 
-_TELL_SECONDS = 0.2
+_TELL_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _PURGE_SECONDS = 10.0
 """So often, relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
@@ -328,7 +328,7 @@ class Attempts:
             if self._halted.has_retry(self._config.target.server):
                 self._is_asked_again = True
                 return
-            if self._stop.wait(_TELL_SECONDS):
+            if self._stop.wait(_IDLE_SECONDS if caught_up else _TELL_SECONDS):
                 return
 
     def _begin_mark(self, mark: TaskMark, applied: Lsn) -> None:
