@@ -15,7 +15,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.interpreter import Found, Interpreter
+from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import Sharing
@@ -53,7 +53,7 @@ def found(
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     sharing: Sharing | None = None,
-) -> Found | None:
+) -> DueStatement | None:
     said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, sharing=sharing)
     assert not isinstance(said, Waits)
     return said
@@ -67,7 +67,7 @@ def interpreted(
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     sharing: Sharing | None = None,
-) -> Found | Waits | None:
+) -> DueStatement | Waits | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
         task="t",
@@ -288,5 +288,5 @@ def test_what_is_kept_of_a_table_goes_with_its_name_also_where_an_operator_repla
     with pytest.raises(Halted, match="missing"):
         found(renames, Rules(), "a")
     what = found(renames, Rules(), "a", order=order)
-    assert isinstance(what, Found)
+    assert isinstance(what, DueStatement)
     assert what.change.renamed == {TableName("shop", "a"): TableName("shop", "b")}

@@ -11,7 +11,7 @@ import pytest
 from pidts.apply import Party, SchemaChange
 from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.interpreter import Found
+from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.admission import Step, admit
 from pidts.ddl.shards.arrivals import Ran
@@ -383,7 +383,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
     change = SchemaChange(
         statement=classify("ALTER TABLE t ADD c INT", "all"), text="ALTER", before={T: V0}, after={T: V1}
     )
-    found = Found(change, AlterTable(NAME, ()))
+    found = DueStatement(change, AlterTable(NAME, ()))
 
     def fails(*_: object) -> None:
         raise MemoryError
@@ -407,7 +407,7 @@ def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb:
         before={T: V0},
         after={T: V1},
     )
-    step = admit(groups, due_at(), Found(change, AlterTable(NAME, ())), 1.0)
+    step = admit(groups, due_at(), DueStatement(change, AlterTable(NAME, ())), 1.0)
     assert isinstance(step, Step)
     said = step.change.statement
     assert isinstance(said, AlterTable)

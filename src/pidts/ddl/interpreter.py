@@ -38,7 +38,7 @@ from pidts.shards.decide import Wait
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DueStatement:
     """A schema change to make, even if it is only put on record."""
 
     change: SchemaChange
@@ -65,7 +65,7 @@ class Interpreter:
     keyed_by: Callable[[Table], frozenset[TableName]]
     """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
 
-    def found(self) -> Found | Waits | None:
+    def found(self) -> DueStatement | Waits | None:
         """Returns the change that the statement means for the task; None where it does not concern the task."""
         try:
             return self._found()
@@ -77,11 +77,11 @@ class Interpreter:
     def _context(self) -> JobContext:
         return self.due.context
 
-    def _found(self) -> Found | Waits | None:
+    def _found(self) -> DueStatement | Waits | None:
         due, order, query = self.due, self.order, self.due.query
         statement, allow = due.statement, due.meaning.allow
         if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
-            return Found(self._as_ordered(order))
+            return DueStatement(self._as_ordered(order))
         online = online_of(allow)
         if isinstance(statement, Unknown) and self._taken(statement, query.sql) is None:
             return None
@@ -100,7 +100,7 @@ class Interpreter:
             swapped, forgotten = untranslated(online, statement, remembered)
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
-            return Found(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
+            return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
         runs = heard.statement
         if not overrides(order):
             if runs is not None and self.sharing.looks_at(runs):
@@ -115,7 +115,7 @@ class Interpreter:
         keyed = self.keyed_by(joining) if joining is not None else frozenset[TableName]()
         rules = self._context.rules.with_keyed(keyed)
         change = self._change(rules, heard.statement, runs, heard.structures, heard.shadows)
-        return Found(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
+        return DueStatement(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:
         return {old: new for old, new in work.renamed if old in self._context.structures}

@@ -54,7 +54,7 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Privileges:
     """The privileges that an account was granted, and those revoked from them (MySQL's partial revokes)."""
 
     given: tuple[Privilege, ...]
@@ -101,7 +101,7 @@ def hosts_of(ask: Ask, user: str) -> list[str]:
         return []
 
 
-def held(grants: Iterable[str]) -> Held:
+def held(grants: Iterable[str]) -> Privileges:
     """Parses the lines of SHOW GRANTS. Grants of columns, roles and procedures are ignored."""
     given: list[Privilege] = []
     taken: list[Privilege] = []
@@ -115,7 +115,7 @@ def held(grants: Iterable[str]) -> Held:
                 for name in names
                 if name
             )
-    return Held(tuple(given), tuple(taken))
+    return Privileges(tuple(given), tuple(taken))
 
 
 def account_name(user: str, host: str) -> str:

@@ -36,7 +36,7 @@ from pidts.model.record_key import (
     record_text,
 )
 from pidts.model.shard_lock import Arrival, Member, ShardLock
-from pidts.model.sieve import Kept, Sieve, SieveOf
+from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.target_records import Moved, Shadow, Spoken, Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
@@ -63,7 +63,7 @@ __all__ = [
     "GtidSet",
     "Halt",
     "Halted",
-    "Kept",
+    "KeptRows",
     "Key",
     "Kind",
     "LeftBy",

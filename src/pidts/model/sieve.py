@@ -19,7 +19,7 @@ from pidts.model.table import Table
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRows:
     """The rows of a batch that stay: some, not all."""
 
     mask: pa.BooleanArray
@@ -77,7 +77,7 @@ class Sieve:
             return self
         return replace(self, dropped=lambda batch: ask(batch, times(batch.rows.column("lsn"))), dropped_at=None)
 
-    def kept(self, batch: ChangeBatch) -> Kept | None:
+    def kept(self, batch: ChangeBatch) -> KeptRows | None:
         """Returns the changes that stay; None where all do."""
         if not len(batch):
             return None
@@ -89,7 +89,7 @@ class Sieve:
             dropped = unwanted if dropped is None else pc.or_kleene(unwanted, dropped)
         if dropped is None:
             return None
-        kept = Kept(pc.invert(pc.fill_null(dropped, fill_value=False)))
+        kept = KeptRows(pc.invert(pc.fill_null(dropped, fill_value=False)))
         return None if kept.count == len(batch) else kept
 
     def of(self, batch: ChangeBatch) -> ChangeBatch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
 from pidts.plan.state import PlanState
-from pidts.plan.work import Begun, Log, WorkKind, WorkOf
+from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
@@ -95,7 +95,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
     Changes before a table has joined the task are left out. So are all changes of a table without a key that was not
     copied yet.
     """
-    uncarried, begun = end.uncarried, Begun(end.copy)
+    uncarried, begun = end.uncarried, JoinedTables(end.copy)
     apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
     without = apart | uncarried
     ranges: dict[tuple[Lsn, Lsn], set[TableName]] = {}

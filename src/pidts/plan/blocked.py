@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan.state import Held, PlanState
-from pidts.plan.work import Begun, Log, Work, WorkKind, WorkOf
+from pidts.plan.work import JoinedTables, Log, Work, WorkKind, WorkOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def blocked_statements(
 
     `halted` are the schema changes that wait for an operator.
     """
-    begun, places = Begun(state.copy), state.exceptions
+    begun, places = JoinedTables(state.copy), state.exceptions
     there = [_of_group(group, state.lsn, log, work_of, begun, places) for group in state.held]
     there += _of_all(state, log(state.lsn, None), work_of, known, halted)
     names = frozenset(known)
@@ -50,7 +50,7 @@ def blocked_statements(
 
 
 def _of_group(
-    group: Held, end: Lsn, log: Log, work_of: WorkOf, begun: Begun, places: Mapping[TableName, Lsn]
+    group: Held, end: Lsn, log: Log, work_of: WorkOf, begun: JoinedTables, places: Mapping[TableName, Lsn]
 ) -> BlockedStatement | None:
     if group.halted or group.due is not None or group.lsn >= end:
         return None
@@ -77,7 +77,7 @@ def _of_all(
     The planner may have no reason to plan a batch for them.
     """
     found: list[BlockedStatement] = []
-    begun, held = Begun(state.copy), set(state.exceptions)
+    begun, held = JoinedTables(state.copy), set(state.exceptions)
     for entry in entries:
         work = begun.work(work_of(entry), entry.transaction.lsn)
         names = work.tables

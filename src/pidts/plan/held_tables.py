@@ -14,7 +14,7 @@ from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
 from pidts.plan.state import Held
-from pidts.plan.work import Begun, Log, Size, WorkKind, WorkOf, after_ddl
+from pidts.plan.work import JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 
 
 class Groups:
@@ -71,7 +71,7 @@ class Groups:
                 transaction = entry.transaction
                 if transaction.lsn > goal:
                     return None
-                work = Begun(self.copy).work(self._work_of(entry), transaction.lsn)
+                work = JoinedTables(self.copy).work(self._work_of(entry), transaction.lsn)
                 if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
                     if transaction.lsn not in self._done:
                         if tables - work.tables:
@@ -91,7 +91,7 @@ class Groups:
         """Moves the group over the one change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:
-                self.copy = after_ddl(self.copy, Begun(self.copy).work(self._work_of(entry), due), due)
+                self.copy = after_ddl(self.copy, JoinedTables(self.copy).work(self._work_of(entry), due), due)
         return Held(group.tables, due)
 
     def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> Held:

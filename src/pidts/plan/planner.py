@@ -43,7 +43,7 @@ from pidts.plan.copy.state import CopyState, Phase, StagedChunk
 from pidts.plan.held_tables import Groups
 from pidts.plan.limits import Limits
 from pidts.plan.state import Held, PlanState
-from pidts.plan.work import Begun, Log, Size, Work, WorkKind, WorkOf, after_ddl
+from pidts.plan.work import JoinedTables, Log, Size, Work, WorkKind, WorkOf, after_ddl
 
 
 def next_state(
@@ -156,7 +156,7 @@ class _Main:
         self._look_at(copy)
 
     def _look_at(self, copy: dict[TableName, CopyState]) -> None:
-        self.copy, self._begun = copy, Begun(copy)
+        self.copy, self._begun = copy, JoinedTables(copy)
         self._uncarried = {name for name, state in copy.items() if not state.is_carried}
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pidts.model import LogEntry, Lsn
 from pidts.plan.state import PlanState
-from pidts.plan.work import Begun, Log, WorkKind, WorkOf
+from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
 
 
 class Unapplied:
@@ -30,7 +30,7 @@ class Unapplied:
         if self._found is not None and self._found.transaction.lsn > state.lsn:
             return self._found
         self._found = None
-        begun = Begun(state.copy)
+        begun = JoinedTables(state.copy)
         at = state.lsn if self._clear is None else max(self._clear, state.lsn)
         if at >= received:
             return None

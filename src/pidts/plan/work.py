@@ -74,7 +74,7 @@ class Size:
             self.bytes += size
 
 
-class Begun:
+class JoinedTables:
     """Leaves out the changes of a table from before it joined the task."""
 
     def __init__(self, copy: Mapping[TableName, CopyState]) -> None:

@@ -58,7 +58,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptColumn:
     """An old column that still exists, or whose name a new column now has."""
 
     before: Column
@@ -68,7 +68,7 @@ class Kept:
 
 
 def keys_after(
-    table: Table, kept: Mapping[str, Kept], columns: Sequence[Column], actions: Sequence[Action], dialect: Dialect
+    table: Table, kept: Mapping[str, KeptColumn], columns: Sequence[Column], actions: Sequence[Action], dialect: Dialect
 ) -> tuple[Key, ...]:
     """Returns the table's keys after the actions.
 
@@ -200,7 +200,7 @@ def _expected_name(item: AddKey) -> str:
     return _fold(item.key.name or ("" if item.supports_foreign_key else item.key.columns[0]))
 
 
-def _remaining(table: Table, kept: Mapping[str, Kept], actions: Sequence[Action], dialect: Dialect) -> list[Key]:
+def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[Action], dialect: Dialect) -> list[Key]:
     dropped = {_fold(item.name) for item in _of(DropConstraint, actions)}
     gone = {_fold(item.name) for item in _of(DropKey, actions)}
     renamed = {_fold(rename.old): rename.new for rename in _of(RenameKey, actions)}
@@ -228,7 +228,7 @@ def _remaining(table: Table, kept: Mapping[str, Kept], actions: Sequence[Action]
     return keys
 
 
-def _prefix_after(column: Kept, prefix: int | None, dialect: Dialect) -> int | None:
+def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> int | None:
     """Returns how much of a column stays in a key when the column's definition changes; None: all of it."""
     before, after = column.before.type, column.after.type
     if column.before == column.after:

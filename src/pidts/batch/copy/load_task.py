@@ -191,7 +191,7 @@ def _asked(context: JobContext, piece: Piece, low: Lsn) -> Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _OpenSession:
     """A session that stays open, and the tables whose structures it knows."""
 
     target: Target
@@ -204,7 +204,7 @@ class _Kept:
         return (self.target, self.epoch, known) == (context.target, context.epoch, table)
 
 
-_kept: list[_Kept] = []
+_kept: list[_OpenSession] = []
 """The session of this process, if it has one."""
 
 
@@ -219,7 +219,7 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
         kept.session.close()
         kept = None
     if kept is None:
-        kept = _Kept(context.target, context.epoch, {}, context.target.connect())
+        kept = _OpenSession(context.target, context.epoch, {}, context.target.connect())
     try:
         yield kept.session
     except BaseException:

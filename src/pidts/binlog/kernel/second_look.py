@@ -24,7 +24,7 @@ from pidts.model.batch import ChangeBatch
 from pidts.model.errors import Halted, PidtsError, Where
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Kept, Sieve
+from pidts.model.sieve import KeptRows, Sieve
 from pidts.model.table import TableName
 
 _RESERVE = 1.1
@@ -50,7 +50,7 @@ def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mappi
     return arrays.batch(skimmed.table, full, partial if partial is None or kept is None else kept.of(partial))
 
 
-def _bits(kept: Kept | None, rows: int) -> tuple[Any, int]:
+def _bits(kept: KeptRows | None, rows: int) -> tuple[Any, int]:
     """A bit for each row that is wanted, and where the bits begin."""
     if kept is None:
         return np.full((rows + 7) // 8, 0xFF, np.uint8), 0

@@ -13,7 +13,7 @@ from pidts.binlog.row_values import Row, rows_of
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.binlog.xa import PreparedGroups
-from pidts.cli.events.group import Chunk, Found, Group
+from pidts.cli.events.group import Chunk, Group, OtherStatement
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import LogInput
 from pidts.excerpt.range import Cut, LogRange
@@ -79,7 +79,7 @@ def changes_of(
             "timestamp": timestamp,
             "gtid": transaction.gtid,
         }
-        if isinstance(what, Found):
+        if isinstance(what, OtherStatement):
             yield Change(SchemaEvent(**place, schema=what.query.schema, statement=what.query.sql))
         else:
             table, old, new = what

@@ -40,7 +40,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OtherStatement:
     """A statement in a transaction, other than BEGIN, COMMIT, SAVEPOINT and ROLLBACK."""
 
     lsn: Lsn
@@ -55,7 +55,7 @@ class Group:
     file: str
     format: Format
     change_no: int
-    statements: list[Found] = field(default_factory=list)
+    statements: list[OtherStatement] = field(default_factory=list)
     _raw: SpooledTemporaryFile[bytes] = field(default_factory=lambda: SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115
     _size: int = 0
     _begin: int = -1
@@ -124,7 +124,7 @@ class Group:
         query = Query.parse(event)
         if query.control is Control.NONE and not self._silent:
             lsn = Lsn(self.change_no, event.log_index, event.offset, place)
-            self.statements.append(Found(lsn, query, event.timestamp))
+            self.statements.append(OtherStatement(lsn, query, event.timestamp))
         if inside:
             # A compressed transaction is decoded as a whole, with its savepoints.
             return

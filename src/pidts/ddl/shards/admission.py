@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.apply import Ended, OpenJournal, Party, SchemaChange, Superseded
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.interpreter import Found
+from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
@@ -57,7 +57,7 @@ class Step:
         return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
 
-def admit(groups: ShardGroups, due: DueChange, found: Found, since: float) -> Step | Ran | Waits:
+def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Step | Ran | Waits:
     """Returns what the group lets the member do, which arrived first at `since`, in seconds since 1970."""
     change, table = found.change, found.table
     statement = change.statement

@@ -18,7 +18,7 @@ from dataclasses import replace
 import structlog
 
 from pidts.batch.context import JobContext
-from pidts.ddl.interpreter import Found
+from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
 from pidts.rules import Rules
@@ -34,7 +34,7 @@ _WAYS = (
 
 
 def demand_apart(
-    context: JobContext, groups: ShardGroups, found: Found, where: Where, order: DdlOrder | None, *, again: bool
+    context: JobContext, groups: ShardGroups, found: DueStatement, where: Where, order: DdlOrder | None, *, again: bool
 ) -> None:
     """Halt where a new table's rows are going to meet rows that are there; warn where they may.
 
@@ -69,7 +69,7 @@ def demand_apart(
         )
 
 
-def _coming(context: JobContext, found: Found) -> Table | None:
+def _coming(context: JobContext, found: DueStatement) -> Table | None:
     if not isinstance(found.statement, CreateTable | CreateTableLike) or found.table in context.structures:
         return None
     return found.change.structures.get(found.statement.table)

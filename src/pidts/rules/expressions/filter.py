@@ -14,7 +14,7 @@ from functools import lru_cache, reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, ConfigError, Halted, Kept, Lsn, Op, Table, TableName, Where
+from pidts.model import ChangeBatch, Column, ConfigError, Halted, KeptRows, Lsn, Op, Table, TableName, Where
 from pidts.rules.expressions.rule import ExpressionRule, parsed, raise_all
 from pidts.rules.expressions.tree import CLOCK, ColumnRef, NotSupportedError, calls_of
 from pidts.rules.expressions.tree import columns_of as names_of
@@ -94,7 +94,7 @@ class ExpressionFilter:
     def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch, times: pa.Array | None) -> pa.BooleanArray | None:
         op, texts = _said(rule)
         mine = pc.equal(batch.rows.column("op"), pa.scalar(op, pa.int8()))
-        chosen = Kept(mine)
+        chosen = KeptRows(mine)
         if not chosen.count:
             return None
         of = None if chosen.count == len(batch) else chosen
@@ -144,7 +144,7 @@ def _condition(rule: ExpressionRule, text: str, table: Table, zone: str) -> _Con
 
 
 def _true(
-    condition: _Condition | None, side: str, batch: ChangeBatch, of: Kept | None, times: pa.Array | None
+    condition: _Condition | None, side: str, batch: ChangeBatch, of: KeptRows | None, times: pa.Array | None
 ) -> pa.BooleanArray:
     count = len(batch) if of is None else of.count
     if condition is None:
@@ -154,7 +154,7 @@ def _true(
 
 
 def columns_of_images(
-    batch: ChangeBatch, side: str, columns: Sequence[Column], of: Kept | None = None, times: pa.Array | None = None
+    batch: ChangeBatch, side: str, columns: Sequence[Column], of: KeptRows | None = None, times: pa.Array | None = None
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 
@@ -178,7 +178,7 @@ class _Images:
     """The images of some changes of a batch; it copies no column that nobody asks for."""
 
     batch: ChangeBatch
-    of: Kept | None
+    of: KeptRows | None
 
     def taken(self, values: pa.Array) -> pa.Array:
         return values if self.of is None else self.of.of(values)

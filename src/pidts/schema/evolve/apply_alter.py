@@ -15,7 +15,7 @@ from typing import TypeVar
 import pidts.schema.actions as alter
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, Kind
-from pidts.schema.altered_keys import Kept, does_not_fit, keys_after, same_keys
+from pidts.schema.altered_keys import KeptColumn, does_not_fit, keys_after, same_keys
 from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import in_primary_key, with_implicit_defaults
@@ -188,17 +188,17 @@ def _move(
     return [*rest[: behind + 1], slot, *rest[behind + 1 :]]
 
 
-def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, Kept]:
+def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
     """Returns, by old column name, the column that takes the old column's place in keys.
 
     Of `CHANGE h i int, ADD h int` the column that comes first gets them.
     """
     before = {_fold(column.name): column for column in table.columns}
-    kept: dict[str, Kept] = {}
+    kept: dict[str, KeptColumn] = {}
     for slot, column in zip(slots, columns, strict=True):
         name = _fold(column.name if slot.old is None else slot.old)
         if name in before:
-            kept.setdefault(name, Kept(before[name], column, is_new=slot.old is None))
+            kept.setdefault(name, KeptColumn(before[name], column, is_new=slot.old is None))
     return kept
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pidts.login.privileges import Held, Privilege, account_name, account_of, current_grants, held
+from pidts.login.privileges import Privilege, Privileges, account_name, account_of, current_grants, held
 from pidts.model import TableName
 from pidts.target.mysql.session import MySqlSession
 
@@ -51,13 +51,13 @@ def version_of(session: MySqlSession) -> str:
     return str(_rows(session, "SELECT VERSION()")[0][0])
 
 
-def _held(session: MySqlSession) -> Held:
+def _held(session: MySqlSession) -> Privileges:
     version = version_of(session)
     names_roles = "mariadb" not in version.lower() and int(version.partition(".")[0]) >= 8
     return held(current_grants(lambda sql: _rows(session, sql), names_roles=names_roles))
 
 
-def _on_each(has: Held, wanted: Privilege, tables: list[str]) -> bool:
+def _on_each(has: Privileges, wanted: Privilege, tables: list[str]) -> bool:
     return bool(tables) and all(has.has(Privilege(wanted.name, wanted.schema, table)) for table in tables)
 
 
