@@ -94,8 +94,7 @@ def contents(session, schema):
 @pytest.mark.parametrize(
     ("target_kind", "direct_rows", "steps"),
     [
-        ("postgres", 0, 2),
-        pytest.param("postgres", 0, 5, marks=pytest.mark.long),
+        ("postgres", 0, 4),
         pytest.param("mariadb", 20_000, 5, marks=pytest.mark.long),
     ],
 )
