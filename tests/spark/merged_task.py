@@ -70,25 +70,25 @@ class Shards:
         return self._opened[-1]
 
     @property
-    def lands(self) -> str:
+    def target_schema(self) -> str:
         return f"{self.schema}_all"
 
     def on(self, source: str, *statements: str) -> None:
         """`{1}` and `{2}` are the schemas."""
         for statement in statements:
-            self._cursors[source].execute(statement.format(self.target_name, f"{self.schema}_1", f"{self.schema}_2"))
+            self._cursors[source].execute(statement.format(self.target_schema, f"{self.schema}_1", f"{self.schema}_2"))
 
     def at_target(self, statement: str) -> list[tuple[Any, ...]]:
         """`{0}` is where the tables land; nothing where it is not there yet."""
         try:
-            self._target.execute(statement.format(self.target_name))
+            self._target.execute(statement.format(self.target_schema))
             return [tuple(row) for row in self._target.fetchall()] if self._target.description else []
         except NOT_THERE:
             return []
 
     def on_target(self, *statements: str) -> None:
         for statement in statements:
-            self._target.execute(statement.format(self.target_name))
+            self._target.execute(statement.format(self.target_schema))
 
     def rows(self, table: str = "orders", columns: str = "*") -> list[tuple[Any, ...]]:
         return sorted(self.at_target(f"SELECT {columns} FROM {{0}}.{table}"), key=repr)

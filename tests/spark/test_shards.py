@@ -55,7 +55,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
 
     # Others write all the time: a table of its own, and a group that changes meanwhile.
     places = (f"{shards.schema}_1.other (id)", f"{shards.schema}_1.items_1 (id)")
-    watched = (f"{shards.schema}_1.other", f"{shards.lands}.items")
+    watched = (f"{shards.schema}_1.other", f"{shards.target_schema}.items")
     delays = Delays(shards.session(shards.sources["one"]), shards.session(shards.target_server), places, watched)
     with background(delays.step, pause=0.03):
         time.sleep(SECONDS)
@@ -86,7 +86,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     )
     (lock,) = shards.locks()
     table = lambda number, schema=1: f"{shards.schema}_{schema}.orders_{number}"  # noqa: E731
-    assert lock["target"] == f"{shards.lands}.orders"
+    assert lock["target"] == f"{shards.target_schema}.orders"
     assert {(one["source"], *one["tables"]) for one in lock["arrived"]} == {("one", table(1)), ("two", table(3, 2))}
     awaited = {f"one: {table(2)}", f"one: {table(3, 2)}", f"two: {table(1)}", f"two: {table(2)}"}
     assert set(lock["awaited"]) == awaited

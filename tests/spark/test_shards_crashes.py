@@ -81,7 +81,7 @@ def transaction(shards: Shards, query: str) -> Iterator[None]:
     """One that stays open meanwhile, of a session on the target."""
     with closing(connect(shards.target_server)) as session, session.cursor() as cursor:
         cursor.execute("BEGIN")
-        cursor.execute(query.format(shards.target_table))
+        cursor.execute(query.format(shards.target_schema))
         yield
         cursor.execute("ROLLBACK")
 

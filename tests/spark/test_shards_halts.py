@@ -96,6 +96,6 @@ def test_a_shard_that_skipped_its_change_goes_on_when_it_is_run_for_the_others(
     run.wait_until(lambda: {halt["code"] for halt in shards.halts()} == {"target-shape"}, "its rows do not fit")
     shards.on("two", "ALTER TABLE {1}.orders_2 ADD c INT")
     run.wait_until(lambda: "shard-awaits" in {halt["code"] for halt in shards.halts()}, "another one waits")
-    shards.pidts("ddl", "unlock", path, "--table", f"{shards.lands}.orders", "--yes")
+    shards.pidts("ddl", "unlock", path, "--table", f"{shards.target_schema}.orders", "--yes")
     run.wait_until(lambda: shards.halts() == [], "both go on")
     assert run.stop() == 0
