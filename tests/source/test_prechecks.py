@@ -170,6 +170,11 @@ def test_cascades_that_no_log_shows_are_found(mysql_like, config_of, open_sessio
     else:
         assert f"{database}.c" in found["foreign_key"].message
         assert "ON DELETE CASCADE" in found["foreign_key"].message
+    account(mysql_like, session, "reader", "REPLICATION SLAVE, REPLICATION CLIENT ON *.*", f"SELECT ON {database}.*")
+    config = replace(config_of(mysql_like), user="reader", password="pw")
+    login = connect(config)
+    assert ("foreign_key" in failed(check_source(login, config, tables(login, database)))) == ("foreign_key" in found)
+    login.close()
 
 
 def test_a_start_that_is_no_longer_there_is_found(mysql_like, config_of, open_session):

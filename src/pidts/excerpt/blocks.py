@@ -17,6 +17,7 @@ from pidts.excerpt.range import Point
 from pidts.excerpt.seek import begin_of
 from pidts.model import Position
 from pidts.source import BinlogStream, Shape, SourceConfig, connect, log_end
+from pidts.source.replica import reader_name
 
 _STDIN = Path("-")
 _TYPE_AT = 4
@@ -103,7 +104,8 @@ def server_blocks(
     server: SourceConfig, begins: Position, *, follow: bool = False, server_id: int | None = None
 ) -> Iterator[LogBlock]:
     """A server's log from a position on."""
-    with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id) as stream:
+    replica = reader_name(server.source_id)
+    with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id, replica=replica) as stream:
         yield LogBlock(b"", begins)
         while not stream.ended:
             if not compiled():

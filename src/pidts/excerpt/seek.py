@@ -21,6 +21,7 @@ from pidts.model import ConfigError, GtidSet, Halted, Lsn, MariaDbGtidSet, MySql
 from pidts.source.connection import SourceConfig, connect, server_info
 from pidts.source.dump import BinlogStream
 from pidts.source.position import binary_logs
+from pidts.source.replica import reader_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ def _is_before(head: _Head, start: Point) -> bool:
 
 def _head(server: SourceConfig, file: str) -> _Head:
     walker, created = LogWalker(file, FIRST_EVENT), 0
-    with BinlogStream(server, Position(file, FIRST_EVENT), non_blocking=True) as stream:
+    replica = reader_name(server.source_id)
+    with BinlogStream(server, Position(file, FIRST_EVENT), non_blocking=True, replica=replica) as stream:
         while not stream.ended:
             for raw in stream.read_burst():
                 event = walker.feed(raw)

@@ -58,6 +58,7 @@ class BinlogStream:
         heartbeat: float = 1.0,
         non_blocking: bool = False,
         annotate: bool = False,
+        replica: str = "",
     ) -> None:
         self._config = config
         self._start = start
@@ -69,7 +70,7 @@ class BinlogStream:
         try:
             self.server = server_info(self._connection)
             self.server_id = (
-                server_id or config.server_id or replica_id(self._connection, config.source_id, self.server)
+                server_id or config.server_id or replica_id(self._connection, replica or config.source_id, self.server)
             )
             self._introduce(heartbeat)
             if lists_replicas(self.server):

@@ -8,6 +8,7 @@ a client that asks for the list then, we or a monitor, makes it read what has be
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import uuid
@@ -48,6 +49,14 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
     is_told = server.is_mariadb or server.number >= _TELLS
     name = f"pidts:{server_id}" if is_told else f"pidts:{server_id}:{source_id}:{_PROCESS}"
     return uuid.uuid5(uuid.NAMESPACE_URL, name)
+
+
+def reader_name(source_id: str) -> str:
+    """Returns the name for the id of a process that reads a part of the log: a task's replicator has another id.
+
+    MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so equal ids would go unseen.
+    """
+    return f"{source_id} reader {os.getpid()}"
 
 
 def free_id(seed: int, taken: set[int]) -> int:

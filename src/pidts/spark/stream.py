@@ -63,6 +63,7 @@ from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Tran
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
+from pidts.relay.folder import Folder
 from pidts.relay.watch import FolderWatch
 from pidts.spark.copy_job import CopyLane
 from pidts.spark.failures import restored
@@ -140,7 +141,7 @@ class TaskStream:
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts)
         self._relay = RelayReader(context.relay, context.source.source_id)
-        self._watch = FolderWatch(self._relay.folder.path)
+        self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
         self._sequences = SequencesOfRelay(self._relay)
         self._left_out: set[TableName] = set()
