@@ -12,7 +12,8 @@ import pytest
 
 SETTLE_SECONDS = 6.0
 SECONDS = 8.0
-MOST = 0.05
+WINDOWS = 6
+MOST = 0.04
 
 
 def spent(pids):
@@ -28,7 +29,7 @@ def spent(pids):
 
 @pytest.mark.spark
 @pytest.mark.timeout(200)
-def test_a_task_without_work_takes_less_than_a_twentieth_of_a_core(
+def test_a_task_without_work_takes_less_than_a_twenty_fifth_of_a_core(
     mariadb, database, make_task, target_server, open_session, eventually
 ):
     cursor = open_session(mariadb).cursor()
@@ -45,9 +46,14 @@ def test_a_task_without_work_takes_less_than_a_twentieth_of_a_core(
 
     eventually(copied, 120, "the copy")
     time.sleep(SETTLE_SECONDS)
-    before, begun = spent([run.process.pid, *run.pids()]), time.monotonic()
-    time.sleep(SECONDS)
-    after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun
-    used = {place: round((ticks - before.get(place, 0.0)) / seconds, 4) for place, ticks in after.items()}
-    assert len(used) >= 4, used
-    assert sum(used.values()) < MOST, used
+    windows = []
+    for _ in range(WINDOWS):  # on a busy machine what belongs to the start goes on for a while
+        before, begun = spent([run.process.pid, *run.pids()]), time.monotonic()
+        time.sleep(SECONDS)
+        after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun
+        used = {place: round((ticks - before.get(place, 0.0)) / seconds, 4) for place, ticks in after.items()}
+        assert len(used) >= 4, used
+        windows.append(used)
+        if sum(used.values()) < MOST:
+            break
+    assert sum(windows[-1].values()) < MOST, windows
