@@ -132,5 +132,7 @@ def shown(cursor: Any) -> tuple[str, Any]:
     cursor.connection.encoding = "utf8"
     cursor.execute("SELECT hex(`ü'`), hex(u), hex(b) FROM `té`")
     rows = cursor.fetchall()
-    cursor.execute("SELECT hex(column_type), column_comment FROM information_schema.columns WHERE table_name = 'té'")
+    cursor.execute(
+        "SELECT hex(column_type), column_comment FROM information_schema.columns WHERE table_name = 'té' ORDER BY ordinal_position"
+    )
     return cursor.fetchall(), rows

@@ -11,25 +11,38 @@ import os
 import select
 import sys
 import time
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
 _WRITTEN = 0x2 | 0x80 | 0x100
 """A file in the folder was written to, got its name, or was made."""
 _EVENTS_BYTES = 64 << 10
-_POLL_SECONDS = 0.002
+_LOOKS = 4
+"""The caller looks so often in a wait that cannot end by itself."""
 
 
 class FolderWatch:
-    """Watches one folder. One thread may use it."""
+    """Watches one folder, from the first wait on. One thread may use it."""
 
     def __init__(self, folder: Path) -> None:
-        self._handle = _watched(folder)
+        self._folder = folder
+        self._handle: int | None = None
+        self._end: weakref.finalize[[int], FolderWatch] | None = None
+        """Ends the watch; a process may have few of them."""
+        self._is_begun = False
 
     def wait(self, seconds: float) -> None:
-        """Waits until something was written in the folder since the last call, at most for this time."""
+        """Waits until something was written in the folder since the last call, at most for this time.
+
+        The first wait begins the watch and is over at once: what was written before it, nobody has told.
+        """
+        if not self._is_begun:
+            self._is_begun, self._handle = True, _watched(self._folder)
+            self._end = weakref.finalize(self, os.close, self._handle) if self._handle is not None else None
+            return
         if self._handle is None:
-            time.sleep(min(seconds, _POLL_SECONDS))
+            time.sleep(seconds / _LOOKS)
             return
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
@@ -39,9 +52,9 @@ class FolderWatch:
 
     def close(self) -> None:
         """Ends the watch."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._handle = None
+        if self._end is not None:
+            self._end()
 
 
 def _watched(folder: Path) -> int | None:
