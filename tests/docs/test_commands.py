@@ -66,20 +66,18 @@ def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subproce
     )
 
 
-@pytest.mark.timeout(300)
 def test_the_readme() -> None:
-    """What `./demo` does is looked at in tests/cli/test_demo.py."""
+    """CI runs `./test` itself (tests/house), and what `./demo` does is looked at in tests/cli/test_demo.py."""
     assert commands("README.md") == ["./demo", "./test"]
-    tested = run("./test --collect-only -q tests/plan", 240)
-    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def test_contributing() -> None:
+    """That its tests are found is enough: these tests are part of the same run."""
     listed = commands("CONTRIBUTING.md")
     tiers = re.findall(r"^(\w+)\)$", (ROOT / "test").read_text("utf-8"), re.MULTILINE)
     assert {"./test", *(f"./test {tier}" for tier in tiers)} == set(listed[:3])
     assert listed[3:] == ["./test tests/plan", ".venv/bin/pytest tests/plan"]
-    tested = run(listed[-1], 120)
+    tested = run(f"{listed[-1]} --collect-only -q", 120)
     assert tested.returncode == 0, tested.stdout
 
 

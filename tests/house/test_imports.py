@@ -1,4 +1,4 @@
-"""The import rules hold, and they do catch an offender."""
+"""The import rules catch an offender. That they hold is what `./test` checks before the tests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
     )
-
-
-def test_imports_go_one_way() -> None:
-    done = _lint(ROOT)
-    assert done.returncode == 0, done.stdout
 
 
 def test_a_task_does_not_load_the_data_source() -> None:
@@ -62,41 +57,44 @@ def small_tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("importer", "line"),
-    [
-        ("replicate", "import pidts.source"),
-        ("replicate", "import pidts.relay"),
-        ("source", "import pidts.binlog"),
-        ("spark", "import pyspark.sql"),
-        ("source", "import pymysql.cursors"),
-        ("target", "import psycopg"),
-    ],
-)
-def test_what_is_allowed_passes(small_tree: Path, importer: str, line: str) -> None:
-    (small_tree / "src" / "pidts" / importer / "work.py").write_text(line + "\n")
+ALLOWED = [
+    ("replicate", "import pidts.source"),
+    ("replicate", "import pidts.relay"),
+    ("source", "import pidts.binlog"),
+    ("spark", "import pyspark.sql"),
+    ("source", "import pymysql.cursors"),
+    ("target", "import psycopg"),
+]
+FORBIDDEN = [
+    ("model", "import pidts.binlog"),
+    ("binlog", "import pidts.schema"),
+    ("binlog", "import pidts.source"),
+    ("source", "import pidts.relay"),
+    ("source", "import pidts.replicate"),
+    ("excerpt", "import pidts.target"),
+    ("apply", "import pidts.spark"),
+    ("sandbox", "import pidts.source"),
+    ("target", "from pyspark.sql import Row"),
+    ("relay", "import pymysql"),
+    ("source", "import psycopg"),
+]
+
+
+def _write(tree: Path, cases: list[tuple[str, str]]) -> list[str]:
+    """Each line in a module of its own; their names."""
+    for number, (importer, line) in enumerate(cases):
+        (tree / "src" / "pidts" / importer / f"work{number}.py").write_text(line + "\n")
+    return [f"pidts.{importer}.work{number} " for number, (importer, _) in enumerate(cases)]
+
+
+def test_what_is_allowed_passes(small_tree: Path) -> None:
+    _write(small_tree, ALLOWED)
     done = _lint(small_tree)
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("importer", "line"),
-    [
-        ("model", "import pidts.binlog"),
-        ("binlog", "import pidts.schema"),
-        ("binlog", "import pidts.source"),
-        ("source", "import pidts.relay"),
-        ("source", "import pidts.replicate"),
-        ("excerpt", "import pidts.target"),
-        ("apply", "import pidts.spark"),
-        ("sandbox", "import pidts.source"),
-        ("target", "from pyspark.sql import Row"),
-        ("relay", "import pymysql"),
-        ("source", "import psycopg"),
-    ],
-)
-def test_what_is_not_allowed_is_caught(small_tree: Path, importer: str, line: str) -> None:
-    (small_tree / "src" / "pidts" / importer / "work.py").write_text(line + "\n")
+def test_what_is_not_allowed_is_caught(small_tree: Path) -> None:
+    modules = _write(small_tree, FORBIDDEN)
     done = _lint(small_tree)
     assert done.returncode == 1, done.stdout
-    assert f"pidts.{importer}.work" in done.stdout
+    assert [module for module in modules if module not in done.stdout] == []
