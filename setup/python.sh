@@ -44,10 +44,10 @@ need_environment() {
     pinned --no-build-isolation -r requirements/run.txt
   fi
   pip_install --no-deps --no-build-isolation --editable .
-  say 'compiling what decodes the log (a minute or two, the first time)'
-  .venv/bin/python -m pidts.replicate.warm || true
-  say 'starting Spark once and keeping what it loads, so that it starts faster (half a minute)'
+  say 'compiling what decodes the log (a minute or two, the first time); starting Spark once and keeping what it loads'
+  .venv/bin/python -m pidts.replicate.warm &
   .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
+  wait $! || true
   echo "$key" >.venv/ready-for-run
   [ "$1" != test ] || echo "$key" >.venv/ready-for-test
 }

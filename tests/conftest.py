@@ -101,8 +101,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if needs & {*SERVER_FIXTURES, "mysql_like", "target_server"}:
             item.add_marker("server")
     # A file is one worker's: were one that takes minutes the last to begin, the other workers would wait for it.
-    long = {item.path for item in items if item.get_closest_marker("spark")}
-    items.sort(key=lambda item: item.path not in long)
+    needs_of: dict[Path, set[str]] = {}
+    for item in items:
+        needs_of.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(key=lambda item: (not needs_of[item.path] >= {"spark"}, not needs_of[item.path] >= {"server"}))
 
 
 def _serve(start: Callable[[], Server]) -> Iterator[Server]:

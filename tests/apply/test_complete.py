@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.apply.rows.partial_images import Completion
 from pidts.apply.unread import ahead, unread
@@ -67,7 +68,7 @@ def completed(batch: ChangeBatch, rows: dict[int, Row]) -> ChangeBatch:
     return completion.written(completion.images(rows_of(batch.table, [rows[key] for key in wanted if key in rows])))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SEEDS, st.sampled_from([PLAIN, UNIQUE]), st.sampled_from(["minimal", "noblob", "mixed"]))
 def test_a_history_told_in_part_is_the_one_told_in_full(seed, table, image):
     chance = random.Random(seed)

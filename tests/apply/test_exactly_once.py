@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry
@@ -42,7 +43,7 @@ BATCHES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=Tr
 FAULTS = st.lists(st.tuples(st.sampled_from(POINTS), st.sampled_from([Crash, Transient])), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(BATCHES, FAULTS)
 def test_crashes_change_nothing(batches, faults):
     target = ValuesTarget("exactly-once")

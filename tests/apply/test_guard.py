@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply.prepare import ApplyRules, prepared
@@ -209,7 +210,7 @@ def play(live: Live, changes: list[Change], cuts: list[int], start: int = 0) -> 
 CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10**9), CUTS, st.booleans())
 def test_batches_leave_what_single_changes_leave(seed, cuts, steady):
     chance = random.Random(seed)
@@ -224,7 +225,7 @@ def test_batches_leave_what_single_changes_leave(seed, cuts, steady):
     assert whole.rows == single.rows
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10**9), CUTS, CUTS)
 def test_a_replayed_range_changes_nothing_on_the_way_and_ends_right(seed, cuts, again):
     chance = random.Random(seed)
@@ -283,7 +284,7 @@ def test_unique_values_pass_from_row_to_row_over_rows_that_the_log_did_not_expec
     assert live.rows == [row(9, 20, 2), row(5, 10, 3), row(5, 30, 5)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 10**9), CUTS, CUTS)
 def test_images_without_blobs_are_guarded_like_whole_ones(seed, cuts, again):
     table = Table(TABLE.name, (*TABLE.columns, Column("body", TEXT)), (PRIMARY,))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Asked, load_chunk, load_whole
@@ -86,7 +87,7 @@ def test_wherever_it_breaks_all_rows_are_in_or_none_and_nothing_stays_held(point
 STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(STEPS)
 def test_a_row_that_the_log_removed_is_never_brought_back(steps):
     """Readers fall asleep with rows in their hands, and load them at any time later; the log removes one row a step."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
@@ -88,7 +89,7 @@ def transactions(chance: random.Random, count: int) -> tuple[list[list[tuple[int
     return log, [there[number] for number in sorted(there)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 25))
 def test_any_history_of_moves_ends_with_each_row_where_it_went(seed: int, count: int) -> None:
     chance = random.Random(seed)

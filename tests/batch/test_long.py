@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
@@ -153,7 +154,7 @@ class Run:
         return {name: bag(rows) for name, rows in self.transaction.rows.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     size=st.integers(0, 60),
     seed=st.integers(0, 2**16),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.blocks import ordinary as o
@@ -129,7 +130,7 @@ def test_every_recorded_log(name):
         assert found.skipped > len(events) // 3
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 2**32))
 @example(0)
 def test_any_mixture_of_what_servers_write(seed):
@@ -138,7 +139,7 @@ def test_any_mixture_of_what_servers_write(seed):
     same(log.events, log.start, log.file, chance)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 2**32))
 def test_any_damage_is_told_the_same_way(seed):
     chance = random.Random(seed)

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.binlog import LogWalker, TransactionScanner, decode_slice, iter_raw
 from pidts.binlog.values import json
@@ -53,7 +54,7 @@ def test_without_damage_all_is_well(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_damaged_events_give_rows_or_an_error(name, data):
     recording, pieces = unsealed(name)
@@ -69,7 +70,7 @@ def test_damaged_events_give_rows_or_an_error(name, data):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("transactions")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_events_cut_short_give_rows_or_an_error(name, data):
     recording, pieces = unsealed(name)
@@ -86,14 +87,14 @@ def test_events_cut_short_give_rows_or_an_error(name, data):
             scanner.feed(walker.feed(raw))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.sampled_from(range(16)), st.binary(max_size=80))
 def test_any_bytes_as_json_give_text_or_an_error(kind, body):
     with suppress(Halted):
         assert json.text(bytes([kind]) + body)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_as_a_log_give_an_error(raw):
     walker = LogWalker("bin.000001")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.binlog import Format, jit
 from pidts.binlog.kernel import buffers
@@ -206,7 +207,7 @@ def logs(draw) -> tuple[bytes, Table]:
     return log_of([form[:3] for form in forms], events)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(logs())
 def test_any_values_of_any_types_give_the_same_rows_or_the_same_error(log):
     raw, table = log
@@ -214,7 +215,7 @@ def test_any_values_of_any_types_give_the_same_rows_or_the_same_error(log):
 
 
 @pytest.mark.parametrize("place", range(len(FORMS)))
-@settings(max_examples=12)
+@settings(max_examples=examples(8))
 @given(st.data())
 def test_every_type_alone(place, data):
     kind, wire, metadata, values = FORMS[place]
@@ -290,13 +291,13 @@ def containers(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 DOCUMENTS = st.recursive(SCALARS, containers, max_leaves=12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(DOCUMENTS)
 def test_json_becomes_the_same_text(document):
     json_of(document)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(DOCUMENTS, st.data())
 def test_damaged_json_becomes_the_same_text_or_error(document, data):
     broken = bytearray(document)

@@ -7,18 +7,16 @@ so must our own SELECT for the copy. PIDTS_EXAMPLES=1000 looks longer.
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
+from tests.examples import EXAMPLES, examples
 
 from pidts.model import Kind, Table
 
 from .random_tables import RandomTable, tables
 from .round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, told_by
-
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 
 MINIMAL, FULL = "SET GLOBAL binlog_row_metadata = MINIMAL", "SET GLOBAL binlog_row_metadata = FULL"
 NONE = "SET GLOBAL binlog_row_metadata = NO_LOG"
@@ -49,7 +47,7 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
     with closing(RoundTrip(server, before, f"rt_{mode.replace('-', '_')}")) as trip:
 
         @settings(
-            max_examples=EXAMPLES or 6,
+            max_examples=examples(4),
             deadline=None,
             phases=[Phase.reuse, Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
             suppress_health_check=list(HealthCheck),

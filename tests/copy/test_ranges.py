@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.copy import Range, find, highest, ranges, read_range
 from pidts.model import Table, TableName
@@ -192,7 +193,7 @@ TEXTS = st.text("aAbBäÄé ß\x01'\\_%中😀", max_size=6)
 
 
 @given(rows=st.lists(st.tuples(TEXTS, st.integers(-3, 3)), max_size=25), size=st.integers(1, 6), gone=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_bin"])
 def test_rows_that_stay_are_in_one_range_whatever_else_happens(
     mariadb, config_of, database, collation, rows, size, gone

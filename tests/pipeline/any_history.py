@@ -8,7 +8,6 @@ the log is cut anew from where the slowest worker stands, and workers that were 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +27,6 @@ from pidts.reduce import NetChange, buckets, with_whole_keys
 
 from .crashes import CrashError, Crashes
 
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
 EXACT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_bin")

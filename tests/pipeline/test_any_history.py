@@ -14,8 +14,9 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
-from .any_history import COMPOSITE, EXAMPLES, TABLES, History, Row, Run, bag, told_by, wishes
+from .any_history import COMPOSITE, TABLES, History, Row, Run, bag, told_by, wishes
 
 
 def test_the_oracle_is_a_replay_of_the_log() -> None:
@@ -33,7 +34,7 @@ def test_the_oracle_is_a_replay_of_the_log() -> None:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=EXAMPLES or 40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     transactions=st.integers(0, 25),
     shards=st.integers(1, 2),

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.apply import ApplyRules
 from pidts.model import ChangeBatch, Op
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
 
-from .any_history import EXAMPLES, NAME, TABLES, History, Row, Run, wishes
+from .any_history import NAME, TABLES, History, Row, Run, wishes
 
 TABLE = TABLES["composite key"]
 EVENTS = EventFilter((FilterRule(NAME.schema, NAME.name, ("insert",), (), "Ignore"),))
@@ -78,7 +79,7 @@ class FilteredRun(Run):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@settings(max_examples=EXAMPLES or 60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     transactions=st.integers(0, 20),
     filters=st.lists(st.sampled_from(WHAT), min_size=1, max_size=3, unique=True),

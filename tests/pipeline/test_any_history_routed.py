@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import ChangeBatch, TableName
 from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
 
-from .any_history import EXAMPLES, NAME, TABLES, History, Row, Run, told_by, wishes
+from .any_history import NAME, TABLES, History, Row, Run, told_by, wishes
 
 SOURCE = TableName("shop_3", "cart_7")
 EXTRACTED = {"of_table": "7", "of_schema": "3", "of_source": "one"}
@@ -51,7 +52,7 @@ class RoutedRun(Run):
 
 
 @pytest.mark.parametrize("kind", ["composite key, two unique keys", "text key, unique key", "no key"])
-@settings(max_examples=EXAMPLES or 25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     transactions=st.integers(0, 20),
     workers=st.integers(1, 3),

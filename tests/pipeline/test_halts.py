@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
@@ -168,7 +169,7 @@ def play(world: World, step: tuple[str, int, int]) -> None:
     world.remember()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     before=steps,
     after=steps,

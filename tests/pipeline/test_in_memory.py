@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, SchemaChange
@@ -192,7 +193,7 @@ def prepared(table: Table, *, transactional_ddl: bool) -> tuple[ClockedSource, V
     return source, target
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     before=steps,
     during=steps,

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES
@@ -18,7 +19,7 @@ from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
-from .test_online_copy import EXAMPLES, crash_after, is_valid, new_target, table_of, wished
+from .test_online_copy import crash_after, is_valid, new_target, table_of, wished
 from .test_online_copy_partial import Minimal
 
 SHARDS = [table_of(f"t_{number}", ("id",), "slot") for number in (1, 2, 3)]
@@ -75,7 +76,7 @@ class World:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@settings(max_examples=EXAMPLES or 15, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),
@@ -118,7 +119,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     target.forget()
 
 
-@settings(max_examples=EXAMPLES or 15, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),

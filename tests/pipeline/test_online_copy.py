@@ -12,13 +12,13 @@ PIDTS_EXAMPLES=2000 looks longer.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
@@ -29,7 +29,6 @@ from pidts.plan.copy import settlement
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 INT = ColumnType(Kind.INT)
 
 
@@ -187,7 +186,7 @@ def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> Non
         taken.add(row[1])
 
 
-@settings(max_examples=EXAMPLES or 40, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     rows=st.integers(0, 60),
     steps=st.integers(0, 80),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.batch import applying
 from pidts.model import ChangeBatch, Column, Halted, Lsn, Op, Table, TableName
@@ -26,7 +27,6 @@ from pidts.reduce import with_whole_keys
 
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 from .test_online_copy import (
-    EXAMPLES,
     FIXED,
     IDS,
     INT,
@@ -106,7 +106,7 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
-@settings(max_examples=EXAMPLES or 40, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     rows=st.integers(5, 60),
     steps=st.integers(0, 60),

@@ -6,6 +6,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Lsn
 from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
@@ -132,7 +133,7 @@ def test_it_survives_spark_s_offset_log_and_not_the_checkpoint():
 WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     words=st.lists(st.sampled_from(WORDS), max_size=14),
     size=st.integers(1, 5),

@@ -6,6 +6,7 @@ import random
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
 
@@ -65,7 +66,7 @@ def test_what_is_copied_is_not_kept():
     assert [request.table.name for request in step(state, [], "a").reading] == ["a"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     words=st.lists(st.sampled_from(["a", "b", "ab", "bc", "A", "B", "AB", "BC", "*", "x"]), max_size=12),
     size=st.integers(1, 5),

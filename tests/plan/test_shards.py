@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
 from pidts.shards.decide import Decision, Group, Run, ShardMode, Wait, decide
@@ -447,7 +448,7 @@ class Shards:
         self.places[one.member] += 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     count=st.integers(1, 4),
     steps=STEPS,

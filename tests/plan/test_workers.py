@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.apply import Outcome, settle
 from pidts.batch.workers import Workers, resume_point
@@ -266,7 +267,7 @@ words = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     words=words,
     workers=st.integers(1, 3),

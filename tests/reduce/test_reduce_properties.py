@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, net_changes
@@ -153,7 +154,7 @@ def cut(changes: list[Change], cuts: Sequence[int]) -> list[tuple[int, list[Chan
 @pytest.mark.parametrize(
     ("table", "ids"), [(PLAIN, NUMBERS), (UNIQUE, NUMBERS), (FOLDED, LETTERS), (FOLDED_PLAIN, LETTERS)]
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(wishes=WISHES, cuts=CUTS, parts=st.integers(1, 5), seed=st.integers(0, 9))
 def test_each_batch_takes_the_target_from_one_state_of_the_source_to_another(
     table: Table, ids: Sequence[Any], wishes: list[Wish], cuts: list[int], parts: int, seed: int
@@ -168,7 +169,7 @@ def test_each_batch_takes_the_target_from_one_state_of_the_source_to_another(
 
 
 @pytest.mark.parametrize(("table", "ids"), [(PLAIN, NUMBERS), (UNIQUE, NUMBERS), (FOLDED_PLAIN, LETTERS)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(wishes=WISHES, cuts=CUTS, workers=st.integers(1, 4), seed=st.integers(0, 9))
 def test_workers_reach_the_same_end_in_whatever_order_they_write(
     table: Table, ids: Sequence[Any], wishes: list[Wish], cuts: list[int], workers: int, seed: int
@@ -189,7 +190,7 @@ def test_workers_reach_the_same_end_in_whatever_order_they_write(
 
 
 @pytest.mark.parametrize(("table", "ids"), [(PLAIN, NUMBERS), (UNIQUE, NUMBERS), (FOLDED, LETTERS)])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     wishes=WISHES,
     cuts=CUTS,

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.binlog.log_maker import LogMaker, random_log
+from tests.examples import examples
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner
 from pidts.binlog.blocks.scan import BlockScan
@@ -59,7 +60,7 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
     return count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 2**32))
 def test_any_ordinary_transactions(seed):
     chance = random.Random(seed)

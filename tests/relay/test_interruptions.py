@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Halted
 from pidts.model.errors import Transient
@@ -147,7 +148,7 @@ def test_damage_in_an_older_segment_is_never_taken_for_an_end(relay: Path, make_
     assert caught.value.code == "relay-corrupt"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000),
     segment_bytes=st.integers(200, 3_000),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.binlog.log_maker import LogMaker, random_log
+from tests.examples import examples
 
 from pidts.model import PidtsError, Position, Where
 from pidts.model.errors import Transient
@@ -90,7 +91,7 @@ def folders(tmp_path_factory):
     return make
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_files(folders, seed):
     chance = random.Random(seed)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import (
     ChangeBatch,
@@ -290,7 +291,7 @@ def histories(draw: st.DrawFn) -> tuple[Table, list[Change]]:
 EXTRACTS = st.one_of(st.none(), st.just("_(.*)"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     histories(), st.tuples(EXTRACTS, EXTRACTS, EXTRACTS), st.sets(st.sampled_from([N, U, D])), st.booleans(), st.data()
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import (
@@ -109,7 +110,7 @@ def tables(draw) -> Table:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables())
 def test_a_written_table_reads_as_itself(table) -> None:
     dialect = Dialect() if not {Kind.UUID, Kind.INET4, Kind.INET6} & kinds(table) else replace(Dialect(), mariadb=True)

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Where
 from pidts.model.errors import Transient
@@ -88,7 +89,7 @@ def test_an_unfinished_packet_waits_for_its_rest(pair):
     assert bytes(reader.read_block(1).data) == event(60)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.integers(19, 3000), max_size=200), st.lists(st.integers(1, 20000), min_size=1))
 def test_any_events_in_any_parts(sizes, parts):
     ours, theirs = socket.socketpair()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
 from pidts.source.failures import StructureChanged
@@ -157,7 +158,7 @@ VALUES = {
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_compiled_and_plain_code_agree(data):
     names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
     row = st.tuples(*(st.none() | VALUES[name] for name in names)).map(list)
@@ -172,7 +173,7 @@ def test_compiled_and_plain_code_agree(data):
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name in VALUES])
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_each_type(name, data):
     rows = [[text] for text in data.draw(st.lists(st.none() | VALUES[name], min_size=1, max_size=40))]
     table, answer = table_of(KINDS[name]), sent(rows)

@@ -155,6 +155,7 @@ def test_lag_shows_in_the_progress_and_secrets_nowhere(
     assert not any(PASSWORD.encode() in path.read_bytes() for path in (tmp_path / "cp").rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_a_retry_and_a_killed_planner_a_restart(
     spark: SparkSession,
     orders: dict[str, str],

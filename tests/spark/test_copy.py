@@ -180,14 +180,15 @@ class Writer:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("source_kind", "target_kind", "image", "workers"),
     [
         ("mariadb", "postgres", "FULL", 2),
-        pytest.param("mysql97", "mariadb", "FULL", 2, marks=pytest.mark.long),
-        pytest.param("mariadb", "postgres", "MINIMAL", 1, marks=pytest.mark.long),
-        pytest.param("mariadb", "mysql97", "MINIMAL", 1, marks=pytest.mark.long),
+        ("mysql97", "mariadb", "FULL", 2),
+        ("mariadb", "postgres", "MINIMAL", 1),
+        ("mariadb", "mysql97", "MINIMAL", 1),
     ],
 )
 def test_equal_after_a_copy_under_full_write_load(

@@ -39,6 +39,7 @@ def run(cursor, database, statements):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("target_kind", ["mariadb"])
 def test_a_range_that_the_target_has_seen_already_is_written_again_and_changes_nothing(

@@ -7,7 +7,11 @@ import os
 import signal
 import time
 
+import pytest
+
 from pidts import sandbox
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def test_two_sources_one_target(make_task, mariadb, target_server, open_session, run_sql, database):

@@ -61,6 +61,7 @@ class Writer:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_tables_are_put_right_and_verified_while_everything_is_written_to(
     make_task: Callable[..., Task],

@@ -8,8 +8,11 @@ from pidts.model import TableName
 from pidts.schema import Dialect, classify
 from pidts.target.difference import left_out
 
-KEPT = "foreign key (p): not made here, the source sees to it"
-DRIFTS = "; rows that ON DELETE CASCADE ON UPDATE SET NULL changes there are in no log and stay as they are here"
+KEPT = "foreign key (p): not made on the target; the source enforces it"
+DRIFTS = (
+    ". Rows that ON DELETE CASCADE ON UPDATE SET NULL changes on the source are in no log, "
+    "so the target keeps them as they are"
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +24,10 @@ DRIFTS = "; rows that ON DELETE CASCADE ON UPDATE SET NULL changes there are in 
             (KEPT + DRIFTS,),
         ),
         ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q (id) ON DELETE RESTRICT ON UPDATE NO ACTION", (KEPT,)),
-        ("CREATE TABLE t (id INT, CHECK (id > 0))", ("CHECK (id > 0): not made here, the source sees to it",)),
+        (
+            "CREATE TABLE t (id INT, CHECK (id > 0))",
+            ("CHECK (id > 0): not made on the target; the source enforces it",),
+        ),
         ("CREATE TABLE t (id INT PRIMARY KEY, KEY (id))", ()),
         ("DROP TABLE t", ()),
     ],

@@ -188,7 +188,7 @@ def test_tables_that_wait_are_told_with_how_much_is_held(
     (told,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
     assert told.ok
     assert (
-        f"{database}.t_4 and 3 more: applied less far than the other tables; only the machine of the relay knows"
+        f"{database}.t_4 and 3 more: applied less far than the other tables; how much log the relay keeps for this"
         in told.message
     )
     assert f"pidts ddl list {config.path}" in told.message

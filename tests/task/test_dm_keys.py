@@ -178,7 +178,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.multiple-rows", False, "note", "many at a time"),
     ("syncers.all.safe-mode", True, "safe_mode", True),
     ("syncers.all.safe-mode-duration", "0s", "safe_start", False),
-    ("syncers.all.safe-mode-duration", "1m30s", "note", "safe mode ends where the source's log ended"),
+    ("syncers.all.safe-mode-duration", "1m30s", "note", "ends where the source's log ended"),
     ("syncers.all.safe-mode-duration", "soon", "bad-value", "no length of time"),
     *(
         (f"syncers.all.{key}", 1, "note", "none in DM either")

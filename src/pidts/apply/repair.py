@@ -78,7 +78,7 @@ def repair(
 ) -> Repaired:
     """Repairs a few hundred keys in a transaction of its own, while the task waits. A task may never have run.
 
-    `table` has the columns that the origins have in common. Raises `Crowded`, unless it is to `insist`.
+    `table` has the columns that the origins have in common. Raises `Crowded`, unless `insist` is true.
     """
     known = [
         source

@@ -28,7 +28,7 @@ class Where:
 
 NOWHERE = Where()
 _MOST = 4000
-"""Characters of one text in an error: a server that is not what it seems to be may send any number."""
+"""An error shows at most this many characters of one text: what answers at an address may send any number."""
 
 
 def printable(text: str) -> str:

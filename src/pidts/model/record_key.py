@@ -72,7 +72,7 @@ def record_key(text: str) -> RecordKey:
         return OfGroups()
     found = _SHARD_KEY.fullmatch(text)
     if found is None:
-        raise ValueError(f"no key of a record: {text!r}")
+        raise ValueError(f"not the key of a record: {text!r}")
     if found["left"]:
         return LeftBy(found["source"])
     return MissedBy(found["source"], int(found["place"])) if found["place"] else DroppedBy(found["source"])

@@ -206,9 +206,10 @@ def _events(
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
     """Reduces each row's changes to their result.
 
-    Three places in time: `last`, its last change; `kept`, the same where that left the row there, else NULL; `start`,
-    its first change in the log where the row was there before, else NULL. `logged`: whether the log changes it. `came`:
-    the same as `kept` where some change brought the row, else NULL; only where the target is wider.
+    The result has three places in time: `last` is the row's last change. `kept` is the same if the row exists after
+    it, else NULL. `start` is its first change in the log if the row existed before it, else NULL. `logged` says whether
+    the log changes the row. If the target has more columns, `came` equals `kept` for rows that a change brought, and
+    is NULL for others.
     """
     size = len(batch)
     wider = "came" in events.column_names

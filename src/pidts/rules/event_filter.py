@@ -202,7 +202,7 @@ class EventFilter:
             if seen.setdefault(key, rule) != rule:
                 raise ConfigError(
                     "duplicate-filter",
-                    f"two event filters are for the same patterns, {'.'.join(filter(None, patterns))}",
+                    f"two event filters have the same patterns, {'.'.join(filter(None, patterns))}",
                     todo="Write one filter with the events of both.",
                 )
         object.__setattr__(self, "_in_order", tuple(sorted(self.rules, key=_order)))

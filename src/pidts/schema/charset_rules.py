@@ -139,7 +139,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
             "ddl-not-understood",
             f"column {column.name} has the default {column.default}, bytes of charset {kind.charset}, and is converted "
             f"to {charset}: what its default is then is not known here",
-            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace)",
+            todo="Make the change on the target, then: pidts ddl skip. Or give other statements: pidts ddl replace",
         )
     if most is not None:
         characters = most // bytes_per_character(kind.charset)

@@ -88,7 +88,7 @@ class Group:
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """Columns that a member has dropped while the target has them, with the member's values in them."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that each member misses, in order; it also names members that are gone since."""
+    """The changes that each member misses, in order. Members that have left since are still named."""
 
     def missed_by(self, one: Arrival) -> tuple[Table, ...]:
         """Returns the changes that the member still misses at its place."""

@@ -33,7 +33,7 @@ class TaskReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields one task's rows."""
         if not isinstance(partition, Work):
-            raise TypeError(f"not a partition of ours: {partition!r}")
+            raise TypeError(f"not a partition of this data source: {partition!r}")
         return partition.read()
 
 

@@ -59,5 +59,5 @@ def _contradiction(row: Checkpoint) -> str:
     try:
         place = Lsn.at(Position.parse(row.position), row.lsn.change_no)
     except ValueError as error:
-        return f"its position is none: {error}"
+        return f"its position is not readable: {error}"
     return f"its position {row.position} is later in the log than its Lsn {row.lsn}" if place > row.lsn else ""

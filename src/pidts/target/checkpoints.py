@@ -14,7 +14,7 @@ _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_pr
 
 
 class CheckpointRecord:
-    """The records of one session; statements only. A server adds its locks and its transaction to `claim`."""
+    """Reads and writes the checkpoints by plain statements. A server adds its locks and its transaction to `claim`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -232,11 +232,11 @@ def _notes(actions: Iterable[Action]) -> Iterator[str]:
     for action in actions:
         match action:
             case AddKey(key=key, supports_foreign_key=True, rule=rule):
-                note = f"foreign key ({', '.join(key.columns)}): not made here, the source sees to it"
+                note = f"foreign key ({', '.join(key.columns)}): not made on the target; the source enforces it"
                 yield (
-                    f"{note}; rows that {rule} changes there are in no log and stay as they are here" if rule else note
+                    f"{note}. Rows that {rule} changes on the source are in no log, so the target keeps them as they are" if rule else note
                 )
             case AlterOption(what="check"):
-                yield f"{action.text}: not made here, the source sees to it"
+                yield f"{action.text}: not made on the target; the source enforces it"
             case _:
                 pass

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.pipeline.any_history import EXAMPLES
+from tests.examples import EXAMPLES, examples
 
 from pidts.model import OrderKind, TableName
 
@@ -198,7 +198,7 @@ def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> N
     assert crash > 60, "there were some points"
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 10))
+@pytest.mark.parametrize("seed", range(examples(4)))
 def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed: int) -> None:
     """What it says for a source whose next attempt has begun already must not count: that one has read what was."""
     with stories() as story:

@@ -7,11 +7,11 @@ then the target holds what the shards hold, and remembers nothing of who has got
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.examples import EXAMPLES
 
 from pidts.batch import applying
 from pidts.model import Op, OrderKind, TableName
@@ -22,7 +22,6 @@ from .shard_source import fill
 from .step_by_step import C, D, Story, T, Tell, stories
 from .task_in_memory import World
 
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_1.t_3", "alone.x")}
 FIRST, SECOND, THIRD = ("one: shard_1.t_1", "one: shard_1.t_2", "one: shard_1.t_3")
 KEY = 7

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.pipeline.any_history import EXAMPLES
+from tests.examples import EXAMPLES
 
 from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules

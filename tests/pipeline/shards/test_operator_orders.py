@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.pipeline.any_history import EXAMPLES
+from tests.examples import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 

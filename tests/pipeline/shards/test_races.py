@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.pipeline.any_history import EXAMPLES
+from tests.examples import EXAMPLES
 
 from pidts.model import TableName
 
 from .step_by_step import TWO, C, Story, stories
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
-SEEDS = range(60 if EXAMPLES else 8)
+SEEDS = range(60 if EXAMPLES else 5)
 
 
 def say(world: Story, name: str, what: str) -> None:

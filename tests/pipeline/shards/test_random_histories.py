@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
+from tests.examples import examples
 
 from pidts.plan import Limits
 
@@ -14,7 +14,6 @@ from .shard_servers import Shards
 from .task_in_memory import Settings, World, driven
 from .unlocks import check_unlocked, unlock_one
 
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 LAYOUTS = (
     {"one": ("shard_1.t_1", "shard_1.t_2", "alone.x")},
     {"one": ("shard_1.t_1",), "two": ("shard_1.t_1", "alone.x")},
@@ -75,14 +74,14 @@ def happens(world: World) -> bool:
     return False
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 6))
+@pytest.mark.parametrize("seed", range(examples(4)))
 def test_without_schema_changes(seed: int) -> None:
     world = told(seed, ddl=0)
     world.check_nobody_waits()
     world.close()
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 20))
+@pytest.mark.parametrize("seed", range(examples(10)))
 def test_one_order_of_schema_changes(seed: int) -> None:
     """Each group's shards do the same in the same order, each when it likes."""
     world = told(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
@@ -95,7 +94,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 20))
+@pytest.mark.parametrize("seed", range(examples(10)))
 def test_orders_to_go_on_without_the_others(seed: int) -> None:
     """Now and then one that waits is unlocked; later all have made all changes, and nobody waits for one that passed."""
     chance = random.Random(seed)
@@ -144,7 +143,7 @@ def optimistic(seed: int) -> tuple[random.Random, Shards, World]:
     return chance, shards, world
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
+@pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_each_likes(seed: int) -> None:
     """Optimistic: shards add and drop columns as they like, and nobody waits for long."""
     chance, shards, world = optimistic(seed)
@@ -161,7 +160,7 @@ def test_whatever_each_likes(seed: int) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 12))
+@pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_happens_to_each(seed: int) -> None:
     """Optimistic: defaults, keys, tables that go and come; who has to wait is told, and every row is right."""
     chance, shards, world = optimistic(seed)

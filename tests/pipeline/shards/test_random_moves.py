@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 
 import pytest
+from tests.examples import examples
 
 from pidts.batch import applying
 from pidts.model import Op, TableName
@@ -15,8 +15,6 @@ from pidts.plan import Limits
 from .shard_servers import Shards
 from .task_in_memory import Settings, World, driven
 from .test_moved_rows import check, moved
-
-EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 
 
 def history(seed: int) -> None:
@@ -85,7 +83,7 @@ def happens(world: World) -> None:
             world.go(chance.randrange(6))
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES or 14))
+@pytest.mark.parametrize("seed", range(examples(8)))
 def test_any_history(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Those who catch up come in a part of their own, if parts are small."""
     if seed % 3:

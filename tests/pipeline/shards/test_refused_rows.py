@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.pipeline.crashes import Crashes, survive
 from tests.pipeline.values_source import ValuesSource
 from tests.values_target import ValuesTarget
@@ -170,7 +171,7 @@ step = st.tuples(st.sampled_from("aabbm"), st.integers(0, 5), st.integers(0, BAD
 histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     before=histories,
     after=histories,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.pipeline.any_history import EXAMPLES
+from tests.examples import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 from pidts.schema import apply, classify

@@ -158,7 +158,7 @@ def _entangled(batch: ChangeBatch, change: int) -> Halted:
     lsn = Lsn.from_bytes(batch.rows.column("lsn")[change].as_py())
     return Halted(
         "version-of-merged",
-        "a row gets the key of another table's row while both become one, and versions cannot tell which of them stays",
+        "an update gives a row the key of another table's row, and their versions cannot tell which of the two stays",
         where=Where(table=str(batch.table.name), position=str(lsn)),
         todo="Have the route extract a column and put it into the target's key, or take pidts.version-column out",
     )

@@ -1,7 +1,7 @@
 """Text columns: from bytes in the column's charset to UTF-8, a whole column at a time.
 
 Text in UTF-8 is only checked, and so is pure ASCII in any charset that contains it. Charsets of one byte a character go
-through a table. What is left, and every error, is left to plain code.
+through a table. Plain code converts all other values and reports every error.
 """
 
 from __future__ import annotations

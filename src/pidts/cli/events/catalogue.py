@@ -20,7 +20,7 @@ from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike
 from pidts.source import SourceConfig
 
 _LONGEST_SCRIPT = 256 << 20
-"""Bytes; the script is held in memory, and a device like `/dev/zero` has no end."""
+"""The most bytes of a script. It is held in memory, and a device like `/dev/zero` has no end."""
 _ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
 _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)

@@ -121,7 +121,7 @@ class History:
         return history._with(due) if due else history  # noqa: SLF001 - its own kind
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
-        """The same catalogue seen from a place before all of `changes`, the schema changes up to its own in log order.
+        """Returns this catalogue as it was before all of `changes`: the schema changes up to its place, in log order.
 
         Going forward through them with `after` leads back to this one.
         """
@@ -388,8 +388,8 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
         f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
         where=Where(table=str(name)),
         todo=(
-            "Start behind that statement, or give the structure from elsewhere (a catalogue or CREATE TABLE), or leave "
-            "the table out; binlog_row_metadata=FULL on the source tells it from now on"
+            "Start behind that statement, or give the structure by a catalogue or CREATE TABLE, or leave the table "
+            "out. With binlog_row_metadata=FULL, the source's log names the columns of all later rows"
         ),
     )
 

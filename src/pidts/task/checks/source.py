@@ -217,7 +217,7 @@ def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
         return []
     kept = f"the relay keeps {held.log_bytes:,} bytes of log for this"
     if not held.is_known:
-        kept = "only the machine of the relay knows how much log it keeps for this"
+        kept = "how much log the relay keeps for this can be seen only on the machine that has the relay"
     message = f"{listed(sorted(held.tables))}: applied less far than the other tables; {kept}"
     return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
 

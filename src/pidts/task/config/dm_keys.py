@@ -11,8 +11,8 @@ from pidts.task.config.section import OtherKey
 
 TOGETHER = "no effect: rows and their checkpoint commit in one transaction, so none is ever older than its rows"
 SAFE_RANGE = (
-    "no length of time: safe mode ends where the source's log ended when the task first started, which is all that may "
-    "have been applied before; later starts need none"
+    "no effect: safe mode has no length of time here. It ends where the source's log ended when the task first "
+    "started, since only that part may have been applied before; later starts need no safe mode"
 )
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
 _GONE = "no effect: it has none in DM either"
@@ -96,7 +96,7 @@ DUMP_OPTIONS = frozenset(
         *("--tidb-mem-quota-query", "--read-timeout", "--loglevel", "--logfile", "--logfmt", "--no-views", "-W"),
     }
 )
-"""Options of the dump in `extra-args` that say how it is made. All others may choose what is in it."""
+"""Options in `extra-args` that say how the dump is made. Any other option may choose what the dump contains."""
 NO_DUMP = _NO_DUMP
 
 LOADER = {

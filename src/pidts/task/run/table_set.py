@@ -101,7 +101,7 @@ class _Change:
 
 
 class TableSet:
-    """For one start of one task that has begun before."""
+    """Decides on the tables for one start of a task that has begun before."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class Form:
 
 
 def form(column: Column, target: PgColumn) -> Form:
-    """Natively where both sides have the same type."""
+    """Returns the form of a column: the native one where both sides have the same type."""
     return Form(column, target, _element(column, target.base))
 
 
