@@ -67,8 +67,8 @@ class Sieve:
     """TRUE for what else does not stay; None where all does. It looks at no other column of the images,
     and of kinds that are not `asked` at none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
-    """The same, where it also looks at the time of each change, in microseconds since 1970; then `dropped` is not
-    called before `at` has given it these times."""
+    """Does the work of `dropped` where it depends on the time of each change, in microseconds since 1970. `at` turns it
+    into `dropped`, which is not called before that."""
 
     def at(self, times: TimesOf) -> Sieve:
         """The sieve with the times of the changes, if it looks at them."""

@@ -57,7 +57,7 @@ class Transaction:
     """A statement found in it other than BEGIN, COMMIT and their like."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step of a two-phase XA transaction that it is. One that only prepares is a mark."""
+    """Which step of a two-phase XA transaction this is. One that only prepares is a mark."""
 
     @property
     def is_mark(self) -> bool:

@@ -44,7 +44,7 @@ class Counts:
 class NetChange:
     """Rows to delete and rows to upsert: all of `deletes` are executed before any of `upserts`.
 
-    A table with a key: within each of the two, identities are distinct and sorted.
+    In a table with a key, the identities of `deletes` are distinct and sorted, and so are those of `upserts`.
 
     A table without a key (`table.identity` is empty): two rows are equal if all their values are. Text is compared as
     bytes, NULL equals NULL, and -0.0 equals 0.0.

@@ -13,7 +13,7 @@ say.
 What a column's new definition (MODIFY, CHANGE) changes needs the structure before. The first of these that holds is the
 kind, and the only one: a column that is renamed and made smaller is smaller.
 
-1. Its values: `precision decrease`, `value range decrease`, or `modify column` where they become others.
+1. A change of its values: `precision decrease`, `value range decrease`, or else `modify column`.
 2. What the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the primary key
    (`drop primary key`) or its own unique key (`drop unique key`). The server keeps those keys; DM goes by the words,
    and so does this: `MODIFY id bigint` of a primary key's column is a `drop primary key`.

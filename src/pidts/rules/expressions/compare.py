@@ -180,7 +180,7 @@ def _number_in_quotes(number: Expr, text: str) -> Expr:
     """Servers take it for an integer, a decimal or a double; up to 15 digits all of these say the same."""
     value = clean_number(text)
     if value is None:
-        raise NotSupportedError(f"{text!r} beside {number.nature}: it is no number")
+        raise NotSupportedError(f"{text!r} beside {number.nature}: the text is not a number")
     figures = len(value.as_tuple().digits)
     if abs(value) > _SAFE or figures > 15 or (number.family is Family.DECIMAL and number.digits + number.scale > 15):
         raise NotSupportedError(f"{text!r} beside {number.nature}: write the number without quotes")

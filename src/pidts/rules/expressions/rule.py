@@ -76,7 +76,7 @@ class ExpressionRule:
         return self.refusal(
             "expression-not-supported",
             f"the expression {text!r} cannot be computed exactly as the server computes it: {reason}",
-            "Say it another way, or filter on the target",
+            "Write the condition in another way, or filter on the target",
         )
 
     def refusal(self, code: str, what: str, todo: str = "Correct the expression in the task file") -> ConfigError:

@@ -316,7 +316,7 @@ def _definer_length(cursor: Cursor, ahead: int) -> int:
 
 
 def _host_tail(cursor: Cursor, ahead: int) -> int:
-    """Returns an unquoted host such as 10.0.0.% takes several tokens."""
+    """Returns the number of tokens of an unquoted host: 10.0.0.% has several."""
     length, end = 0, cursor.peek(ahead - 1).end
     while cursor.peek(ahead + length).start == end and cursor.peek(ahead + length).text:
         end = cursor.peek(ahead + length).end

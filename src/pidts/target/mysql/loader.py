@@ -1,9 +1,8 @@
 """New rows into MySQL and MariaDB: LOAD DATA LOCAL, where the server takes it, else INSERT of many rows.
 
-LOCAL makes a warning of everything that is an error elsewhere: a row that is there already is skipped, a value that
-does not fit is cut. So what the server says afterwards decides: rows were skipped, all of them as duplicates: nothing
-of them is loaded; any other warning: the task stops. Either way the rows are gone again by a savepoint before anything
-is committed.
+LOCAL turns every error into a warning: the server skips a row that is there already, and cuts a value that does not
+fit. So the warnings decide. If they only tell of duplicates, the chunk counts as not loaded; any other warning stops
+the task. In both cases a savepoint takes the rows back before anything is committed.
 
 The text is UTF-8, tab-separated, and made while the server works on what it has. Not all values can travel in it as
 they are:

@@ -112,7 +112,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
     if column.name in table.identity:
         raise Halted(
             "zero-date-in-key",
-            f"column {column.name} holds a zero or partial date, and rows are found by it; PostgreSQL has none",
+            f"column {column.name} is part of the key and holds a zero or partial date, which PostgreSQL cannot store",
             where=Where(table=str(table.name)),
             todo="Change the value on the source, or leave the table out",
         )
