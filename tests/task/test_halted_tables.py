@@ -44,9 +44,10 @@ def begun(
     lands: Rules = LANDS,
     shards: ShardGroups | None = None,
     epoch: int = 0,
+    state: PlanState = STATE,
 ) -> HaltedTables:
-    stream: Any = SimpleNamespace(state=STATE, rows_failed=rows_failed, halts=(), tables=[A, B, C])
-    halting.begin_attempt(target, lands, STATE, [A, B, C], epoch)
+    stream: Any = SimpleNamespace(state=state, rows_failed=rows_failed, halts=(), tables=[A, B, C])
+    halting.begin_attempt(target, lands, state, [A, B, C], epoch)
     relay: Any = SimpleNamespace(position=lambda lsn: f"bin.000001:{lsn.offset}")
     halting.watch_stream(stream, relay, shards or ShardGroups())
     return halting
@@ -104,16 +105,15 @@ def test_a_run_that_was_taken_over_does_not_take_the_task_back(
 def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
     target: TargetSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def since(at: float, table: str = "shop.a") -> float:
+    def since(at: float, table: str = "shop.a", state: PlanState = STATE) -> float:
         monkeypatch.setattr(halting_module.time, "time", lambda: at)
-        another = begun(HaltedTables("t", "s"), target)
+        another = begun(HaltedTables("t", "s"), target, state=state)
         assert another.can_leave_out(refused(table))
-        another.begin_attempt(target, LANDS, STATE, [A, B, C])
+        another.begin_attempt(target, LANDS, state, [A, B, C])
         return another.rows[0].since
 
     assert [since(5.0), since(7.0), since(8.0, "shop.c")] == [5.0, 5.0, 8.0]
-    monkeypatch.setattr("tests.task.test_halted_tables.STATE", PlanState(Lsn(0, 1, 900)))
-    assert since(9.0) == 9.0, "it has gone on in between"
+    assert since(9.0, state=PlanState(Lsn(0, 1, 900))) == 9.0, "it has gone on in between"
 
 
 def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(

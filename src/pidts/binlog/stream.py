@@ -51,7 +51,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be taken back. Any statement that looks like it counts: few statements stand between rows."""
+    """Whether something may be taken back. Any statement that looks so counts: few stand between rows."""
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
     for piece in pieces:

@@ -276,7 +276,9 @@ def demo(
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=1, help="End after this many seconds of live sync. Without it, Ctrl-C ends the demo.", show_default=False
+            min=1,
+            help="End after this many seconds of live sync. Without it, Ctrl-C ends the demo.",
+            show_default=False,
         ),
     ] = None,
     as_json: JsonAtEnd = False,

@@ -233,9 +233,8 @@ def _notes(actions: Iterable[Action]) -> Iterator[str]:
         match action:
             case AddKey(key=key, supports_foreign_key=True, rule=rule):
                 note = f"foreign key ({', '.join(key.columns)}): not made on the target; the source enforces it"
-                yield (
-                    f"{note}. Rows that {rule} changes on the source are in no log, so the target keeps them as they are" if rule else note
-                )
+                drift = f". Rows that {rule} changes on the source are in no log, so the target keeps them as they are"
+                yield note + (drift if rule else "")
             case AlterOption(what="check"):
                 yield f"{action.text}: not made on the target; the source enforces it"
             case _:

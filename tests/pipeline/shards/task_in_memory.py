@@ -152,6 +152,8 @@ class Settings:
     limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
     presumes: bool = False
     """Whether it is known from the record which tables a source has that has not begun."""
+    rules: Rules | None = None
+    """Of every source, in place of the usual ones."""
 
 
 class World:
@@ -162,7 +164,11 @@ class World:
         self._folder = tempfile.TemporaryDirectory()
         self.relay = Path(self._folder.name)
         self.target = ValuesTarget(f"shards {next(_numbers)}", transactional_ddl=settings.transactional_ddl)
-        self.rules = {name: self._keyed(rules_of(name, keyed=shards.keyed)) for name in shards.sources}
+        self.rules = {
+            name: self._keyed(settings.rules or rules_of(name, keyed=shards.keyed)) for name in shards.sources
+        }
+        self.down: set[str] = set()
+        """Sources whose servers cannot be reached."""
         self._dies = Crashes(())
         self._last = ""
         self._anew: set[str] = set()
@@ -274,6 +280,8 @@ class World:
 
     def _part(self, source: str) -> None:
         """All attempts of one source."""
+        while source in self.down:
+            self.scheduler.wait(1)
         process = self.scheduler
         while process is self.scheduler:
             task = self.streams[source] = self._patiently(source)

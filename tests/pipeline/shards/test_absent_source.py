@@ -10,7 +10,6 @@ import pytest
 from pidts.ddl import lane
 
 from .step_by_step import TWO, Story, Tell, stories
-from .task_in_memory import World
 from .test_operator_orders import codes
 
 A = "one: shard_1.t_1"
@@ -20,21 +19,6 @@ A = "one: shard_1.t_1"
 def story() -> Iterator[Tell]:
     with stories(presumes=True) as tell:
         yield tell
-
-
-@pytest.fixture
-def down(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Sources whose servers cannot be reached."""
-    sources: set[str] = set()
-    part = World._part
-
-    def begins(world: World, source: str) -> None:
-        while source in sources:
-            world.scheduler.wait(1)
-        part(world, source)
-
-    monkeypatch.setattr(World, "_part", begins)
-    return sources
 
 
 @pytest.fixture
@@ -59,12 +43,12 @@ def passing(world: Story, rounds: int) -> None:
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
 def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_told_and_rests(
-    story: Tell, down: set[str], tries: list[str], text: str
+    story: Tell, tries: list[str], text: str
 ) -> None:
     world = story(TWO, mode="optimistic")
     world.write(times=2)
     world.rest()
-    down.add("two")
+    world.down.add("two")
     world.start()
     passing(world, 30)
     world[A].source.say(text)
@@ -72,7 +56,7 @@ def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_told_and_rests
     knows_all = text.startswith("DROP DATABASE")
     assert (codes(world), world.waiting()) == (({}, []) if knows_all else ({A: "shard-awaits"}, [A]))
     assert tries == [text]
-    down.clear()
+    world.down.clear()
     passing(world, 60)
     assert (codes(world), world.waiting()) == ({}, [])
     assert len(tries) <= 3

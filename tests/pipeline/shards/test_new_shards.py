@@ -11,7 +11,6 @@ from tests.examples import EXAMPLES
 from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
-from . import task_in_memory
 from .step_by_step import Story, T, Tell, stories
 
 A, NEW = "one: shard_1.t_1", TableName("shard_2", "t_7")
@@ -115,13 +114,14 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
 
 @pytest.mark.parametrize(("name", "told"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
 def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_apart(
-    story: Tell, monkeypatch: pytest.MonkeyPatch, name: str, told: list[str]
+    story: Tell, name: str, told: list[str]
 ) -> None:
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
     routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    monkeypatch.setattr(task_in_memory, "rules_of", lambda *_, **__: rules)
-    world = story({"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True)
+    world = story(
+        {"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True, rules=rules
+    )
     world.rests()
     come(world)
     world.rest()
@@ -129,14 +129,11 @@ def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_ap
 
 
 @pytest.mark.parametrize(("first", "told"), [(6_000, []), (1, ["shard-keys-meet"])])
-def test_only_rows_that_nothing_tells_apart_are_looked_at(
-    story: Tell, monkeypatch: pytest.MonkeyPatch, first: int, told: list[str]
-) -> None:
+def test_only_rows_that_nothing_tells_apart_are_looked_at(story: Tell, first: int, told: list[str]) -> None:
     """Those of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    monkeypatch.setattr(task_in_memory, "rules_of", lambda *_, **__: rules)
-    world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True)
+    world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)
     world.rests()
     shard = world[A]
     shard.source.commit((shard.name, [(Op.INSERT, None, {**dict.fromkeys(shard.table.arrow.names), "id": 9_000})]))

@@ -133,8 +133,8 @@ class Sharing:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
                     where=replace(where, table=str(old)),
-                    todo="Drop these columns on all shards, then: pidts ddl retry. Or set them to NULL in the target's rows "
-                    "of this shard, then: pidts ddl skip",
+                    todo="Drop these columns on all shards, then: pidts ddl retry. Or set them to NULL in the rows "
+                    "that the target has of this shard, then: pidts ddl skip",
                 )
             moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
             if moves and (self.shared(old) or self.shared(new)):

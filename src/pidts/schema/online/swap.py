@@ -206,7 +206,7 @@ class _Step:
         if shadow is None or shadow.structure is None:
             raise self._unknown(name, shadow, real)
         if shadow.complete and not shadow.statements:
-            raise _rows(real, f"{name} takes its name, but no ALTER TABLE of {name} was seen, so its rows are not known")
+            raise _rows(real, f"{name} takes the table's place and was never altered, so its rows are not known")
         after = shadow.structure.renamed(real)
         for actions in (self._remembered(shadow), actions_between(before, after)):
             if actions is not None and self._leads(before, actions, after):
