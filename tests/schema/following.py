@@ -134,14 +134,13 @@ _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.YE
 
 
 def _value(default: literals.Text | literals.Bytes | literals.Number, *, is_number: bool = False) -> object:
-    if isinstance(default, literals.Bytes):
-        if is_number:
-            return Decimal(int.from_bytes(default.value))
-        return default.value.decode("utf-8", "replace")
+    if isinstance(default, literals.Bytes) and is_number:
+        return Decimal(int.from_bytes(default.value))
+    text = default.value.decode("utf-8", "replace") if isinstance(default, literals.Bytes) else default.value
     try:
-        return Decimal(default.value)
+        return Decimal(text)
     except InvalidOperation:
-        return default.value.rstrip(" ")
+        return text.rstrip(" ")
 
 
 def statements(text: str) -> Iterable[str]:

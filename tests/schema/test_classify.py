@@ -172,6 +172,38 @@ def test_words_of_mariadb_are_understood() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SET STATEMENT max_statement_time=1 FOR TRUNCATE a", TruncateTable(A)),
+        (
+            "set statement a='FOR', b=SUBSTRING('x' FROM 1 FOR 2), @@c = 3 for alter table a drop x",
+            AlterTable(A, (DropColumn("x"),)),
+        ),
+        ("SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR DROP TABLE a", DropTable((A,))),
+        ("SET STATEMENT a=1 FOR INSERT INTO a VALUES (1)", StatementDml("INSERT", (A,))),
+        ("SET STATEMENT a=1 FOR ANALYZE TABLE a", Ignored("table maintenance")),
+        ("ANALYZE UPDATE a SET x = 1", StatementDml("UPDATE", (A,))),
+        ("analyze format=json delete from a", StatementDml("DELETE", (A,))),
+        ("ANALYZE LOCAL TABLE a", Ignored("table maintenance")),
+    ],
+)
+def test_what_mariadb_puts_before_a_statement_is_not_all_that_a_text_says(sql, expected) -> None:
+    """MariaDB logs it with the statement. Taken for a setting, a TRUNCATE would be passed over without a word."""
+    assert understood(sql, MARIADB) == expected
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["sql_mode='ANSI_QUOTES'", "a=1, character_set_client=latin1", "@@time_zone='+01:00'", "`sql_mode`=''", "a=1"],
+)
+def test_settings_that_change_what_a_statement_means_are_not_understood(setting) -> None:
+    end = "" if setting == "a=1" else "FOR ALTER TABLE a ADD x int"
+    statement = classify(f"SET STATEMENT {setting} {end}", "d", dialect=MARIADB)
+    assert isinstance(statement, Unknown)
+    assert statement.tables == ((A,) if end else ())
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         "FLUSH TABLES a",

@@ -40,6 +40,9 @@ _MOST_BYTES_IN_MARIADBS_ROW = 65532
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
     """Charset and collation where at most one of them, or only a kind of collation, is named."""
+    if collation == "default":
+        charset = charset_name(charset or inherited[0])
+        return charset, collation_name(dialect.collation_of(charset))
     if collation is not None and charset_of(collation) is None:
         charset = charset_name(charset or inherited[0])
         return (charset, "binary") if charset == "binary" else (charset, f"{charset}_{collation}")

@@ -14,6 +14,8 @@ from pidts.schema.parse.token_cursor import Cursor
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 _WITHOUT_PARENTHESES = ("CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER", "CURRENT_ROLE", "UTC_DATE", "UTC_TIMESTAMP")
 _TYPED = ("DATE", "TIME", "TIMESTAMP")
+_ODBC = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}
+"""The words in `{d '2020-01-02'}`, which means the same as `DATE'2020-01-02'`."""
 _ZEROS = {
     Kind.DATE: "'0000-00-00'",
     Kind.TIME: "'00:00:00'",
@@ -97,6 +99,13 @@ def _number(cursor: Cursor) -> str:
 
 def _expression(cursor: Cursor) -> str:
     """Parses an expression that MariaDB takes without parentheses, or a text with a charset (`_latin1'x'`)."""
+    if cursor.take_sign("{"):
+        word = cursor.take_any(*_ODBC)
+        if not word:
+            raise cursor.surprise("a default")
+        text = literal(cursor.text())
+        cursor.expect_sign("}")
+        return _ODBC[word] + text
     start, following = cursor.peek(), cursor.peek(1)
     if cursor.take("NEXT", "VALUE", "FOR"):
         cursor.table_name()

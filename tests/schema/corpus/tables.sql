@@ -58,3 +58,18 @@ CREATE TABLE /* c */ cc (a int -- d
 , b int /*!50001 NOT NULL */, c int /*M! NOT NULL */ # e
 );
 ALTER TABLE cc ADD d int /*!80000 INVISIBLE */, ADD e int /*!99999 NOT NULL */;
+-- What MariaDB puts before a statement, and its words for waiting; keys over expressions.
+CREATE TABLE w1 (id int PRIMARY KEY, n int, v varchar(9));
+SET STATEMENT max_statement_time=10 FOR ALTER TABLE w1 ADD via_set int;
+SET STATEMENT max_statement_time=(SELECT 10), lock_wait_timeout = 9 FOR ALTER TABLE w1 CHANGE via_set `FOR` int, ADD m int;
+/* c */ SET STATEMENT alter_algorithm='COPY' FOR CREATE INDEX m ON w1 (m);
+set statement @@max_statement_time=5 for create table w2 (a int);
+SET STATEMENT foreign_key_checks=0 FOR DROP TABLE w2, s;
+SET STATEMENT max_statement_time=10 FOR RENAME TABLE w1 TO w3;
+RENAME TABLE w1 TO w3;
+ALTER ONLINE IGNORE TABLE w3 NOWAIT ADD o int;
+RENAME TABLE IF EXISTS nothing TO nobody, w3 WAIT 3 TO w4;
+RENAME TABLE w3 TO w4;
+DROP INDEX m ON w4 WAIT 4;
+ALTER TABLE w4 ADD KEY f1 ((n + 1)), ADD UNIQUE f2 ((upper(v)), n), ADD x int DEFAULT (n + 1);
+ALTER TABLE w4 DROP KEY f1, ALTER INDEX f2 INVISIBLE, ALTER x SET DEFAULT (n * 2);

@@ -17,6 +17,8 @@ from pidts.schema.parse.token_cursor import Cursor
 
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
 SEQUENCE = "a sequence"
+_SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
+_CHARSET_SETTINGS = ("character_set_", "collation_")
 _WHOLE = {
     "BEGIN": "transaction control",
     "START": "transaction control",
@@ -95,15 +97,42 @@ def classify(
 
 
 def _statement(cursor: Cursor) -> ddl.Statement:
+    _skip_settings(cursor)
     if cursor.at_end():
         return ddl.Ignored("empty")
     if (reason := ignored_reason(cursor)) is not None:
         return _sequences(cursor, reason) if reason == SEQUENCE else ddl.Ignored(reason)
+    _skip_analyze(cursor)
     if word := cursor.take_any(*_PARSERS):
         return _PARSERS[word](cursor)
     if cursor.peek().word in DML_VERBS:
         return _dml(cursor)
     raise cursor.surprise("a statement that is known")
+
+
+def _skip_settings(cursor: Cursor) -> None:
+    """Skips `SET STATEMENT name = value, ... FOR`, in front of the statement that runs with these settings.
+
+    MariaDB writes it to the log as it was sent. It must not pass for a setting: a TRUNCATE may stand behind it.
+    """
+    while cursor.take("SET", "STATEMENT"):
+        while not cursor.take("FOR"):
+            name = cursor.peek().text.lower()
+            if cursor.at_end():
+                raise cursor.surprise("FOR")
+            if name in _SETTINGS_THAT_GIVE_MEANING or name.startswith(_CHARSET_SETTINGS):
+                raise NotUnderstoodError(f"SET STATEMENT {name} changes what the statement behind it means")
+            if cursor.at_sign("("):
+                cursor.skip_parentheses()
+            else:
+                cursor.next()
+
+
+def _skip_analyze(cursor: Cursor) -> None:
+    """Skips MariaDB's `ANALYZE FORMAT=JSON`, in front of a statement that it runs and measures."""
+    if cursor.take("ANALYZE") and cursor.take("FORMAT"):
+        cursor.take_sign("=")
+        cursor.next()
 
 
 def _sequences(cursor: Cursor, reason: str) -> ddl.Statement:
@@ -273,6 +302,8 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
 def ignored_reason(cursor: Cursor) -> str | None:
     """Returns why the statement is none of replication's business; None if it may be."""
     first = cursor.peek().word
+    if first == "ANALYZE" and cursor.peek(1).word not in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
+        return None
     if first in _WHOLE:
         return _WHOLE[first] if _is_alone(cursor) else None
     if first == "DO" and cursor.peek(1).word == "RELEASE_LOCK":

@@ -248,6 +248,9 @@ def parse_charset(cursor: Cursor, base: ColumnType) -> ColumnType:
             base = replace(base, collation="bin")
         elif cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET"):
             base = replace(base, charset=parse_charset_name(cursor))
+        elif cursor.take("COLLATE", "DEFAULT"):
+            # On MariaDB, the charset's own collation, also where the charset is inherited.
+            base = replace(base, collation="default")
         elif cursor.take("COLLATE"):
             named = parse_collation_name(cursor)
             if base.collation == "bin" and base.charset is None:

@@ -62,7 +62,7 @@ def _size(kind: ColumnType) -> str:
 def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None = None) -> str:
     """Returns ` CHARACTER SET x COLLATE y`, without a part that is not set or that the server does not know."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
-    if charset == "binary":
+    if charset == "binary" or collation == "default":
         return text
     if collation == "bin":
         return text + " BINARY"
