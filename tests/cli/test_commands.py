@@ -35,6 +35,10 @@ Output = pytest.CaptureFixture[str]
         (["check", "absent.yaml"], "where absent.yaml"),
         (["replicate", "absent.yaml"], "absent.yaml"),
         (["demo", "--seconds", "0"], "--seconds"),
+        (["stop-task", "shop.yaml"], "Press Ctrl-C where `pidts run TASK` runs"),
+        (["handle-error", "shop.yaml", "skip"], "Use: pidts ddl skip|replace|inject|revert TASK"),
+        (["check-task", "absent.yaml"], "absent.yaml"),
+        (["start-task", "absent.yaml"], "absent.yaml"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_says_why(arguments: list[str], said: str, capsys: Output) -> None:
@@ -74,6 +78,12 @@ def test_with_json_the_error_is_the_last_line_of_stdout(tmp_path: Path, capsys: 
 def test_a_usage_error_is_told_to_machines_too(capsys: Output) -> None:
     assert run_command(["run", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_the_version_is_told(word: str, capsys: Output) -> None:
+    assert run_command([word]) == 0
+    assert capsys.readouterr().out.startswith("pidts 0.")
 
 
 def test_help_lists_every_command(capsys: Output) -> None:

@@ -29,7 +29,8 @@ def seen(schema: str, name: str, **more: Any) -> SeenTable:
 def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = (), **more: Any) -> tuple[str, Any]:
     source = Login("db.example", 3306, "repl", "SOURCE_PASSWORD")
     target = Login("::1", 5432, "app", "PGPASSWORD", type="postgresql", database="on")
-    draft = Draft("shop", "db.example-3306", source, target, FirstLook("mariadb 11", tables, findings), **more)
+    look = FirstLook("mariadb 11", tables, findings, has_gtids=more.pop("has_gtids", False))
+    draft = Draft("shop", "db.example-3306", source, target, look, **more)
     path = tmp_path / "shop.yaml"
     path.write_text(draft.text("shop.yaml"), "utf-8")
     return path.read_text("utf-8"), load_task(path, {"SOURCE_PASSWORD": "a", "PGPASSWORD": "b"})
@@ -44,6 +45,13 @@ def test_names_that_mean_something_to_yaml_or_to_the_list_stand_for_themselves(t
     assert not config.allow(TableName("qxz", "t"))
     assert config.target.database == "on"
     assert (config.source.server.password, config.target.password) == ("a", "b")
+
+
+def test_a_source_with_gtids_is_followed_by_gtid(tmp_path: Path) -> None:
+    text, config = drafted(tmp_path, seen("shop", "t"))
+    assert (config.source.use_gtid, "enable-gtid" in text) == (False, False)
+    _, config = drafted(tmp_path, seen("shop", "t"), has_gtids=True)
+    assert config.source.use_gtid
 
 
 def test_the_line_for_a_password_is_there_where_none_was_needed() -> None:

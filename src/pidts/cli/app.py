@@ -9,16 +9,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version as version_of
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened, set_up_logs
+from pidts.cli import dmctl
+from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
+from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
 from pidts.cli.relay import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.signals import run_until_stopped
@@ -28,7 +31,6 @@ from pidts.model import ConfigError, Halted, PidtsError
 app = typer.Typer(
     name="pidts",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -72,6 +74,9 @@ def run_command(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit code. All errors end here, so that they look the same."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
+        choose("", "text", None)
+        arguments = options_first(arguments)
+        dmctl.refuse(arguments)
         result = app(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
     except PidtsError as error:
         show_error(error, as_json=as_json)
@@ -96,9 +101,37 @@ def _help_for(arguments: Sequence[str]) -> str:
     return f"See: {' '.join(['pidts', *named, '--help'])}"
 
 
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        show_version()
+        raise typer.Exit
+
+
 @app.callback()
-def no_command(context: typer.Context) -> None:
-    """Copies a MySQL or MariaDB server to another database and applies every later change exactly once."""
+def no_command(
+    context: typer.Context,
+    log_level: Annotated[
+        str,
+        typer.Option(metavar="|".join(LEVELS), help="The lowest level of log lines to show.", show_default=False),
+    ] = "",
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="How each log line is written.")] = "text",
+    log_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append log lines to this file instead of stderr.", show_default=False),
+    ] = None,
+    version: Annotated[  # noqa: ARG001 - its callback has done all
+        bool,
+        typer.Option(
+            "--version", callback=lambda value: _print_version(wanted=value), is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Copies a MySQL or MariaDB server to another database and applies every later change exactly once.
+
+    The options of logs may also stand behind the command.
+    """
+    choose(log_level, log_format, log_file)
+    set_up_logs()
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(ConfigError.exit_code)
@@ -110,6 +143,8 @@ def show_version() -> None:
     print(f"pidts {version_of('pidts')}")
 
 
+@app.command("start-task", hidden=True)
+@app.command("resume-task", hidden=True)
 @app.command("run")
 def run(
     task: TaskFile,
@@ -145,6 +180,7 @@ def run(
     parts = opened(task, debug=debug, quiet=True, notes=True)
     tables = resynced(resync)
     from pidts.cli.ddl_view import show_halts
+    from pidts.cli.last_words import print_summary
     from pidts.cli.view import every_view, progress_view, row_counts
     from pidts.task.operate.progress import Progress
     from pidts.task.run.task_run import run_task
@@ -164,14 +200,14 @@ def run(
         summary = run_until_stopped(work)
     show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
     if as_json:
-        print(json.dumps(summary.to_json(), ensure_ascii=False), flush=True)
+        print_summary(json.dumps(summary.to_json(), ensure_ascii=False))
     else:
         rows = row_counts(summary.rows)
         several = len(parts) > 1
         places = [
             f"{one.source} {one.position or '-'}" if several else f"{one.position or '-'}" for one in summary.sources
         ]
-        print(
+        print_summary(
             f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {', '.join(places)}"
         )
     if summary.stage == "halted":
@@ -180,6 +216,7 @@ def run(
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
+@app.command("check-task", hidden=True)
 @app.command("check", short_help="Check whether the servers are ready.")
 def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Check whether the servers are ready for a task; change nothing."""

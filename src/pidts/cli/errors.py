@@ -7,21 +7,33 @@ import sys
 import tempfile
 import traceback
 
+import structlog
 from rich.console import Console
 from rich.text import Text
 
+from pidts.cli.log_options import log_options
 from pidts.model import PidtsError
+
+_log = structlog.get_logger(__name__)
 
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints code, what, where, what to do. Names and values in it are never read as markup."""
+    logs = log_options()
+    if logs.file is not None or logs.has_json_on_stderr:
+        _log.error("the command reports an error", **error.to_json())
+    if not logs.has_json_on_stderr:
+        _show_text(error)
+    if as_json:
+        print(json.dumps({"error": error.to_json()}, ensure_ascii=False), flush=True)
+
+
+def _show_text(error: PidtsError) -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     console.print(Text.assemble(("error", "bold red"), f" [{error.code}] ", (error.what, "bold")))
     for label, text in (("where", str(error.where)), ("do", error.todo)):
         if text:
             console.print(Text.assemble((f"  {label:<6}", "dim"), text))
-    if as_json:
-        print(json.dumps({"error": error.to_json()}, ensure_ascii=False), flush=True)
 
 
 def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:

@@ -33,7 +33,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     if as_json:
         items = [
             {"item": one.item, "ok": one.ok, "message": one.message, "fix": one.fix}
-            | ({} if one.ok else {"code": one.code})
+            | ({} if one.ok else {"code": one.code, "ignored_by": one.ignored_by})
             for one in findings
         ]
         print(json.dumps({"task": task, "ok": ready, "findings": items}, ensure_ascii=False))
@@ -46,6 +46,9 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
         console.print(Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", finding.message))
         if finding.fix:
             console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), finding.fix))
+        if finding.ignored_by:
+            said = Text.assemble(("or, at your own risk: ", "dim"), finding.ignored_by)
+            console.print(Text.assemble(" " * (width + 10), said))
     failed = sum(not finding.ok for finding in findings)
     console.print(Text(f"{task}: {failed} of {len(findings)} checks failed" if failed else f"{task}: ready to run"))
     return 0 if ready else PrecheckFailed.exit_code

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from pidts.cli.command import Debug, set_up_logs
+from pidts.cli.command import Debug
+from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pidts.cli.command import Debug, JsonInstead, set_up_logs
+from pidts.cli.command import Debug, JsonInstead
+from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
 relay_commands = typer.Typer(

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
@@ -42,9 +43,10 @@ def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: b
             if sys.stderr.isatty():
                 os.write(2, _SHOW_CURSOR.encode())
             os._exit(1)
-        said = f"{_LEAVE}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
-        os.write(2, f"\n{said}\n".encode())
         stop.set()
+        said = f"{_LEAVE}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
+        with suppress(OSError):  # of `2>&1 | tee`, the same Ctrl-C has ended the reader
+            os.write(2, f"\n{said}\n".encode())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

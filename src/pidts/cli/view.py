@@ -6,18 +6,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
+import structlog
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.log_options import log_options, write_line
 from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
+
+_log = structlog.get_logger(__name__)
 
 LINE_SECONDS = 5.0
 _TABLES_SHOWN = 12
@@ -46,8 +50,9 @@ class View(Protocol):
 
 
 def progress_view() -> AbstractContextManager[View]:
-    """Returns the live view if stderr is a terminal, otherwise lines."""
-    return _live_view() if sys.stderr.isatty() else _line_view()
+    """Returns the live view if stderr is a terminal, otherwise lines. A program that reads stderr gets lines, too."""
+    is_live = sys.stderr.isatty() and not log_options().has_json_on_stderr
+    return _live_view() if is_live else _line_view()
 
 
 def every_view(views: Sequence[Callable[[Progress], None]]) -> View:
@@ -103,7 +108,23 @@ class LineView:
         if news == self._shown and now < self._due:
             return
         self._shown, self._due = news, now + LINE_SECONDS
-        print(line(progress), file=sys.stderr, flush=True)
+        options = log_options()
+        if options.file is not None or options.form == "json":
+            _log.info("progress", **_as_log_line(progress))
+        if options.shows_progress and not options.has_json_on_stderr:
+            write_line(line(progress), sys.stderr)
+
+
+def _as_log_line(progress: Progress) -> dict[str, Any]:
+    """Returns what a line tells, as values for programs."""
+    whole = progress.to_json()
+    return {name: whole[name] for name in ("task", "stage", "rows", "batches", "eta_seconds", "sources", "cause")} | {
+        "rate": round(progress.rate, 1),
+        "copy_rate": round(progress.copy_rate, 1),
+        "tables_copied": sum(table.done for table in progress.tables),
+        "tables": len(progress.tables),
+        "message": progress.message,
+    }
 
 
 def line(progress: Progress) -> str:

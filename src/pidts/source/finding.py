@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pidts.model import PrecheckFailed
 
 UNFIT = "precheck-failed"
+_NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Finding:
     code: str = UNFIT
     """The error's code where nothing else speaks against a run."""
 
+    @property
+    def ignored_by(self) -> str:
+        """The line of the task file that makes PiDTS ignore this failure; empty if it cannot be ignored."""
+        return "" if self.ok or self.item in _NEVER_IGNORED else f"ignore-checking-items: [{self.item}]"
+
 
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     """Raises for findings that are not fulfilled, except ignored items."""
@@ -30,6 +36,9 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
         todo = "\n".join(finding.fix for finding in failed)
+        if all(finding.ignored_by for finding in failed):
+            items = ", ".join(dict.fromkeys(finding.item for finding in failed))
+            todo += f"\nOr ignore it at your own risk: ignore-checking-items: [{items}]"
         code = failed[0].code
         if any(finding.code != code for finding in failed):
             raise PrecheckFailed(UNFIT, what, todo=todo)

@@ -14,6 +14,8 @@ from pidts.target.fit import CHANGED_TODO, GONE_TODO
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
 _NOT_GRANTED = frozenset({1044, 1142, 1143, 1227, 1370})
+_OTHER_PLUGIN = frozenset({1251, 1524, 2059})
+_HOST_REFUSED = 1130
 _NO_TLS = 2026
 _NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
 _LOST = frozenset(
@@ -155,9 +157,28 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
     if number == _NO_TLS:
         return not_offered(f"the target {place}")
     if number in _DENIED:
-        todo = "Set ssl-mode to required or more" if number in _PLAIN_REFUSED else "Check user, password and grants"
-        return PrecheckFailed("target-denied", f"target {place}: {text} (error {number})", todo=todo)
+        return PrecheckFailed(
+            "target-denied", f"target {place}: {text} (error {number})", todo=_login_todo(number, place)
+        )
     return Transient("target-unreachable", f"target {place}: {text}")
+
+
+def _login_todo(number: int, place: str) -> str:
+    grants = f"pidts grants TASK --only target --target mysql://ADMIN@{place}/"
+    if number in _PLAIN_REFUSED:
+        return "Set ssl-mode to required or more"
+    if number == _NO_SUCH_DATABASE:
+        return "Create it on the target (CREATE DATABASE), or correct target-database in the task file"
+    if number == _HOST_REFUSED:
+        return f"Make the account for this machine's address; `{grants} --host ADDRESS` prints the statements"
+    if number in _NOT_GRANTED:
+        return f"As an administrator of the target, run what this prints: {grants}"
+    if number in _OTHER_PLUGIN:
+        return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
+    return (
+        "Correct user and password under target-database, or create the account: "
+        f"`{grants}` prints CREATE USER and GRANT"
+    )
 
 
 def _parts(error: Exception) -> tuple[int, str]:

@@ -71,10 +71,22 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
     if "certificate verify failed" in what:
         return not_trusted(who, what)
     if any(word in what for word in _DENIED):
-        return PrecheckFailed(
-            "target-denied", f"PostgreSQL at {place}: {what}", todo="Check user, password and database"
-        )
+        return PrecheckFailed("target-denied", f"PostgreSQL at {place}: {what}", todo=_login_todo(what, place))
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}")
+
+
+def _login_todo(what: str, place: str) -> str:
+    grants = f"pidts grants TASK --only target --target postgresql://ADMIN@{place}/DATABASE"
+    if "database" in what and "does not exist" in what:
+        return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
+    if "no pg_hba.conf entry" in what:
+        return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"
+    if "permission denied for database" in what:
+        return f"As an administrator of the target, run what this prints: {grants}"
+    return (
+        "Correct user and password under target-database, or create the account: "
+        f"`{grants}` prints CREATE ROLE and GRANT"
+    )
 
 
 def _message(error: psycopg.Error) -> str:

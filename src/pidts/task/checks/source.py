@@ -254,6 +254,6 @@ def _unreachable(side: str, error: PidtsError) -> Finding:
 
 def passed_if_ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
     """Returns the finding as passed, if the task file ignores this check."""
-    if finding.ok or not {finding.item, "all"} & set(ignored) or finding.item.endswith("_connection"):
+    if not (finding.ignored_by and {finding.item, "all"} & set(ignored)):
         return finding
     return replace(finding, ok=True, message=f"ignored: {finding.message}", fix="")

@@ -38,6 +38,8 @@ class FirstLook:
     tables: tuple[SeenTable, ...]
     findings: tuple[Finding, ...]
     """The findings of the source's checks, without the tables that are left out."""
+    has_gtids: bool = False
+    """Whether every transaction of the source has a GTID."""
 
     @property
     def taken(self) -> tuple[SeenTable, ...]:
@@ -65,7 +67,10 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
         findings = check_source(session, source, taken.values())
     return FirstLook(
-        f"{info.flavor} {info.version}", tuple(sorted(tables, key=lambda table: table.name)), tuple(findings)
+        f"{info.flavor} {info.version}",
+        tuple(sorted(tables, key=lambda table: table.name)),
+        tuple(findings),
+        has_gtids=info.gtid_mode,
     )
 
 

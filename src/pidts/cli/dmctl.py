@@ -1,0 +1,53 @@
+"""The commands of dmctl that have no counterpart of the same kind here, each with what to do instead.
+
+dmctl gives orders to a cluster that runs tasks. Here a task is the process `pidts run`, and its sources are in its task
+file, so nothing has to be registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pidts.model import ConfigError
+
+_IN_TASK_FILE = "Sources are part of the task file (`mysql-instances`), or DM source files beside it: pidts check TASK"
+_STOP = "Press Ctrl-C where `pidts run TASK` runs, or: kill PROCESS. `pidts run TASK` then goes on from there"
+_NO_CLUSTER = "There is no cluster: each task is a process of its own. See: pidts status TASK"
+_RELAY = "The relay is always used. See: pidts relay list TASK"
+_WORDS = {
+    "stop-task": _STOP,
+    "pause-task": _STOP,
+    "update-task": "Edit the task file; a running task takes over what it can, and names the rest",
+    "handle-error": "Use: pidts ddl skip|replace|inject|revert TASK",
+    "sql-skip": "Use: pidts ddl skip TASK",
+    "sql-replace": "Use: pidts ddl replace TASK SQL",
+    "sql-inject": "Use: pidts ddl inject TASK SQL",
+    "break-ddl-lock": "Use: pidts ddl skip TASK",
+    "binlog-schema": "Structures follow the log by themselves. Use: pidts ddl list TASK",
+    "operate-schema": "Structures follow the log by themselves. Use: pidts ddl list TASK",
+    "validation": "Use: pidts verify TASK",
+    "purge-relay": "Use: pidts relay purge TASK",
+    "start-relay": _RELAY,
+    "stop-relay": _RELAY,
+    "pause-relay": _RELAY,
+    "resume-relay": _RELAY,
+    "query-error": "Use: pidts status TASK",
+    "operate-source": _IN_TASK_FILE,
+    "transfer-source": _IN_TASK_FILE,
+    "show-source": _IN_TASK_FILE,
+    "list-member": _NO_CLUSTER,
+    "offline-member": _NO_CLUSTER,
+    "operate-leader": _NO_CLUSTER,
+    "refresh-worker-tasks": _NO_CLUSTER,
+    "config": "The task file is all of the configuration. Use: pidts check TASK",
+    "get-config": "The task file is all of the configuration. Use: pidts check TASK",
+    "encrypt": "Put the password into a file (`password-file`) or the environment: ${NAME}",
+    "decrypt": "Put the password into a file (`password-file`) or the environment: ${NAME}",
+}
+
+
+def refuse(arguments: Sequence[str]) -> None:
+    """Raises if the command is one of dmctl that does not exist here, with the word to use."""
+    word = next((one for one in arguments if not one.startswith("-")), "")
+    if word in _WORDS:
+        raise ConfigError("usage", f"{word} is a command of dmctl that pidts does not have", todo=_WORDS[word])

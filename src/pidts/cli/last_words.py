@@ -1,0 +1,35 @@
+"""Prints the summary of a run where somebody can read it, also if the reader of stdout is gone.
+
+Ctrl-C is sent to all programs of a pipeline. In `pidts run shop.yaml | tee run.log` it ends `tee` at once, while the
+task stops at the end of a transaction: what it prints then would go nowhere, and end the program with an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from pidts.cli.log_options import write_line
+
+_TERMINAL = Path("/dev/tty")
+
+
+def print_summary(text: str) -> None:
+    """Prints to stdout; if nobody reads it any more, to stderr, and at last to the terminal."""
+    if write_line(text, sys.stdout):
+        return
+    _let_go(sys.stdout.fileno())
+    if write_line(text, sys.stderr):
+        return
+    _let_go(sys.stderr.fileno())
+    with suppress(OSError), _TERMINAL.open("w", encoding="utf-8") as terminal:
+        terminal.write(f"{text}\n")
+
+
+def _let_go(descriptor: int) -> None:
+    """Leads what is still written there nowhere: the interpreter flushes it at its end, and would fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,166 @@
+"""Where log lines go and what they look like: the options that every command takes.
+
+They may stand before or behind the command. `pidts run shop.yaml --log-format json` would otherwise need the three
+options in the signature of each command.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TextIO
+
+import structlog
+
+from pidts.model import ConfigError, Where
+
+OPTIONS = ("--log-level", "--log-format", "--log-file")
+LEVELS = ("debug", "info", "warning", "error")
+
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The choice of one command line."""
+
+    level: str = ""
+    """The lowest level that is shown; empty: each command's usual one."""
+    form: Form = "text"
+    file: Path | None = None
+    """Takes the log lines instead of stderr; it is appended to."""
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether lines about the progress are wanted; they count as information."""
+        return self.level in {"", "debug", "info"}
+
+    @property
+    def has_json_on_stderr(self) -> bool:
+        """Whether a program reads stderr, line by line."""
+        return self.form == "json" and self.file is None
+
+
+_chosen: ContextVar[LogOptions] = ContextVar("log options", default=LogOptions())  # noqa: B039 - it is frozen
+
+
+def log_options() -> LogOptions:
+    """Returns the choice of the command that runs."""
+    return _chosen.get()
+
+
+def choose(level: str, form: str, file: Path | None) -> None:
+    """Takes over the choice of a command line; raises for a word that is none of those allowed."""
+    for name, value, allowed in (("--log-level", level, ("", *LEVELS)), ("--log-format", form, ("text", "json"))):
+        if value not in allowed:
+            words = ", ".join(filter(None, allowed))
+            raise ConfigError("usage", f"{name}: {value!r} is none of {words}", todo="See: pidts --help")
+    if file is not None:
+        try:
+            with _appended(file):
+                pass
+        except OSError as error:
+            what = f"the log file cannot be written: {error.strerror}"
+            raise ConfigError("unwritable-file", what, where=Where(file=str(file)), todo="Name another one") from None
+    _chosen.set(LogOptions(level, "json" if form == "json" else "text", file))
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Returns the command line with the options of logs before the command."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*first, *rest, word, *words]
+        name, equals, _ = word.partition("=")
+        (first if name in OPTIONS else rest).append(word)
+        if name in OPTIONS and not equals and (value := next(words, None)) is not None:
+            first.append(value)
+    return [*first, *rest]
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger comes from elsewhere: py4j reports a lost JVM there, with a traceback."""
+    return record.module != "java_gateway"
+
+
+def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
+    """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`.
+
+    A level that the user has chosen goes before both. A log file gets what a live view would show in its own way.
+    """
+    options = log_options()
+    debug = debug or options.level == "debug"
+    usual = "debug" if debug else "warning" if quiet and options.file is None else "info"
+    level = getattr(logging, (options.level if options.level and not debug else usual).upper())
+    # psycopg warns about the rest of a pipeline when a connection breaks; the error itself is reported.
+    logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
+    # py4j logs each call into a JVM that died; the command reports `spark-died`.
+    logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)
+    if not debug:
+        logging.getLogger().addFilter(is_not_of_py4j)
+    place = _Lines(options.file)
+    if options.form == "json":
+        last: list[structlog.typing.Processor] = [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+        ]
+    else:
+        colours = options.file is None and sys.stderr.isatty()
+        fmt = "%H:%M:%S" if options.file is None else "%Y-%m-%d %H:%M:%S"
+        last = [
+            structlog.processors.TimeStamper(fmt=fmt, utc=False),
+            structlog.dev.ConsoleRenderer(colors=colours),
+        ]
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: place,
+        cache_logger_on_first_use=False,
+    )
+
+
+@contextmanager
+def _appended(path: Path) -> Iterator[TextIO]:
+    """Opens the file for this user alone: log lines may name rows."""
+    opener = partial(os.open, mode=0o600)
+    with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=opener) as file:
+        yield file
+
+
+class _Lines:
+    """Writes to a file, or to the current `sys.stderr`, which a live view replaces so that log lines stay above it.
+
+    A reader that is gone (`2>&1 | tee`, ended by the same Ctrl-C) and a full disk must not end a run that is fine. The
+    file is opened for each line, so that another program may move it away.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def msg(self, message: str) -> None:
+        if self._path is None:
+            write_line(message, sys.stderr)
+            return
+        with suppress(OSError), _appended(self._path) as file:
+            write_line(message, file)
+
+    debug = info = warning = error = critical = exception = log = msg
+
+
+def write_line(text: str, file: TextIO) -> bool:
+    """Writes a line at once; returns whether somebody can have it."""
+    try:
+        print(text, file=file, flush=True)
+    except OSError:
+        return False
+    return True

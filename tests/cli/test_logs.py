@@ -1,0 +1,65 @@
+"""Log lines go where the options say, and a reader that is gone ends no run."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.cli.log_options import options_first
+
+PROGRAM = [sys.executable, "-m", "pidts"]
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_the_options_of_logs_may_stand_behind_the_command() -> None:
+    given = ["run", "t.yaml", "--log-level", "error", "--json", "--log-file=x"]
+    assert options_first(given) == ["--log-level", "error", "--log-file=x", "run", "t.yaml", "--json"]
+    assert options_first(["ddl", "replace", "t", "--", "--log-level"]) == ["ddl", "replace", "t", "--", "--log-level"]
+
+
+def test_with_json_every_line_on_stderr_is_an_object(capsys: Output) -> None:
+    assert run_command(["check", "absent.yaml", "--log-format", "json"]) == 2
+    (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (line["level"], line["code"], line["where"]) == ("error", "unreadable-file", {"file": "absent.yaml"})
+
+
+def test_a_log_file_is_appended_to_and_is_for_its_user_alone(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "run.log"
+    for _ in range(2):
+        assert run_command(["check", "absent.yaml", "--log-file", str(file)]) == 2
+        assert "error [unreadable-file]" in capsys.readouterr().err
+    lines = file.read_text().splitlines()
+    assert [("unreadable-file" in line, "\x1b" in line) for line in lines] == [(True, False)] * 2
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert run_command(["check", "absent.yaml", "--log-file", str(tmp_path)]) == 2
+    assert "[unwritable-file]" in capsys.readouterr().err
+
+
+def test_an_unknown_level_is_refused_with_those_that_exist(capsys: Output) -> None:
+    assert run_command(["--log-level", "loud", "version"]) == 2
+    assert "'loud' is none of debug, info, warning, error" in capsys.readouterr().err
+
+
+def test_a_summary_is_told_on_stderr_where_the_reader_of_stdout_is_gone() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = "from pidts.cli.last_words import print_summary; print_summary('shop: stopped after 3.0 s')"
+    run = subprocess.run([sys.executable, "-c", words], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (0, "shop: stopped after 3.0 s\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    words = {"COMP_WORDS": "pidts repl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "pidts repl"}
+    asked = {**os.environ, **words, "_PIDTS_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    shown = subprocess.run(PROGRAM, env=asked, capture_output=True, text=True, check=False)
+    assert "replicate" in shown.stdout
