@@ -57,7 +57,7 @@ def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.
     alone = replace(MADE, source=TableName("shop", "u"), target=TableName("shop", "u"), size=None)
     one, two = shards("s1", "s2"), shards("s2", "s1")
     one[7] = replace(one[7], way=Outcome.REFUSED, problems=("no key",))
-    assert show_plan(config, {"s1": [*one, alone], "s2": two}, as_json=False) == 3
+    assert show_plan(config, {"s1": [*one, alone], "s2": two}, as_json=False, with_sql=True) == 3
     text = capsys.readouterr().out
     assert text.count("CREATE TABLE") == 3
     for words in (
@@ -74,3 +74,22 @@ def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.
     assert len(text.splitlines()) < 40
     show_plan(config, {"s1": one, "s2": two}, as_json=True)
     assert len(json.loads(capsys.readouterr().out)["tables"]) == 2 * SHARDS
+
+
+def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(TASK)
+    names = [TableName("shop", f"u_{number}") for number in range(25)]
+    tables = [replace(MADE, source=name, target=name) for name in names]
+    tables[3] = replace(tables[3], notes=("no comment", "its own"))
+    assert show_plan(load_task(path), {"s1": tables}, as_json=False, brief=True) == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) == 25 + 5, text
+    assert "note on 25 tables: no comment  (shop.u_0, shop.u_1, shop.u_2, shop.u_3, shop.u_4 and 20 more)\n" in text
+    assert "  note: its own\n" in text
+    assert f"the SQL that makes them: pidts plan {path} --sql\n" in text
+    show_plan(load_task(path), {"s1": tables}, as_json=False)
+    whole = capsys.readouterr().out
+    assert whole.count("integer") == 25, "each column is told once, without the SQL"

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from pidts.cli import view
+from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName
 from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
@@ -38,9 +39,36 @@ COPYING = Progress(
 
 def test_a_line_tells_everything() -> None:
     assert view.line(COPYING) == (
-        "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.2 s; "
+        "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag < 1 s; "
         "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
+
+
+def test_the_lag_is_told_as_exactly_as_the_log_tells_times_and_zeros_that_say_nothing_are_left_out() -> None:
+    for lag, said in ((None, "unknown"), (0.0, "0 s"), (0.7, "< 1 s"), (3.2, "3 s"), (7200.0, "7,200 s")):
+        progress = replace(COPYING, sources=(replace(COPYING.sources[0], lag_seconds=lag),))
+        assert f"; lag {said}; " in view.line(progress)
+    assert view.row_counts({"inserted": 0, "copied": 0, "stale": 2, "removed": 0}) == "0 inserted, 2 skipped as older"
+
+
+def test_the_lag_of_the_last_minute_is_drawn_once_it_was_a_second() -> None:
+    history = LagHistory()
+    for second, lag in enumerate((None, None, 0.4, 0.9)):
+        history.take(lag, float(second))
+    assert history.picture == ""
+    for second, lag in enumerate((8.0, 4.0, 1.0, 0.5, 16.0, 0.0), 4):
+        history.take(lag, float(second))
+    assert history.picture == " ▁▄▁█"
+
+
+def test_the_size_of_the_relay_is_told_where_it_is_known() -> None:
+    progress = replace(COPYING, sources=(replace(COPYING.sources[0], relay_bytes=3_200_000),))
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(view.live_picture(progress, "▁█"))
+    assert "3.2 MB" in shown.get()
+    assert "< 1 s ▁█" in shown.get()
+    assert progress.to_json()["sources"][0]["relay_bytes"] == 3_200_000
 
 
 def test_halted_tables_are_named_in_both() -> None:
@@ -64,7 +92,7 @@ def test_several_sources_are_named() -> None:
             SourceProgress(source="south", stage="sync", lag_seconds=12.0, halted=(halt,)),
         ),
     )
-    assert "; north copy, lag -; south sync, lag 12.0 s; " in view.line(progress)
+    assert "; north copy, lag unknown; south sync, lag 12 s; " in view.line(progress)
     assert "; halted south: shop.a: [target-refused]" in view.line(progress)
     console = Console(width=200)
     with console.capture() as captured:
@@ -72,7 +100,7 @@ def test_several_sources_are_named() -> None:
     shown = captured.get().splitlines()
     for words in (
         ("north", "copy", "bin.000003:42", "0-1-7"),
-        ("south", "sync", "12.0 s"),
+        ("south", "sync", "12 s"),
         ("north: a.open",),
         ("halted", "south: shop.a"),
     ):
@@ -120,7 +148,7 @@ def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_f
 
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
-    assert view.line(Progress(task="t")).endswith("0 rows/s; lag -")
+    assert view.line(Progress(task="t")).endswith("0 rows/s; lag unknown")
 
 
 def test_lines_come_seldom_unless_there_is_news(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +207,7 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
                 },
                 "lag_seconds": 0.25,
                 "not_receiving": None,
+                "relay_bytes": None,
             }
         ],
     }

@@ -109,7 +109,7 @@ def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
     tracker.tell("sync")
     assert told[-1].message == ""
     tracker.tell("copy", awaits_spark=True)
-    assert told[-1].message == "waiting for Spark"
+    assert told[-1].message == "step 4 of 4: waiting for Spark"
     tracker.note("a table has joined")
     tracker.tell("copy", awaits_spark=True)
     assert told[-1].message == "a table has joined"
@@ -184,3 +184,14 @@ def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
     tracker.lacks(None)
     tracker.tell("sync", caught_up=True)
     assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
+
+
+def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies(clock: list[float]) -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", "s", told.append)
+    tracker.resumed(state(big=CopyState(estimate=9)), "", "")
+    tracker.tell("copy", caught_up=True)
+    assert told[-1].lag_seconds is None
+    tracker.batch(done(state(big=CopyState(rows=3, estimate=9))))
+    tracker.tell("copy", caught_up=True)
+    assert told[-1].lag_seconds == 0.0

@@ -228,7 +228,13 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
 
 
 @app.command("plan", short_help="Show what the task would do; change nothing.")
-def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
+def plan(
+    task: TaskFile,
+    brief: Annotated[bool, typer.Option("--brief", help="Show one line for each table, without its columns.")] = False,
+    with_sql: Annotated[bool, typer.Option("--sql", help="Show the SQL that makes each table, too.")] = False,
+    as_json: JsonAtEnd = False,
+    debug: Debug = False,
+) -> int:
     """Show what the task would do with each table: target types, statements, size; change nothing."""
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.plan_view import show_plan
@@ -239,7 +245,7 @@ def plan(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> in
     found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
     notes = [*unused_rules(parts, names), *sequence_notes(parts)]
-    return show_plan(parts[0], found, notes, as_json=as_json)
+    return show_plan(parts[0], found, notes, as_json=as_json, brief=brief, with_sql=with_sql)
 
 
 @app.command("replicate", short_help="Only receive the log into the relay.")

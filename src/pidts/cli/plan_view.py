@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -21,7 +21,13 @@ _STYLES = {Outcome.CREATE: "green", Outcome.USE: "cyan", Outcome.REFUSED: "bold 
 
 
 def show_plan(
-    config: TaskConfig, found: Mapping[str, Sequence[TablePreview]], notes: Sequence[str] = (), *, as_json: bool
+    config: TaskConfig,
+    found: Mapping[str, Sequence[TablePreview]],
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool,
+    brief: bool = False,
+    with_sql: bool = False,
 ) -> int:
     """Prints what the task would do with each table. The exit code tells whether a table is refused."""
     tables = [table for of_source in found.values() for table in of_source]
@@ -29,22 +35,30 @@ def show_plan(
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
     several = len(found) > 1
     if as_json:
-        listed = [
+        previews = [
             ({"source_id": source} if several else {}) | table.to_json()
             for source, of_source in found.items()
             for table in of_source
         ]
-        about = {"task": config.name, "mode": config.mode, "tables": listed, "notes": list(notes)}
+        about = {"task": config.name, "mode": config.mode, "tables": previews, "notes": list(notes)}
         print(json.dumps(about, ensure_ascii=False))
         return code
     console = Console(soft_wrap=True, highlight=False)
-    for alike in _alike(found):
-        _show_table(console, alike, several=several)
+    groups = _alike(found)
+    shared = _shared_notes(groups)
+    for alike in groups:
+        _show_table(console, alike, several=several, brief=brief, with_sql=with_sql, shared=shared.keys())
+    if brief:
+        console.print()
+    for note, names in shared.items():
+        console.print(Text.assemble((f"note on {len(names):,} tables: {note}", "yellow"), f"  ({listed(names)})"))
     rows = sum(table.size.rows for table in tables if table.size)
     size = sum(table.size.bytes for table in tables if table.size)
     count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
     total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
+    if not with_sql and any(table.statements for table in tables):
+        console.print(Text(f"the SQL that makes them: pidts plan {config.path} --sql", "dim"))
     for note in notes:
         console.print(Text(f"note: {note}", "yellow"))
     for source in (source for source, of_source in found.items() if not of_source):
@@ -98,7 +112,18 @@ def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_Alike]:
     return [_Alike(shards) for shards in groups.values()]
 
 
-def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
+def _shared_notes(groups: Sequence[_Alike]) -> dict[str, list[str]]:
+    """Returns the notes that several tables have in the same words, each with the names of these tables."""
+    found: dict[str, list[str]] = {}
+    for alike in groups:
+        for note in dict.fromkeys(alike.first.notes):
+            found.setdefault(note, []).append(str(alike.first.source))
+    return {note: names for note, names in found.items() if len(names) > 1}
+
+
+def _show_table(
+    console: Console, alike: _Alike, *, several: bool, brief: bool, with_sql: bool, shared: Collection[str]
+) -> None:
     table, names = alike.first, alike.names(several=several)
     if len(names) > 1:
         route = f"{len(names):,} tables -> {table.target}"
@@ -108,6 +133,9 @@ def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
     console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}, {key}"))
     if len(names) > 1:
         console.print(Text.assemble(("  of ", "cyan"), listed(names)))
+    if brief:
+        _show_problems(console, table, shared)
+        return
     for rule in table.rules:
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
@@ -116,14 +144,19 @@ def _show_table(console: Console, alike: _Alike, *, several: bool) -> None:
         origin = column.source_type if column.value is None else f"extracted {listed(values, _VALUES)}"
         grid.add_row(column.name, Text(origin), "->", Text(column.target_type))
     console.print(grid)
-    for statement in table.statements:
+    for statement in table.statements if with_sql else ():
         console.print(Text(f"  {statement};", "dim"))
-    for statement in table.finish:
+    for statement in table.finish if with_sql else ():
         console.print(Text.assemble(("  after the copy: ", "cyan"), (f"{statement};", "dim")))
     if alike.others:
         console.print(Text.assemble(("  shares its target with ", "cyan"), listed(alike.others)))
+    _show_problems(console, table, shared)
+    console.print()
+
+
+def _show_problems(console: Console, table: TablePreview, shared: Collection[str]) -> None:
     for note in table.notes:
-        console.print(Text(f"  note: {note}", "yellow"))
+        if note not in shared:
+            console.print(Text(f"  note: {note}", "yellow"))
     for problem in table.problems:
         console.print(Text(f"  refused: {problem}", "red"))
-    console.print()

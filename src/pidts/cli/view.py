@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
@@ -15,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
 from pidts.model.errors import sentence
 from pidts.plan import Phase
@@ -24,6 +27,7 @@ from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 _log = structlog.get_logger(__name__)
 
 LINE_SECONDS = 5.0
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
 _HALTS_IN_LINE = 3
@@ -34,6 +38,7 @@ PHASES = {
     Phase.REREAD: "reading rows again whose keys have changed",
     Phase.FINISH: "creating keys",
 }
+_RARE = frozenset({"copied", "stale", "removed"})
 _COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
 """The names on the screen of counters whose names in JSON need an explanation.
 
@@ -67,7 +72,12 @@ def every_view(views: Sequence[Callable[[Progress], None]]) -> View:
 
 def row_counts(counts: Mapping[str, int]) -> str:
     """Returns the row counters in words: 1,203 inserted, 4 updated."""
-    return ", ".join(f"{count:,} {_counter(name)}" for name, count in counts.items())
+    return ", ".join(f"{count:,} {_counter(name)}" for name, count in _counted(counts).items())
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the counters to show: those that are 0 in most tasks only when they are not."""
+    return {name: count for name, count in counts.items() if count or name not in _RARE}
 
 
 def _counter(name: str) -> str:
@@ -76,13 +86,20 @@ def _counter(name: str) -> str:
 
 @contextmanager
 def _live_view() -> Iterator[View]:
-    latest: list[Progress] = []
+    latest: list[tuple[Progress, float]] = []
+    lags = LagHistory()
 
     def show() -> RenderableType:
-        return live_picture(latest[-1]) if latest else Text("")
+        if not latest:
+            return Text("")
+        progress, taken = latest[-1]
+        # Between two snapshots of a start minutes may pass, in which only the clock moves.
+        moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
+        return live_picture(moving, lags.picture)
 
     def take(progress: Progress) -> None:
-        latest[:] = [progress]
+        latest[:] = [(progress, time.monotonic())]
+        lags.take(progress.lag_seconds, time.monotonic())
 
     # stdout is not redirected: it may be a pipe whose reader expects one JSON object.
     with Live(get_renderable=show, console=Console(stderr=True), refresh_per_second=5, redirect_stdout=False):
@@ -104,7 +121,8 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
-        news = (progress.stage, f"{progress.message}{len(progress.halted) or ''}")
+        # The time of the next attempt is no news: an absent server would be a line for each attempt.
+        news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
         self._shown, self._due = news, now + LINE_SECONDS
@@ -150,20 +168,24 @@ def line(progress: Progress) -> str:
     return "; ".join([*parts, progress.message] if progress.message else parts)
 
 
-def live_picture(progress: Progress) -> RenderableType:
+def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     """Returns the state of the task for a terminal."""
+    counts = _counted(progress.rows)
+    relay = [one.relay_bytes for one in progress.sources if one.relay_bytes is not None]
     numbers = Grid.grid(padding=(0, 3))
-    for _ in range(4):
+    for _ in range(5):
         numbers.add_column(justify="left")
-    for _ in progress.rows:
+    for _ in counts:
         numbers.add_column(justify="right")
-    numbers.add_row(*(Text(name, "dim") for name in ("rate", "lag", "batches", "time", *map(_counter, progress.rows))))
+    names = ("rate", "lag", "batches", "time", "relay", *map(_counter, counts))
+    numbers.add_row(*(Text(name, "dim") for name in names))
     numbers.add_row(
         Text(f"{progress.rate:,.0f} rows/s"),
-        _lag_text(progress),
+        _lag_text(progress) + (f" {lag_history}" if lag_history else ""),
         Text(f"{progress.batches:,}"),
         Text(f"{progress.seconds:,.0f} s"),
-        *(Text(f"{count:,}", "bold") for count in progress.rows.values()),
+        Text(f"{sum(relay) / 1e6:,.1f} MB" if relay else "-"),
+        *(Text(f"{count:,}", "bold") for count in counts.values()),
     )
     head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
     parts: list[RenderableType] = [head, numbers, _places(progress)]
@@ -241,4 +263,8 @@ def _lag_text(progress: Progress | SourceProgress) -> Text:
 
 
 def _lag(progress: Progress | SourceProgress) -> str:
-    return "-" if progress.lag_seconds is None else f"{progress.lag_seconds:.1f} s"
+    """Returns the lag as exactly as it is known: logs tell times in whole seconds."""
+    seconds = progress.lag_seconds
+    if seconds is None:
+        return "unknown"
+    return "0 s" if not seconds else "< 1 s" if seconds < 1 else f"{seconds:,.0f} s"

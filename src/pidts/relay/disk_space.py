@@ -18,6 +18,8 @@ _PART: Final = 4
 """A segment takes at most one quarter of the free space."""
 _LEAST_SEGMENT: Final = 1 << 20
 """The smallest segment size, however little space is left."""
+_LOW_BYTES: Final = 2 << 30
+_LOW_PART: Final = 10
 _RESERVE_BYTES: Final = 64 << 10
 _WORTH_TRYING: Final = _PART * _RESERVE_BYTES
 """The free space with which receiving continues and the reserve is created again."""
@@ -35,11 +37,25 @@ def segment_limit(folder: Path, wanted: int) -> int:
     return wanted if free is None else min(wanted, max(_LEAST_SEGMENT, free // _PART))
 
 
-def has_room(folder: Path) -> bool:
-    """Returns whether receiving may be tried again after the disk was full."""
+def has_room(folder: Path, unfinished: int = 0) -> bool:
+    """Returns whether receiving may be tried again after the disk was full.
+
+    `unfinished` is the size of what had come of a transaction when the disk was full. It is received from its beginning
+    again, so without more room than that it would fill the disk again, and again.
+    """
     found = os.statvfs(folder)
-    size = found.f_blocks * found.f_frsize
-    return not size or found.f_bavail * found.f_frsize >= min(_WORTH_TRYING, size // _PART)
+    size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    least = min(_WORTH_TRYING, size // _PART)
+    return not size or free >= least + (unfinished + unfinished // _PART if unfinished > _WORTH_TRYING else 0)
+
+
+def low_space(folder: Path) -> str:
+    """Returns a warning while the disk is nearly full, so that somebody hears of it before it is; else nothing."""
+    found = os.statvfs(folder)
+    size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    if not size or free >= min(_LOW_BYTES, size // _LOW_PART):
+        return ""
+    return f"the disk of the relay has {free / 1e6:,.0f} of {size / 1e6:,.0f} MB left; see: pidts relay purge"
 
 
 class Reserve:

@@ -89,6 +89,8 @@ class RelayWriter:
         self._folder, self._lock, self._wanted_bytes = folder, lock, segment_bytes
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
         """The segment ends behind so many bytes: fewer than wanted where the disk has little room."""
+        self._unfinished = 0
+        """The size of what had come of a transaction when the disk was full."""
         self._reserve = Reserve(folder.path)
         self._log = self._index = _CLOSED
         self._state: RelayState | None = None
@@ -181,7 +183,7 @@ class RelayWriter:
     @property
     def has_room(self) -> bool:
         """Whether the disk has room for more events."""
-        return has_room(self._folder.path)
+        return has_room(self._folder.path, self._unfinished)
 
     @property
     def room(self) -> int:
@@ -362,6 +364,7 @@ class RelayWriter:
             yield
         except OSError as error:
             if error.errno in _FULL:
+                self._unfinished = self._received - self._committed
                 self.rollback()
             self._pending.clear()
             raise _unwritable(self._folder, error) from error

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pidts.spark.spark_home import find_pyspark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+find_pyspark()
 
 
 def register(spark: SparkSession) -> None:

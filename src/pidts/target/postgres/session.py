@@ -21,6 +21,8 @@ from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.writer import Writer
 
 _log = structlog.get_logger(__name__)
+_noted: set[tuple[TableName, str]] = set()
+"""Columns whose unreal dates this process has logged: sessions come and go with batches."""
 
 
 class PostgresSession(PostgresConnection):
@@ -84,6 +86,7 @@ class PostgresSession(PostgresConnection):
 
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
         place = (table.name, column)
-        if place not in self.unreal_dates:
-            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values_so_far=count)
+        if place not in _noted:
+            _noted.add(place)
+            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values=count)
         self.unreal_dates[place] = self.unreal_dates.get(place, 0) + count

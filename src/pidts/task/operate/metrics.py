@@ -38,9 +38,15 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_lag_seconds",
-            "How many seconds the target is behind a source.",
+            "How many seconds the target is behind a source; logs tell times in whole seconds.",
             ("task", "source"),
             {(task, one.source): one.lag_seconds or 0.0 for one in known},
+        ),
+        _gauge(
+            "pidts_relay_bytes",
+            "The size of a source's log in the relay.",
+            ("task", "source"),
+            {(task, one.source): one.relay_bytes for one in sources if one.relay_bytes is not None},
         ),
         _counter(
             "pidts_rows",

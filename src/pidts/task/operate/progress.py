@@ -72,6 +72,8 @@ class SourceProgress:
     halted: tuple[Halt, ...] = ()
     lack: NotReceiving | None = None
     """What keeps the relay from receiving its log."""
+    relay_bytes: int | None = None
+    """The size of its log in the relay; None if it was not looked at yet."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -81,6 +83,7 @@ class SourceProgress:
             "applied": applied_json(self.applied_lsn, self.gtid, self.position),
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
             "not_receiving": self.lack.to_json() if self.lack else None,
+            "relay_bytes": self.relay_bytes,
         }
 
 

@@ -29,6 +29,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Halted, Lsn, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
+from pidts.relay.disk_space import low_space
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_marks import TaskMark
 from pidts.replicate import RELAY_FULL, NotReceiving
@@ -96,6 +97,7 @@ class Attempts:
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
         self._attempt = 0
+        self._disk_is_low = False
         self._starts_over = resync == ()
         """Whether the task may leave a lost log for a new position."""
         self._wanted = StartRequest(resync)
@@ -174,6 +176,7 @@ class Attempts:
         scratch.mkdir()
         with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
+            self._show_step("step 2 of 4: reading the structures of the tables")
             begun = self._begin(source, target, mark)
             self._told(begun)
             _, state, _ = Workers.claimed(begun.checkpoints)
@@ -181,6 +184,7 @@ class Attempts:
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = self._applied = state.needs
                 self._begin_mark(mark, slowest)
+                self._show_step("step 3 of 4: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
                 # If another server has replaced the source after the checkpoint, positions are those of that server.
                 change_no = relay.origin.change_no if relay.origin else slowest.change_no
@@ -245,6 +249,11 @@ class Attempts:
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)
 
+    def _show_step(self, text: str) -> None:
+        """Shows what the first attempt does before anything moves; a later one is shown with its cause."""
+        if self._attempt == 1:
+            self._tracker.tell("starting", message=text)
+
     def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> StartState:
         """Begins the task. Its mark keeps other tasks from purging the relay before this task's place is known."""
         mark.begin()
@@ -302,9 +311,10 @@ class Attempts:
             stage: Stage = "copy" if state.copying else "sync"
             if time.monotonic() >= look_at:
                 lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
-                self._tracker.lacks(lack)
+                self._tracker.lacks(lack, sum(map(relay.folder.log_bytes, relay.folder.numbers())))
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
+                self._warn_of_disk(relay)
             self._tracker.halted(stream.halts)
             self._halted.drop_past_records(self._config.target.server)
             rests = self._halted.rests(stream, relay)
@@ -330,6 +340,14 @@ class Attempts:
                 return
             if self._stop.wait(_IDLE_SECONDS if caught_up else _TELL_SECONDS):
                 return
+
+    def _warn_of_disk(self, relay: RelayReader) -> None:
+        """Says once that the relay's disk is nearly full; again only after there was room in between."""
+        found = low_space(relay.folder.path)
+        if found and not self._disk_is_low:
+            _log.warning("the relay's disk is nearly full", source=self._config.source.source_id, what=found)
+            self._tracker.note(found)
+        self._disk_is_low = bool(found)
 
     def _begin_mark(self, mark: TaskMark, applied: Lsn) -> None:
         """Records the task's place in the relay. On a full disk, log that all tasks have applied is purged first."""

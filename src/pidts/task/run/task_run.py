@@ -29,6 +29,7 @@ from pidts.task.run.goal import Completion
 from pidts.task.run.read_structures import Stopped
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
+from pidts.task.run.sole_run import sole_run
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.side_by_side import side_by_side
 from pidts.task.tables.copy_start import Patterns, resync_of
@@ -58,8 +59,21 @@ def run_task(
     """
     board, name = CombinedProgress(on_progress), parts[0].name
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
+    with sole_run(parts[0]):
+        return _run(parts, trackers, until_synced=until_synced, stop=stop, resync=resync)
+
+
+def _run(
+    parts: Sequence[TaskConfig],
+    trackers: Sequence[Tracker],
+    *,
+    until_synced: bool,
+    stop: threading.Event,
+    resync: Patterns,
+) -> Progress:
+    name = parts[0].name
     for tracker in trackers:
-        tracker.tell("starting", message="checking the servers")
+        tracker.tell("starting", message="step 1 of 4: checking the servers")
     wanted = resync_of(parts, resync)
     require_all_sources_fit(parts, wanted)
     with ExitStack() as cleanup:
@@ -99,7 +113,7 @@ def _carry_on(
 ) -> None:
     """Carries one part, one attempt after the other."""
     replicator = ReplicatorProcess(config)
-    pause, spark_failures = _FIRST_PAUSE, 0
+    pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
     try:
         run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
         while True:
@@ -115,13 +129,17 @@ def _carry_on(
                 spark_failures = 0 if progress else spark_failures + error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
-                _log.warning(
-                    "paused, going on from the target's checkpoint",
-                    source=config.source.source_id,
-                    code=error.code,
-                    cause=str(error),
-                    pause=pause,
-                )
+                cause = (error.code, str(error))
+                # An absent server is one line, not one for each attempt.
+                if progress or cause != logged:
+                    _log.warning(
+                        "paused, going on from the target's checkpoint",
+                        source=config.source.source_id,
+                        code=error.code,
+                        cause=str(error),
+                        pause=pause,
+                    )
+                logged = cause
                 tracker.paused(error, pause)
                 if stop.wait(pause):
                     break

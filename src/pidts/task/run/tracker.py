@@ -50,6 +50,7 @@ class Tracker:
         self._waiting_for = ""
         self._lack: NotReceiving | None = None
         """What keeps the source's log from coming in."""
+        self._relay_bytes: int | None = None
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
 
@@ -107,7 +108,7 @@ class Tracker:
         if not message and time.monotonic() < self._note_until:
             message = self._note
         if not message and awaits_spark:
-            message = "waiting for Spark"
+            message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
         with self._lock:
             picture = self._picture(stage, caught_up=caught_up, message=message)
         self._on_progress(picture)
@@ -122,9 +123,9 @@ class Tracker:
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.tell("paused")
 
-    def lacks(self, lack: NotReceiving | None) -> None:
-        """Takes note of what keeps the relay from receiving the log now; None while it is received."""
-        self._lack = lack
+    def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
+        """Takes note of the relay: what keeps it from receiving the log now (None: nothing), and its size."""
+        self._lack, self._relay_bytes = lack, relay_bytes
 
     def halted(self, halts: tuple[Halt, ...]) -> None:
         """Takes note of the halts that need an operator now."""
@@ -157,6 +158,7 @@ class Tracker:
             lag_seconds=self._lag(caught_up=caught_up),
             halted=self._halts,
             lack=self._lack,
+            relay_bytes=self._relay_bytes,
         )
         return Progress(
             task=self._task,
@@ -172,7 +174,13 @@ class Tracker:
         )
 
     def _lag(self, *, caught_up: bool) -> float | None:
-        """Seconds. What the relay does not receive may have been written at any time since it came in no more."""
+        """Seconds. What the relay does not receive may have been written at any time since it came in no more.
+
+        Nobody knows the lag before this run has applied something of a table whose copy is open: the target lacks rows
+        that were written at any time.
+        """
+        if not self._batches and any(not one.done for one in self._copy.values()):
+            return None
         if caught_up:
             return max(0.0, time.time() - max(self._lack.since, self._event_time)) if self._lack is not None else 0.0
         behind = self._waits_since or self._event_time

@@ -1,0 +1,34 @@
+"""Keeps the lag of the last minute and draws it with a bar for every two seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+
+_EVERY_SECONDS = 2.0
+_BARS = " ▁▂▃▄▅▆▇█"
+_LENGTH = 30
+
+
+class LagHistory:
+    """The highest lag of each of the last intervals; an interval in which it was unknown is empty."""
+
+    def __init__(self) -> None:
+        self._lags: deque[float | None] = deque(maxlen=_LENGTH)
+        self._until = 0.0
+
+    def take(self, lag: float | None, now: float) -> None:
+        """Takes the lag that is shown at this moment of a monotonic clock."""
+        if now >= self._until or not self._lags:
+            self._lags.append(lag)
+            self._until = now + _EVERY_SECONDS
+        elif lag is not None:
+            self._lags[-1] = max(lag, self._lags[-1] or 0.0)
+
+    @property
+    def picture(self) -> str:
+        """The bars; none while the lag was below a second all the time, since logs tell times in whole seconds."""
+        highest = max((lag for lag in self._lags if lag is not None), default=0.0)
+        if highest < 1:
+            return ""
+        full = len(_BARS) - 1
+        return "".join(" " if lag is None else _BARS[max(1, round(lag / highest * full))] for lag in self._lags)

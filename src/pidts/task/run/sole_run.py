@@ -1,0 +1,73 @@
+"""Lets one process at a time run a task on a machine, and tells a second one who runs it.
+
+Two runs would not spoil the target: the second one claims the task, and the first one ends as `fenced`. But whoever
+starts a run twice by mistake does not want to end the one that works. A run that is stopped by a signal (SIGSTOP, a
+frozen container) does not work: another one may replace it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from pidts.model import PidtsError
+from pidts.relay.permissions import make_folder, private_opener
+from pidts.task.config.task_file import TaskConfig
+
+_log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def sole_run(config: TaskConfig) -> Iterator[None]:
+    """Holds the task's lock, which the kernel drops when the process ends; raises if another process holds it."""
+    path = config.relay / f"{config.name}.run"
+    try:
+        make_folder(config.relay)
+        file = open(path, "a+", encoding="ascii", opener=private_opener)  # noqa: SIM115 - closed below
+    except OSError:
+        yield  # the checks say what is wrong with the folder
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            _refuse(config.name, path, _owner(path))
+            yield
+            return
+        file.truncate(0)
+        with suppress(OSError):  # of a full disk: only the number is missing then
+            file.write(str(os.getpid()))
+            file.flush()
+        yield
+
+
+def _refuse(task: str, path: Path, owner: int) -> None:
+    if owner and _is_stopped(owner):
+        _log.warning("a stopped process runs this task, and this run replaces it", process=owner)
+        return
+    who = f"process {owner}" if owner else "another process"
+    end = f"kill {owner}" if owner else f"fuser {path}"
+    raise PidtsError(
+        "already-running",
+        f"{who} on this machine runs the task {task} already",
+        todo=f"Look at it: pidts status TASK. To end it at the end of a transaction: {end}",
+    )
+
+
+def _owner(path: Path) -> int:
+    """Returns the number of the process that holds the lock; 0 if it has not written it."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text("ascii"))
+    return 0
+
+
+def _is_stopped(process: int) -> bool:
+    with suppress(OSError, IndexError):
+        # The name of the program is in parentheses, and may hold spaces itself.
+        return Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] in {"T", "t"}
+    return False
