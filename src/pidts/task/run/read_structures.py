@@ -15,7 +15,7 @@ import structlog
 
 from pidts.batch.online_ddl import online_of
 from pidts.batch.relevance import Meaning
-from pidts.model import Lsn, PidtsError, Position, Shadow, Table, TableName, Transient, Where
+from pidts.model import Lsn, Position, Shadow, Table, TableName, Transient, Where
 from pidts.plan import WorkKind
 from pidts.relay import RelayReader
 from pidts.relay.retention import PurgeLimits, release
@@ -136,11 +136,12 @@ def wait_for_relay(
                 continue
             if (lack := replicator.lack()) is not None:
                 raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
-            raise PidtsError(
+            # On a busy machine the replicator's process may still be starting: the run shows the cause and waits on.
+            raise Transient(
                 "relay-stuck",
                 f"the relay has received nothing for {_RELAY_SECONDS:.0f} seconds",
                 where=Where(source=config.source.source_id),
-                todo=f"Read {config.relay / config.source.source_id / 'replicator.log'}",
+                todo=f"If it stays: read {config.relay / config.source.source_id / 'replicator.log'}",
             )
 
 
