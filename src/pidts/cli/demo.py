@@ -127,6 +127,7 @@ class _DemoControl:
         self._seconds = seconds
         self._live: float | None = None
         self._deadline = 0.0
+        self._batches = 0
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
@@ -151,6 +152,9 @@ class _DemoControl:
                 self._deadline = now + _DRAIN_SECONDS
         elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
+        elif progress.batches != self._batches:
+            # A busy machine is slow: only a target that gets nothing more is given up.
+            self._batches, self._deadline = progress.batches, now + _DRAIN_SECONDS
         elif now > self._deadline:
             self._given_up = True
             self.ended.set()

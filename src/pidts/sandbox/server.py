@@ -29,7 +29,8 @@ from pidts.sandbox.programs import missing, which
 
 HOST = "127.0.0.1"
 
-_START_SECONDS = 90.0
+_START_SECONDS = 600.0
+"""A server whose process ends is noticed at once; one that lives may be on a busy machine."""
 _STOP_SECONDS = 30.0
 # Below the range of outgoing connections: a port stays free from its choice to its use, and over a restart.
 _PORTS = range(15000, 32000)
