@@ -179,11 +179,13 @@ def quick_to_answer(session: Session) -> Iterator[None]:
     """Lets data sources that are registered within it run in Python processes that answer Spark early.
 
     These processes answer before they load their modules. A session that somebody else made keeps its interpreter for
-    everything else.
+    everything else. Spark's usual one is the `python3` of the PATH, which need not be this one: outside of an activated
+    environment it does not find this package. Whoever has named another one (`PYSPARK_PYTHON`) has chosen it.
     """
     context = session.sparkContext
     usual = context.pythonExec
-    if usual == sys.executable and is_local(context.master or ""):
+    is_own = usual == sys.executable or not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & os.environ.keys()
+    if is_own and is_local(context.master or ""):
         folder = Path(tempfile.mkdtemp(prefix="python-", dir=process_folder()))
         context.pythonExec = str(launcher(folder))
     try:
