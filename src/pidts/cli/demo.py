@@ -27,7 +27,7 @@ from pidts.task.operate.progress import Progress
 from pidts.task.run.task_run import run_task
 from pidts.verify import Report
 
-_DRAIN_SECONDS = 120.0
+_DRAIN_SECONDS = 600.0
 _ALTER_AFTER = 15.0
 
 _TASK = """\
