@@ -128,6 +128,14 @@ def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
     assert (len(before.columns), len(after.columns)) == (1, 2)
 
 
+def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> None:
+    """A log tells it in the words of a table's, and nothing else tells which of them it is."""
+    with pytest.raises(Halted, match="ddl-does-not-fit") as caught:
+        found("RENAME TABLE v TO w", ONE, "t_1")
+    assert (caught.value.where.table, "pidts ddl skip" in caught.value.todo) == ("shop.v", True)
+    assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP)) is not None
+
+
 def shared(*others: str, mode: str = "") -> Sharing:
     """With these tables of another source that come there, too."""
     groups = ShardGroups(mode)

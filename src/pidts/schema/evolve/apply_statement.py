@@ -137,7 +137,8 @@ def _missing(name: TableName) -> Halted:
         "ddl-does-not-fit",
         "the statement speaks of a table whose structure is not on record",
         where=Where(table=str(name)),
-        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+        todo="A view that was renamed: pidts ddl skip. For a table, the target's record and the source have parted: "
+        "copy again with a new task, or leave the table out",
     )
 
 
