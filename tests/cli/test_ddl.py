@@ -89,7 +89,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "shop.a: halted at bin.000001:500",
         "Duplicate column",
         "Mend it",
-        "skip|replace",
+        f'or instead: pidts ddl skip {TASK} --at {AT} --yes, or: pidts ddl replace {TASK} "SQL" --at {AT} --yes',
         "ADD x BIGINT",
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
@@ -228,7 +228,7 @@ def test_a_row_that_is_refused_is_told_with_its_key_and_its_source(capsys: Outpu
     text = said(capsys)
     assert "s: shop.b: halted at" in text
     assert "because    [target-refused] Data too long (key id=7)\n" in text
-    assert f"pidts ddl retry {TASK} --table shop.b --source s. " in text
+    assert f"pidts ddl retry {TASK} --table shop.b --source s --yes. " in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
     show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0)], as_json=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -40,23 +41,33 @@ _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
-    """Returns what to correct and which commands to run then; `source` is given if the task has several."""
+    """Returns what to correct and which commands to run then; `source` is given if the task has several.
+
+    The commands are complete: whoever is called at night pastes them into a shell.
+    """
+    task = shlex.quote(task)
     return ". ".join(filter(None, (halt.todo.rstrip("."), _commands(halt, task, source))))
 
 
 def _commands(halt: Halt, task: str, source: str) -> str:
-    at = f"--source {source} --at {halt.lsn}" if source else f"--at {halt.lsn}"
-    resync = f"stop the task, pidts run {task} --resync {_of_source(halt.tables, source)}"
+    at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
+    resync = f"stop the task, pidts run {task} --resync {shlex.quote(_of_source(halt.tables, source))}"
     if is_waiting_for_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _NEEDS_COPY:
-        first = f'First: pidts ddl replace {task} "SQL" {at}'
+        first = f'First: pidts ddl replace {task} "SQL" {at} --yes'
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
     if halt.statement:
-        commands = f"Then: pidts ddl retry {task} {at}; or instead: pidts ddl skip|replace|inject {task} {at}"
+        commands = (
+            f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
+            f'or: pidts ddl replace {task} "SQL" {at} --yes'
+        )
         return commands if halt.tables else f"{commands}. Then run the task again"
     if halt.tables:
-        again = f"Then: pidts ddl retry {task} --table {halt.tables[0]}" + (f" --source {source}" if source else "")
+        table = shlex.quote(str(halt.tables[0]))
+        again = (
+            f"Then: pidts ddl retry {task} --table {table}{f' --source {shlex.quote(source)}' if source else ''} --yes"
+        )
         return f"{again}. If a row can never fit: correct it on the source, {resync}"
     return f"Then run the task again: pidts run {task}"
 
