@@ -50,6 +50,7 @@ def small_tree(tmp_path: Path) -> Path:
         "sandbox",
         "ddl",
         "task",
+        "task/cutover",
     ):
         (tmp_path / "src" / "pidts" / package).mkdir(parents=True)
         (tmp_path / "src" / "pidts" / package / "__init__.py").write_text("")

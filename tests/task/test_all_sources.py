@@ -58,11 +58,11 @@ def begin(part: TaskConfig) -> None:
         target.meta.checkpoints.claim(part.name, source, 1, first)
 
 
-def refused(parts: tuple[TaskConfig, ...]) -> bool:
+def refused(parts: tuple[TaskConfig, ...], why: str = "source_connection: b: [source-unreachable]") -> bool:
     try:
         require_all_sources_fit(parts, {})
     except PrecheckFailed as error:
-        return error.what.startswith("source_connection: b: [source-unreachable]")
+        return error.what.startswith(why)
     return False
 
 
@@ -77,6 +77,13 @@ def test_a_source_that_is_down_keeps_no_other_from_starting(write: Write) -> Non
     (told,) = [finding for finding in check_all_sources(down) if not finding.ok]
     assert [one for one in check_all_sources(down) if one.item == "rules"] == [], "nobody can say"
     assert (told.item, told.message[:3]) == ("source_connection", "b: ")
+
+
+def test_the_only_source_is_waited_for_once_the_task_has_begun(write: Write) -> None:
+    down = write(down="b")[1:]
+    assert refused(down, "source_connection: [source-unreachable]"), "its address may be wrong"
+    begin(down[0])
+    assert not refused(down)
 
 
 def test_an_entry_that_fits_nothing_is_told_where_all_sources_are_known(write: Write) -> None:

@@ -12,6 +12,7 @@ from tests.values_target.store import Lock, MoveStore
 
 from pidts.model import (
     Checkpoint,
+    Cutover,
     DdlJournal,
     DdlOrder,
     Halt,
@@ -43,6 +44,7 @@ class ValuesMeta:
         self.moves = ValuesMoves(connection)
         connection.at_end.append(self.moves.reset)
         self.rereads = ValuesRereads(connection)
+        self.cutovers = ValuesCutovers(connection)
 
     def prepare(self) -> None:
         """Does nothing: there is nothing to create."""
@@ -315,6 +317,27 @@ class ValuesRereads:
             self._rereads.update({(task, source, new): records for new, records in there.items()})
 
         self._at_commit(rename)
+
+
+class ValuesCutovers:
+    """The cutovers."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._cutovers, self._at_commit = connection.store.cutovers, connection.at_commit
+
+    def read(self, task: str) -> Cutover | None:
+        """Returns what is committed."""
+        return self._cutovers.get(task)
+
+    def save(self, task: str, cutover: Cutover | None) -> None:
+        """Saves or forgets it, visible at COMMIT."""
+
+        def save() -> None:
+            self._cutovers.pop(task, None)
+            if cutover is not None:
+                self._cutovers[task] = cutover
+
+        self._at_commit(save)
 
 
 class ValuesMoves:

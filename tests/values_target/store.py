@@ -10,6 +10,7 @@ from tests.values_target.rows import Row, StoredTable
 
 from pidts.model import (
     Checkpoint,
+    Cutover,
     DdlJournal,
     DdlOrder,
     Halt,
@@ -78,6 +79,7 @@ class Store:
     shadows: dict[tuple[str, str], dict[TableName, Shadow]] = field(default_factory=dict)
     moves: MoveStore = field(default_factory=dict)
     rereads: dict[tuple[str, str, TableName], dict[Lsn, str]] = field(default_factory=dict)
+    cutovers: dict[str, Cutover] = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

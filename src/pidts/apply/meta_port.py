@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pidts.model import (
     Checkpoint,
+    Cutover,
     DdlJournal,
     DdlOrder,
     Halt,
@@ -193,6 +194,16 @@ class RereadRecord(Protocol):
         """Give tables other names, all at once; keys of an earlier table of a new name go."""
 
 
+class CutoverRecord(Protocol):
+    """The cutovers, by which a run knows that it must end, and that a task must not run again."""
+
+    def read(self, task: str) -> Cutover | None:
+        """Returns the cutover of a task; None where none has begun."""
+
+    def save(self, task: str, cutover: Cutover | None) -> None:
+        """Insert or overwrite; None forgets."""
+
+
 class Meta(Protocol):
     """All records of one session in `pidts_meta`."""
 
@@ -239,6 +250,10 @@ class Meta(Protocol):
     @property
     def rereads(self) -> RereadRecord:
         """The keys of copied tables that are read again."""
+
+    @property
+    def cutovers(self) -> CutoverRecord:
+        """How far the switch to this target is."""
 
     def prepare(self) -> None:
         """Create the tables of `pidts_meta` where they are missing; outside of transactions."""

@@ -17,6 +17,7 @@ import typer
 
 from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
+from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
@@ -44,6 +45,7 @@ app.command("unlock-ddl-lock", hidden=True)(unlock_ddl_lock)
 app.command("init", short_help="Look at both servers and write a task file.")(init)
 app.command("grants", short_help="Print the SQL that grants what the task needs.")(grants)
 app.command("verify", short_help="Compare source and target; change nothing.")(verify)
+app.command("cutover", short_help="Show or do what is left before the switch.")(cutover)
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130

@@ -2,6 +2,7 @@
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
+from pidts.model.cutover import Cutover, CutoverStage, ForeignKey
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -51,6 +52,8 @@ __all__ = [
     "Column",
     "ColumnType",
     "ConfigError",
+    "Cutover",
+    "CutoverStage",
     "DataChange",
     "DdlJournal",
     "DdlOrder",
@@ -59,6 +62,7 @@ __all__ = [
     "DroppedBy",
     "Extent",
     "Fenced",
+    "ForeignKey",
     "Gtid",
     "GtidSet",
     "Halt",

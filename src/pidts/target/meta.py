@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pidts.model import (
+    Cutover,
     DdlJournal,
     DdlOrder,
     DdlState,
@@ -27,7 +28,7 @@ from pidts.model import (
     record_key,
     record_text,
 )
-from pidts.target.meta_schema import META_EXISTS, Run, seconds
+from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, Run, seconds
 
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 
@@ -70,6 +71,7 @@ class SharedRecords:
         self.orders = OrderRecord(run)
         self.shadows = ShadowRecord(run)
         self.rereads = RereadRecord(run)
+        self.cutovers = CutoverRecord(run)
 
 
 class StructureRecord:
@@ -294,3 +296,24 @@ class RereadRecord:
         for name, records in there.items():
             for lsn, keys in records:
                 self.add(task, source, name, lsn, keys)
+
+
+class CutoverRecord:
+    """The cutovers: one row a task."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._rows = run, Rows(run, "cutover", "task")
+
+    def read(self, task: str) -> Cutover | None:
+        """Returns the cutover of a task; None where none has begun, or an earlier version has made the records."""
+        if not self._run(CUTOVER_EXISTS, ())[0]:
+            return None
+        rows = self._rows.read("about", task)
+        return Cutover.loads(rows[0][0]) if rows else None
+
+    def save(self, task: str, cutover: Cutover | None) -> None:
+        """Inserts or overwrites; None forgets."""
+        if cutover is None:
+            self._rows.remove(task)
+        else:
+            self._rows.put(task, about=cutover.dumps())

@@ -19,6 +19,7 @@ Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 USUAL = "pidts_meta"
 
 META_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
+CUTOVER_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'cutover'"
 
 _TASK = "task {name}, source {name}"
 _TABLE = "table_schema {object}, table_name {object}"
@@ -86,6 +87,9 @@ META_TABLES = {
         "Keys of copied tables that are read again, since the log does not tell their rows",
         f"{_TASK}, {_TABLE}, lsn {{lsn}}",
         "row_keys {text}",
+    ),
+    "cutover": MetaTable(
+        "How far the switch to this target is, of tasks that are being cut over", "task {name}", "about {text}"
     ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"

@@ -61,15 +61,18 @@ def _of_each(
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
     """Raises if a finding keeps the task from running.
 
-    If all of several sources have begun, one that cannot be reached now does not stop the others. A new source can join
-    only while all sources answer, because their structures are compared.
+    If all sources have begun, one that cannot be reached now is waited for, and does not stop the others. A new source
+    can join only while all sources answer, because their structures are compared.
     """
     findings = check_all_sources(parts, resync)
     down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]
-    waits = len(parts) > 1 and bool(down) and all(finding.passes for finding in down) and _have_begun(parts)
+    waits = bool(down) and all(finding.passes for finding in down) and _have_begun(parts)
     demand([finding for finding in findings if not (waits and finding in down)])
     for finding in down:
-        _log.warning("a source cannot be reached, the others go on without it", cause=finding.message)
+        if len(parts) > 1:
+            _log.warning("a source cannot be reached, the others go on without it", cause=finding.message)
+        else:
+            _log.warning("the source cannot be reached, and is waited for", cause=finding.message)
 
 
 def _have_begun(parts: Sequence[TaskConfig]) -> bool:

@@ -25,7 +25,7 @@ from itertools import islice
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import OfSource, PidtsError, TableName
+from pidts.model import Cutover, CutoverStage, OfSource, PidtsError, TableName
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -193,7 +193,12 @@ def meta_schemas(session: Session) -> list[str]:
 
 def _writers_in(session: Session, schema: str) -> list[Writer]:
     place = quoted(schema)
-    begun = query(session, f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY task, source")
+    over = _cut_over(session, schema)
+    begun = [
+        (task, source)
+        for task, source in query(session, f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
+        if task not in over
+    ]
     noted = {
         (task, source, TableName("", name)): str(told)
         for task, source, name, told in query(
@@ -219,6 +224,15 @@ def _writers_in(session: Session, schema: str) -> list[Writer]:
         behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(Writer(schema, str(task), str(source), (own, *behind)))
     return found
+
+
+def _cut_over(session: Session, schema: str) -> set[object]:
+    """Returns the tasks that were cut over to this server: they cannot run again, so they bring nothing back."""
+    exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
+    if not query(session, exists, [schema]):
+        return set()
+    rows = query(session, f"SELECT task, about FROM {quoted(schema)}.cutover")
+    return {task for task, about in rows if Cutover.loads(str(about)).stage is CutoverStage.DONE}
 
 
 def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:

@@ -13,6 +13,7 @@ from pidts.schema.online.names import Role
 from pidts.source import Session, connect, read_structures
 from pidts.source.finding import Finding
 from pidts.source.structures import sequences
+from pidts.task.checks.not_carried import program_note
 from pidts.task.config.task_file import TaskConfig
 
 
@@ -46,11 +47,12 @@ def sequence_findings(config: TaskConfig, session: Session) -> list[Finding]:
 
 
 def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
-    """Returns the notes of `plan` on sequences, source by source."""
+    """Returns the notes of `plan` on sequences, views, routines and events, source by source."""
     found: dict[str, None] = {}
     for config in parts:
         with closing(connect(config.source.server)) as session:
             found[sequence_note(config, session)] = None
+            found[program_note(session, read_structures(session, config.allow))] = None
     return [note for note in found if note]
 
 

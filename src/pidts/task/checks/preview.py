@@ -13,6 +13,7 @@ from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import connect
 from pidts.source.structures import Size, read_structures, table_sizes
+from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
@@ -101,6 +102,10 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
         with closing(connect(config.source.server)) as source:
             tables[source_id] = read_structures(source, config.allow)
             sizes[source_id] = table_sizes(source, tables[source_id])
+    besides = {}
+    for config in parts:
+        with closing(connect(config.source.server)) as source:
+            besides[config.source.source_id] = table_notes(parts, config, source, tables)
     found = {}
     with closing(parts[0].target.server.connect()) as target:
         for config in parts:
@@ -112,7 +117,10 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
                 for table in tables[other.source.source_id].values()
             ]
             previewer = _Previewer(config, target, tables[own], others)
-            found[own] = [previewer.preview(table, sizes[own].get(name)) for name, table in sorted(tables[own].items())]
+            found[own] = [
+                previewer.preview(table, sizes[own].get(name), besides[own].get(name, ()))
+                for name, table in sorted(tables[own].items())
+            ]
     return found
 
 
@@ -130,8 +138,8 @@ class _Previewer:
             with suppress(ConfigError):  # the preview of the table itself reports it
                 self._target_names[name] = config.rules.target_name(name)
 
-    def preview(self, table: Table, size: Size | None) -> TablePreview:
-        """Returns the preview of one table."""
+    def preview(self, table: Table, size: Size | None, besides: Sequence[str]) -> TablePreview:
+        """Returns the preview of one table; `besides` are notes on what it has besides rows."""
         name = table.name
         columns: tuple[ColumnPreview, ...] = ()
         rendered = Rendered(())
@@ -159,7 +167,7 @@ class _Previewer:
             columns=columns,
             statements=rendered.statements,
             finish=finish,
-            notes=(*rendered.notes, *rule_hints(self._config.rules, table)),
+            notes=(*rendered.notes, *besides, *rule_hints(self._config.rules, table)),
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
             merged=self._merged(name),

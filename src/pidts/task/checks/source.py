@@ -19,6 +19,7 @@ from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.left_out import online_findings, sequence_findings
+from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.config.task_file import TaskConfig
@@ -61,7 +62,7 @@ def check_one_source(
             findings.append(Finding("target_connection", ok=True, message="reachable"))
         except PidtsError as error:
             findings.append(_unreachable("target", error))
-        findings += _source(config, target, tables, resumed=resumed)
+        findings += _source(config, target, tables, other_parts, resumed=resumed)
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
         if target is not None:
@@ -73,7 +74,12 @@ def check_one_source(
 
 
 def _source(
-    config: TaskConfig, target: TargetSession | None, tables: dict[TableName, Table], *, resumed: bool
+    config: TaskConfig,
+    target: TargetSession | None,
+    tables: dict[TableName, Table],
+    other_parts: Sequence[TaskConfig],
+    *,
+    resumed: bool,
 ) -> list[Finding]:
     """Returns the findings about the source, and fills in its tables."""
     source = config.source.server
@@ -96,6 +102,7 @@ def _source(
             findings += privileges
             findings += online_findings(config, session)
             findings += sequence_findings(config, session)
+            findings += not_carried_findings([config, *other_parts], config, session, tables)
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
                 findings += circle_findings(config, session, target, tables)

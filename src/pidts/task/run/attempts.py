@@ -41,6 +41,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.goal import Completion, ProvenGoal
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
@@ -160,6 +161,7 @@ class Attempts:
         with suppress(Transient), closing(self._config.target.server.connect()) as target:
             for row in target.meta.checkpoints.read(self._config.name, self._config.source.source_id):
                 if row.epoch > self._epoch:
+                    demand_not_cut_over(target, self._config)
                     raise fenced(row, self._epoch)
 
     def _is_final(self, error: Halted) -> bool:
@@ -238,10 +240,11 @@ class Attempts:
                     shards=self._shared.shards,
                 )
                 self._halted.watch_stream(stream, relay, self._shared.shards)
-                with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream):
+                watch = CutoverWatch(config.name, config.target.server)
+                with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream), closing(watch):
                     stream.start()
                     try:
-                        self._watch(stream, relay, mark)
+                        self._watch(stream, relay, mark, watch)
                     finally:
                         if self._stop.is_set():
                             stream.leave()
@@ -298,7 +301,7 @@ class Attempts:
         self._refetch.applied()
         self._tracker.batch(done)
 
-    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark) -> None:
+    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark, watch: CutoverWatch) -> None:
         purge_at, look_at = time.monotonic() + _PURGE_SECONDS, 0.0
         lack: NotReceiving | None = None
         while True:
@@ -334,6 +337,9 @@ class Attempts:
             if changed is not None:
                 self._config = changed
                 self._halted.forget()
+                return
+            if watch.is_cut_over():
+                _log.info("the task is being cut over, and this run ends", task=self._config.name)
                 return
             if self._halted.has_retry(self._config.target.server):
                 self._is_asked_again = True

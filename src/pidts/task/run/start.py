@@ -31,6 +31,7 @@ from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings, record_source
 from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.cut_over import demand_not_cut_over
 from pidts.task.run.read_structures import StructureReader, StructureReading, change_no, wait_for_relay
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
@@ -73,6 +74,7 @@ def begin_task(
     and the start may fail after it. Tables of `other_parts` may have the same target tables.
     """
     target.meta.prepare()
+    demand_not_cut_over(target, config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
@@ -93,6 +95,8 @@ def begin_task(
     on_claim(max((row.epoch for row in stored), default=0) + 1)
     claimed = target.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, first)
     on_claim(claimed[0].epoch)
+    # Behind the claim: a cutover that records its end later claims the task later, too, and fences this run.
+    demand_not_cut_over(target, config)
     checkpoints = table_set.settle(tuple(claimed)) if stored else tuple(claimed)
     rule_changes.record_rules(config, target)
     record_source(config, source, target)

@@ -1,0 +1,1 @@
+"""`pidts cutover`: the command and its text."""

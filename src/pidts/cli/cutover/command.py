@@ -1,0 +1,222 @@
+"""`pidts cutover`: shows what is left before the switch, and does it; prepares the way back."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
+from pidts.model import ConfigError, PidtsError
+
+if TYPE_CHECKING:
+    from pidts.task.config.task_file import TaskConfig
+    from pidts.task.cutover.steps import Checklist, Step
+    from pidts.task.cutover.switch import Switch
+    from pidts.verify import Report
+
+_STYLES = {"done": "green", "todo": "yellow", "blocked": "bold red", "skipped": "dim"}
+_WIDTH = 14
+
+
+def cutover(
+    task: TaskFile,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only show what is left.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option("--undo", help="Let the source be written to again, and the task run: you have not switched."),
+    ] = False,
+    reverse: Annotated[
+        bool,
+        typer.Option("--reverse", help="Write the task file of the way back, from the moment of the switch on."),
+    ] = False,
+    writers_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--writers-stopped", help="Do not make the source read-only: all that writes to its tables is stopped."
+        ),
+    ] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Wait this many seconds for you to make the source read-only, if the account may not."
+        ),
+    ] = 600.0,
+    verify_tables: Annotated[
+        str, typer.Option("--verify-tables", help="Compare only these tables at the end: shop.orders,crm.*")
+    ] = "",
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not compare at the end.")] = False,
+    as_json: JsonAtEnd = False,
+    debug: Debug = False,
+) -> int:
+    """Show what is left before the application switches to the target; with --yes, do it."""
+    parts = opened(task, debug=debug, quiet=True)
+    if sum((undo, reverse, yes and not undo)) > 1:
+        raise ConfigError("usage", "--yes, --undo and --reverse are three commands", todo="See: pidts cutover --help")
+    from pidts.task.cutover.switch import Wishes
+
+    if reverse:
+        return _reverse(parts, as_json=as_json)
+    wishes = Wishes(read_only=not writers_stopped, wait_seconds=wait)
+    if undo:
+        return _undo(parts, wishes, is_sure=yes, as_json=as_json)
+    tables = None if no_verify else verify_tables
+    if not yes:
+        with closing(parts[0].target.server.connect()) as target:
+            found = _switch(parts, target, wishes, tables, threading.Event(), quiet=True).look()
+        _show(found, as_json=as_json, command=str(task))
+        return PidtsError.exit_code if any(step.state == "blocked" for step in found.steps) else 0
+    return _carry_out(parts, wishes, tables, as_json=as_json)
+
+
+def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, *, as_json: bool) -> int:
+    from pidts.cli.findings import show_report
+    from pidts.cli.signals import run_until_stopped
+    from pidts.task.cutover.drain import Stopped
+    from pidts.task.cutover.switch import Different
+    from pidts.verify import Stopped as ComparisonStopped
+
+    def work(stop: threading.Event) -> Checklist | Report | None:
+        with closing(parts[0].target.server.connect()) as target:
+            try:
+                return _switch(parts, target, wishes, tables, stop, quiet=as_json).carry_out()
+            except Different as found:
+                return found.report
+            except (Stopped, ComparisonStopped):
+                return None
+
+    from pidts.verify import Report
+
+    found = run_until_stopped(work)
+    if found is None:
+        print("stopped; everything is undone: the source is as it was, and the task goes on", file=sys.stderr)
+        return PidtsError.exit_code
+    if isinstance(found, Report):
+        print("everything is undone: the source is as it was, and the task goes on", file=sys.stderr)
+        return show_report(parts[0].name, found, as_json=as_json)
+    _show(found, as_json=as_json, command=str(parts[0].path), shown=not as_json)
+    return 0
+
+
+def _switch(
+    parts: Sequence[TaskConfig],
+    target: object,
+    wishes: object,
+    tables: str | None,
+    stop: threading.Event,
+    *,
+    quiet: bool,
+) -> Switch:
+    from pidts.cli.verify import verified
+    from pidts.task.cutover.switch import Switch
+    from pidts.task.run.task_run import run_task
+
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        if text != last:
+            print(text, file=sys.stderr, flush=True)
+        last = text
+
+    def run_once() -> None:
+        say("no run of the task is seen here: this command runs it until it is synced")
+        run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
+
+    def compare(stop: threading.Event) -> Report:
+        return verified(parts, tables or "", examples=20, restart=True, stop=stop)
+
+    def show(step: Step) -> None:
+        if not quiet:
+            _show_step(step)
+
+    return Switch(
+        parts,
+        target,  # type: ignore[arg-type]  # a session
+        wishes,  # type: ignore[arg-type]  # `Wishes`, imported late
+        run_once=run_once,
+        verify=None if tables is None else compare,
+        show=show,
+        say=say,
+        stop=stop,
+    )
+
+
+def _undo(parts: Sequence[TaskConfig], wishes: object, *, is_sure: bool, as_json: bool) -> int:
+    from pidts.model import CutoverStage
+
+    with closing(parts[0].target.server.connect()) as target:
+        record = target.meta.cutovers.read(parts[0].name)
+        if record is not None and record.stage is CutoverStage.DONE and not is_sure:
+            what = "the cutover is done, so the application may have written to the target; the task would overwrite it"
+            raise ConfigError("usage", what, todo="If nothing has written there: --undo --yes")
+        before = _switch(parts, target, wishes, None, threading.Event(), quiet=True).undo()
+    said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
+    if as_json:
+        print(json.dumps({"task": parts[0].name, "undone": before is not None}))
+    else:
+        print(f"{parts[0].name}: {said}")
+    return 0
+
+
+def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
+    from pidts.relay.permissions import private_opener
+    from pidts.task.cutover.drain import tables_of
+    from pidts.task.cutover.reverse import reverse_path, reverse_task
+
+    config = parts[0]
+    with closing(config.target.server.connect()) as target:
+        record = target.meta.cutovers.read(config.name)
+        text = reverse_task(parts, record, tables_of(config, target))
+    path = reverse_path(config)
+    try:
+        with open(path, "x", encoding="utf-8", opener=private_opener) as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError("file-exists", f"{path} is there already", todo="Remove it, or use it") from None
+    if as_json:
+        print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
+        return 0
+    print(f"{path} carries writes on the new server back, from the moment of the switch on. Before it runs:")
+    print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), and no application may write there;")
+    print("    read_only may stay ON if the account of the task holds CONNECTION_ADMIN or READ ONLY ADMIN")
+    print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")
+    print(f"Then: pidts check {path}, and pidts run {path}")
+    return 0
+
+
+def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False) -> None:
+    if as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
+        return
+    for step in found.steps[-1:] if shown else found.steps:
+        _show_step(step)
+    if found.left:
+        print("The target does not have these. Create what you need there, in its own language:")
+    for one in found.left:
+        print(f"  {one}")
+        for line in one.text.splitlines() or ["(the account may not see its text)"]:
+            print(f"      {line}")
+    if found.is_done:
+        record = found.record
+        if record is not None and record.position:
+            print(f"The target's log at the switch: {record.position} {record.gtid}".rstrip())
+            print(f"The way back, while the source stays read-only: pidts cutover {command} --reverse")
+        return
+    print(f"Nothing was changed. To do it: pidts cutover {command} --yes")
+
+
+def _show_step(step: Step) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True, highlight=False)
+    state = Text(step.state.value.ljust(8), _STYLES[step.state.value])
+    console.print(Text.assemble(state, (step.name.value.ljust(_WIDTH), "bold"), step.about))
+    for line in step.details:
+        console.print(Text(f"          {line}", "dim"))

@@ -1,0 +1,82 @@
+"""The record of a cutover: how far the switch from a task's sources to its target is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pidts.model.table import TableName
+
+
+class CutoverStage(StrEnum):
+    """The three states in which a crash may leave a cutover."""
+
+    BEGUN = "begun"
+    """Sources may be read-only and foreign keys may be made, by this cutover. The task may run. All can be undone."""
+    STOPPING = "stopping"
+    """The target has everything, and the task must not run any more."""
+    DONE = "done"
+    """No run can write to the target, and the application may."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key of one table."""
+
+    name: str
+    table: TableName
+    columns: tuple[str, ...]
+    parent: TableName
+    parent_columns: tuple[str, ...]
+    on_delete: str = "NO ACTION"
+    on_update: str = "NO ACTION"
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.table} ({', '.join(self.columns)}) on {self.parent}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutover:
+    """What has to be known after a crash."""
+
+    stage: CutoverStage = CutoverStage.BEGUN
+    read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """For each source that this cutover makes read-only: the variables, and their values before."""
+    foreign_keys: tuple[tuple[TableName, str], ...] = ()
+    """The foreign keys that this cutover makes on the target: each with its table."""
+    position: str = ""
+    """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
+    gtid: str = ""
+    began_at: float = 0.0
+    done_at: float = 0.0
+    """Seconds since 1970."""
+
+    def dumps(self) -> str:
+        """Returns the record as text."""
+        data: dict[str, Any] = {
+            "stage": self.stage.value,
+            "read_only": {source: dict(values) for source, values in self.read_only.items()},
+            "foreign_keys": [[name.schema, name.name, key] for name, key in self.foreign_keys],
+            "position": self.position,
+            "gtid": self.gtid,
+            "began_at": self.began_at,
+            "done_at": self.done_at,
+        }
+        return json.dumps(data, ensure_ascii=True)
+
+    @classmethod
+    def loads(cls, text: str) -> Cutover:
+        """The inverse of `dumps`."""
+        data = json.loads(text)
+        return cls(
+            stage=CutoverStage(data["stage"]),
+            read_only=data["read_only"],
+            foreign_keys=tuple((TableName(schema, name), key) for schema, name, key in data["foreign_keys"]),
+            position=data["position"],
+            gtid=data["gtid"],
+            began_at=data["began_at"],
+            done_at=data["done_at"],
+        )

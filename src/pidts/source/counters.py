@@ -1,0 +1,30 @@
+"""Reads the next values of AUTO_INCREMENT counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pidts.model import TableName
+from pidts.source.connection import Session, named, query, server_info
+
+_STATISTICS_EXPIRE = (8, 0, 0)
+"""From here on a MySQL answers with statistics that may be a day old, unless it is told not to."""
+
+
+def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
+    """Returns the next value of each table that has a counter; rows that were deleted have used theirs up."""
+    server = server_info(connection)
+    if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:
+        query(connection, "SET SESSION information_schema_stats_expiry = 0")
+    wanted = set(names)
+    found = {}
+    for schema in sorted({name.schema for name in wanted}):
+        sql = (
+            "SELECT table_name, auto_increment FROM information_schema.tables "
+            "WHERE table_schema = %s AND auto_increment IS NOT NULL"
+        )
+        for row in named(connection, sql, [schema]):
+            name = TableName(schema, str(row["table_name"]))
+            if name in wanted:
+                found[name] = int(row["auto_increment"])
+    return found

@@ -1,0 +1,212 @@
+"""Reads what a source has besides tables and rows: foreign keys, and the programs that nothing carries.
+
+A server hides the text of a program from an account that may not see it. Then the text is empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from pidts.model import ForeignKey, PidtsError, TableName, Transient
+from pidts.source.connection import Session, named, query
+from pidts.source.structures import quoted, quoted_table
+
+_JSON = re.compile(r"json_valid\(`(?:[^`]|``)*`\)", re.IGNORECASE)
+"""The check by which MariaDB has a column of JSON; the target's type says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Something of the source that the target does not get by itself."""
+
+    kind: str
+    """`view`, `trigger`, `procedure`, `function`, `event`, `check`, `functional key`, `partitions` or `generated`."""
+    name: str
+    schema: str
+    table: str = ""
+    """The table that it belongs to; empty for programs of a schema."""
+    text: str = ""
+    """Its SQL on the source; empty if the account may not see it."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
+
+    @property
+    def table_name(self) -> TableName | None:
+        """The table that it belongs to."""
+        return TableName(self.schema, self.table) if self.table else None
+
+    def to_json(self) -> dict[str, str]:
+        """Returns plain values."""
+        return {"kind": self.kind, "name": self.name, "schema": self.schema, "table": self.table, "text": self.text}
+
+
+def foreign_keys(connection: Session, takes: Callable[[TableName], bool]) -> list[ForeignKey]:
+    """Returns the foreign keys of the tables for which `takes` is true, sorted by table and name."""
+    rules = {
+        (str(row["constraint_schema"]), str(row["table_name"]), str(row["constraint_name"])): row
+        for row in named(
+            connection,
+            "SELECT constraint_schema, table_name, constraint_name, delete_rule, update_rule "
+            "FROM information_schema.referential_constraints",
+        )
+    }
+    columns = defaultdict(list)
+    for row in named(
+        connection,
+        "SELECT table_schema, table_name, constraint_name, column_name, referenced_table_schema, "
+        "referenced_table_name, referenced_column_name FROM information_schema.key_column_usage "
+        "WHERE referenced_table_name IS NOT NULL ORDER BY table_schema, table_name, constraint_name, ordinal_position",
+    ):
+        table = TableName(str(row["table_schema"]), str(row["table_name"]))
+        if takes(table):
+            columns[table, str(row["constraint_name"])].append(row)
+    found = []
+    for (table, name), rows in sorted(columns.items(), key=lambda item: item[0]):
+        rule = rules.get((table.schema, table.name, name))
+        found.append(
+            ForeignKey(
+                name=name,
+                table=table,
+                columns=tuple(str(row["column_name"]) for row in rows),
+                parent=TableName(str(rows[0]["referenced_table_schema"]), str(rows[0]["referenced_table_name"])),
+                parent_columns=tuple(str(row["referenced_column_name"]) for row in rows),
+                on_delete=str(rule["delete_rule"]) if rule else "NO ACTION",
+                on_update=str(rule["update_rule"]) if rule else "NO ACTION",
+            )
+        )
+    return found
+
+
+def left_behind(
+    connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
+) -> list[LeftBehind]:
+    """Returns what the tables for which `takes` is true, and the schemas, have besides rows.
+
+    `texts` asks for each text by a query of its own.
+    """
+    found: list[LeftBehind] = []
+    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _partitions):
+        try:
+            found += (
+                one
+                for one in read(connection, texts)
+                if one.schema in schemas and ((table := one.table_name) is None or takes(table))
+            )
+        except Transient:
+            raise
+        except PidtsError:
+            continue  # an older server has no such table in its catalogue
+    return found
+
+
+def _views(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001 - all readers are called alike
+    for row in named(connection, "SELECT table_schema, table_name FROM information_schema.views ORDER BY 1, 2"):
+        schema, name = str(row["table_schema"]), str(row["table_name"])
+        place = quoted_table(TableName(schema, name))
+        yield LeftBehind("view", name, schema, text=_shown(connection, f"SHOW CREATE VIEW {place}", 1) if texts else "")
+
+
+def _triggers(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in named(
+        connection,
+        "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers ORDER BY 1, 2",
+    ):
+        schema, name = str(row["trigger_schema"]), str(row["trigger_name"])
+        shown = f"SHOW CREATE TRIGGER {quoted(schema)}.{quoted(name)}"
+        text = _shown(connection, shown, 2) if texts else ""
+        yield LeftBehind("trigger", name, schema, str(row["event_object_table"]), text)
+
+
+def _routines(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in named(
+        connection,
+        "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines "
+        "WHERE routine_type IN ('PROCEDURE', 'FUNCTION') ORDER BY 1, 2",
+    ):
+        schema, name, kind = str(row["routine_schema"]), str(row["routine_name"]), str(row["routine_type"])
+        shown = f"SHOW CREATE {kind} {quoted(schema)}.{quoted(name)}"
+        yield LeftBehind(kind.lower(), name, schema, text=_shown(connection, shown, 2) if texts else "")
+
+
+def _events(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in named(connection, "SELECT event_schema, event_name FROM information_schema.events ORDER BY 1, 2"):
+        schema, name = str(row["event_schema"]), str(row["event_name"])
+        shown = f"SHOW CREATE EVENT {quoted(schema)}.{quoted(name)}"
+        yield LeftBehind("event", name, schema, text=_shown(connection, shown, 3) if texts else "")
+
+
+def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    """MariaDB names the table with the check; MySQL with its constraint. A server without checks knows neither."""
+    try:
+        rows = named(
+            connection,
+            "SELECT constraint_schema, table_name, constraint_name, check_clause "
+            "FROM information_schema.check_constraints ORDER BY 1, 2, 3",
+        )
+    except Transient:
+        raise
+    except PidtsError:
+        rows = named(
+            connection,
+            "SELECT c.constraint_schema AS constraint_schema, t.table_name AS table_name, "
+            "c.constraint_name AS constraint_name, c.check_clause AS check_clause "
+            "FROM information_schema.check_constraints c JOIN information_schema.table_constraints t "
+            "ON t.constraint_schema = c.constraint_schema AND t.constraint_name = c.constraint_name "
+            "WHERE t.constraint_type = 'CHECK' ORDER BY 1, 2, 3",
+        )
+    for row in rows:
+        name, clause = str(row["constraint_name"]), _text(row["check_clause"])
+        if _JSON.fullmatch(clause):
+            continue
+        schema, table = str(row["constraint_schema"]), str(row["table_name"])
+        yield LeftBehind("check", name, schema, table, f"CONSTRAINT {quoted(name)} CHECK ({clause})")
+
+
+def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    rows = named(
+        connection,
+        "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index "
+        "FROM information_schema.statistics ORDER BY table_schema, table_name, index_name, seq_in_index",
+    )
+    parts = defaultdict(list)
+    for row in rows:
+        parts[str(row["table_schema"]), str(row["table_name"]), str(row["index_name"])].append(row)
+    for (schema, table, name), of_key in parts.items():
+        if all(row["expression"] is None for row in of_key):
+            continue
+        columns = ", ".join(
+            f"({_text(row['expression'])})" if row["expression"] is not None else quoted(str(row["column_name"]))
+            for row in of_key
+        )
+        unique = "" if int(of_key[0]["non_unique"]) else "UNIQUE "
+        yield LeftBehind("functional key", name, schema, table, f"{unique}KEY {quoted(name)} ({columns})")
+
+
+def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    for row in named(
+        connection,
+        "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
+        "FROM information_schema.partitions WHERE partition_name IS NOT NULL "
+        "GROUP BY table_schema, table_name, partition_method, partition_expression ORDER BY 1, 2",
+    ):
+        text = f"PARTITION BY {row['partition_method']} ({_text(row['partition_expression'])}), {row['parts']} parts"
+        schema, table = str(row["table_schema"]), str(row["table_name"])
+        yield LeftBehind("partitions", table, schema, table, text)
+
+
+def _shown(connection: Session, sql: str, place: int) -> str:
+    try:
+        rows = query(connection, sql)
+    except Transient:
+        raise
+    except PidtsError:
+        return ""
+    return _text(rows[0][place] or "") if rows else ""
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,61 @@
+"""Keeps applications from writing to a source, and lets them write again.
+
+On MySQL `super_read_only` binds every account; servers before 5.7 have `read_only` alone, which does not bind accounts
+with SUPER. On MariaDB `read_only` does not bind accounts with READ ONLY ADMIN (before 10.11: SUPER).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pidts.model import PidtsError, Transient
+from pidts.source.connection import Session, query, variables
+
+_NAMES = ("read_only", "super_read_only")
+_OFF = ("OFF", "0", "")
+
+
+def read_only_variables(connection: Session) -> dict[str, str]:
+    """Returns the variables that forbid writing, with their values; those that the server has."""
+    return variables(connection, *_NAMES)
+
+
+def is_read_only(connection: Session) -> bool:
+    """Whether no ordinary account may write: the strictest of the server's variables is on."""
+    found = read_only_variables(connection)
+    return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
+
+
+def make_read_only(connection: Session) -> bool:
+    """Forbids writing; False if the account may not. The server waits for transactions that are committing."""
+    name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
+    try:
+        query(connection, f"SET GLOBAL {name} = ON")
+    except Transient:
+        raise
+    except PidtsError:
+        return False
+    return is_read_only(connection)
+
+
+def restore(connection: Session, before: Mapping[str, str]) -> None:
+    """Gives the variables the values that they had. MySQL couples them, so the stricter one comes first."""
+    for name in reversed(_NAMES):
+        if name in before:
+            query(connection, f"SET GLOBAL {name} = {'OFF' if before[name] in _OFF else 'ON'}")
+
+
+def statements(connection: Session, *, on: bool) -> str:
+    """Returns the statement that an operator may run instead."""
+    name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
+    return f"SET GLOBAL {name} = {'ON' if on else 'OFF'}"
+
+
+def prepared_transactions(connection: Session) -> int:
+    """Returns the number of XA transactions that are prepared and neither committed nor rolled back."""
+    try:
+        return len(query(connection, "XA RECOVER"))
+    except Transient:
+        raise
+    except PidtsError:
+        return 0  # MySQL 8 asks for a privilege of its own

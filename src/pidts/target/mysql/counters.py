@@ -1,0 +1,47 @@
+"""Moves the AUTO_INCREMENT counters of MySQL, MariaDB and TiDB.
+
+A counter follows the rows that are inserted. It is behind the source's own where the source has counted for rows that
+are gone. A server never moves a counter back below the rows, so moving may be repeated.
+"""
+
+from __future__ import annotations
+
+from pidts.model import Table
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.session import MySqlSession
+
+_STATISTICS_EXPIRE = (8, 0, 0)
+
+
+def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
+    """Returns a line for the counter if it has to be moved."""
+    at, wanted = _places(session, table, source_next)
+    if at is None or at >= wanted:
+        return []
+    return [f"{table.name} continues at {at}, and has to at {wanted}"]
+
+
+def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
+    """Moves the counter if it is behind; returns a line for it."""
+    at, wanted = _places(session, table, source_next)
+    if at is None or at >= wanted:
+        return []
+    session.execute(f"ALTER TABLE {qualified(table.name)} AUTO_INCREMENT = {wanted}")
+    return [f"{table.name} continues at {wanted}"]
+
+
+def _places(session: MySqlSession, table: Table, source_next: int) -> tuple[int | None, int]:
+    """Returns where the table's counter is, None if it has none, and where it has to be."""
+    dialect = session.server.dialect
+    if not dialect.mariadb and dialect.version >= _STATISTICS_EXPIRE and not session.server.tidb:
+        session.run("SET SESSION information_schema_stats_expiry = 0", ())
+    rows = session.rows(
+        "SELECT auto_increment FROM information_schema.tables "
+        "WHERE table_schema = %s AND table_name = %s AND auto_increment IS NOT NULL",
+        (table.name.schema, table.name.name),
+    )
+    counting = [column for column in table.columns if column.auto_increment]
+    if not rows or not counting:
+        return None, source_next
+    ((most,),) = session.rows(f"SELECT MAX({identifier(counting[0].name)}) FROM {qualified(table.name)}")
+    return int(rows[0][0]), max(source_next, int(most) + 1 if most is not None and int(most) > 0 else 1)

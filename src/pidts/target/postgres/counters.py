@@ -1,0 +1,141 @@
+"""Moves the counters of a PostgreSQL table: its identity columns, its serial columns, and sequences in its defaults.
+
+Rows that are copied or come by the log bring their numbers, and sequences do not follow them. A column of BIGINT
+UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence as its default.
+
+Crash points: a new sequence and the default that uses it are one transaction. Moving a counter looks at where it is,
+and never moves it back, so it may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.model import Table, TableName
+from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.postgres.session import PostgresSession
+
+_MAX_NAME = 63
+_SEQUENCES = (
+    "SELECT a.attname::text, n.nspname::text, s.relname::text, q.seqincrement, q.seqmax FROM ("
+    " SELECT refobjsubid AS place, objid AS sequence FROM pg_catalog.pg_depend"
+    " WHERE classid = 'pg_catalog.pg_class'::regclass AND refclassid = 'pg_catalog.pg_class'::regclass"
+    " AND refobjid = %s::regclass AND refobjsubid > 0 AND deptype IN ('a', 'i')"
+    " UNION SELECT f.adnum, d.refobjid FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d"
+    " ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND d.objid = f.oid"
+    " AND d.refclassid = 'pg_catalog.pg_class'::regclass WHERE f.adrelid = %s::regclass) u "
+    "JOIN pg_catalog.pg_sequence q ON q.seqrelid = u.sequence "
+    "JOIN pg_catalog.pg_class s ON s.oid = u.sequence JOIN pg_catalog.pg_namespace n ON n.oid = s.relnamespace "
+    "JOIN pg_catalog.pg_attribute a ON a.attrelid = %s::regclass AND a.attnum = u.place ORDER BY 1, 2, 3"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A sequence that a column counts by."""
+
+    column: str
+    name: TableName
+    increment: int
+    most: int
+
+
+def behind(session: PostgresSession, table: Table, source_next: int) -> list[str]:
+    """Returns a line for each counter that has to be moved or made."""
+    lines = [f"{table.name}.{column} has no counter yet" for column in _uncounted(session, table)]
+    for sequence in _sequences(session, table.name):
+        at, wanted = _place(session, sequence), _wanted(session, table, sequence, source_next)
+        if at < wanted:
+            lines.append(f"{table.name}.{sequence.column} continues at {at}, and has to at {wanted}")
+    return lines
+
+
+def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
+    """Makes missing counters and moves those that are behind; returns a line for each."""
+    lines = []
+    for column in _uncounted(session, table):
+        sequence = TableName(table.name.schema, _free_name(session, table.name, column))
+        with session.transaction():
+            owned = f"{qualified(table.name)}.{identifier(column)}"
+            session.run(f"CREATE SEQUENCE {qualified(sequence)} OWNED BY {owned}", ())
+            default = f"pg_catalog.nextval({literal(qualified(sequence))}::regclass)"
+            session.run(
+                f"ALTER TABLE {qualified(table.name)} ALTER COLUMN {identifier(column)} SET DEFAULT {default}", ()
+            )
+        lines.append(f"{table.name}.{column} counts by the new sequence {sequence}")
+    for one in _sequences(session, table.name):
+        at, wanted = _place(session, one), _wanted(session, table, one, source_next)
+        if at >= wanted:
+            continue
+        # The place is looked at once more by the statement itself: somebody may have counted meanwhile.
+        session.run(
+            f"SELECT pg_catalog.setval({literal(qualified(one.name))}::regclass, {wanted}, false) "
+            f"FROM {qualified(one.name)} s "
+            f"WHERE CASE WHEN s.is_called THEN s.last_value + {one.increment} ELSE s.last_value END < {wanted}",
+            (),
+        )
+        lines.append(f"{table.name}.{one.column} continues at {wanted}")
+    return lines
+
+
+def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
+    """Returns the sequences that count upwards. The statement finds none of a table that is not there."""
+    if session.schema.shape(name) is None:
+        return []
+    rows = session.rows(_SEQUENCES, (qualified(name),) * 3)
+    return [
+        Sequence(column, TableName(schema, sequence), int(increment), int(most))
+        for column, schema, sequence, increment, most in rows
+        if int(increment) > 0
+    ]
+
+
+def _uncounted(session: PostgresSession, table: Table) -> list[str]:
+    """Returns the columns that count on the source and have neither a sequence nor a default here."""
+    shape = session.schema.shape(table.name)
+    if shape is None:
+        return []
+    counted = {one.column for one in _sequences(session, table.name)}
+    defaults = {
+        str(name)
+        for (name,) in session.rows(
+            "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND atthasdef",
+            (qualified(table.name),),
+        )
+    }
+    there = {column.name for column in shape.columns}
+    return [
+        column.name
+        for column in table.columns
+        if column.auto_increment and column.name in there and column.name not in counted | defaults
+    ]
+
+
+def _place(session: PostgresSession, sequence: Sequence) -> int:
+    ((last, is_called),) = session.rows(f"SELECT last_value, is_called FROM {qualified(sequence.name)}")
+    return int(last) + sequence.increment if is_called else int(last)
+
+
+def _wanted(session: PostgresSession, table: Table, sequence: Sequence, source_next: int) -> int:
+    """Returns where the counter has to continue: behind all rows, and not before the source's own counter."""
+    ((most,),) = session.rows(f"SELECT max({identifier(sequence.column)}) FROM {qualified(table.name)}")
+    counts = any(column.name == sequence.column and column.auto_increment for column in table.columns)
+    # Negative numbers, and rows at the very end of the numbers, are none of the counter's.
+    behind_rows = int(most) + 1 if most is not None and 0 < int(most) < sequence.most else 1
+    return min(max(behind_rows, source_next if counts else 1), sequence.most)
+
+
+def _free_name(session: PostgresSession, table: TableName, column: str) -> str:
+    for number in range(1000):
+        ending = f"_{column}_seq{number or ''}"
+        room = _MAX_NAME - len(ending.encode())
+        name = table.name.encode()[: max(room, 0)].decode(errors="ignore") + ending
+        name = name.encode()[-_MAX_NAME:].decode(errors="ignore")
+        rows = session.rows(
+            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s",
+            (table.schema, name),
+        )
+        if not rows:
+            return name
+    raise AssertionError(f"no free name for a sequence of {table}.{column}")

@@ -1,0 +1,65 @@
+"""Says what becomes of all that tables and schemas have besides rows: what a cutover makes, and what nothing makes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from pidts.model import ConfigError, TableName
+from pidts.model.errors import listed
+from pidts.source import Session
+from pidts.source.finding import Finding
+from pidts.source.left_behind import foreign_keys, left_behind
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.foreign_keys import Unfit, fitting_key, merged_targets
+
+_SHOWN = "its text: pidts cutover"
+
+
+def table_notes(
+    parts: Sequence[TaskConfig], part: TaskConfig, session: Session, tables: Mapping[str, Collection[TableName]]
+) -> dict[TableName, list[str]]:
+    """Returns a note for each foreign key, trigger, check, key over an expression, and for partitions, by table."""
+    own = tables[part.source.source_id]
+    try:
+        merged = merged_targets(parts, tables)
+    except ConfigError:  # the routes are in conflict, which another check reports
+        return {}
+    found: dict[TableName, list[str]] = defaultdict(list)
+    for key in foreign_keys(session, own.__contains__):
+        with suppress(ConfigError):
+            there = fitting_key(part, key, own, merged)
+            columns = f"foreign key {key.name} ({', '.join(key.columns)}) on {key.parent}"
+            how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by pidts cutover"
+            found[key.table].append(f"{columns}: {how}")
+    for one in left_behind(session, own.__contains__, {name.schema for name in own}, texts=False):
+        if (name := one.table_name) is None:
+            continue
+        what = "partitions" if one.kind == "partitions" else f"{one.kind} {one.name}"
+        text = f" ({one.text})" if one.text else ""
+        found[name].append(f"{what}{text}: left out; {_SHOWN}")
+    return found
+
+
+def program_note(session: Session, own: Collection[TableName]) -> str:
+    """Returns a note on views, routines and events of the schemas; empty where there are none."""
+    schemas = {name.schema for name in own}
+    found = left_behind(session, lambda _: False, schemas, texts=False)
+    if not found:
+        return ""
+    return f"left out, their text: pidts cutover: {listed(map(str, found))}"
+
+
+def not_carried_findings(
+    parts: Sequence[TaskConfig], part: TaskConfig, session: Session, own: Collection[TableName]
+) -> list[Finding]:
+    """Returns a passed finding for each table that has more than rows, and one for the schemas."""
+    # Of other sources nothing is known here: a table that only they share is told at the cutover.
+    tables = {one.source.source_id: own if one is part else () for one in parts}
+    notes = [
+        f"{table}: {'; '.join(of_table)}"
+        for table, of_table in sorted(table_notes(parts, part, session, tables).items())
+    ]
+    programs = program_note(session, own)
+    return [Finding("not_carried", ok=True, message=note) for note in [*notes, *([programs] if programs else [])]]

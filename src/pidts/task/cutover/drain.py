@@ -1,0 +1,98 @@
+"""Waits until the target has everything that the sources have, by the task that runs, or by a run of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+
+from pidts.apply import TargetSession
+from pidts.model import Halted, Lsn, OfSource, PrecheckFailed, TableName
+from pidts.replicate.status import is_silent, read_status
+from pidts.source import connect
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.config.task_file import TaskConfig
+
+_PAUSE = 0.5
+RunOnce = Callable[[], None]
+"""Runs the task until it is synced."""
+
+
+class Stopped(Exception):
+    """The user has stopped the command."""
+
+
+def is_running(part: TaskConfig) -> bool:
+    """Whether a replicator of this machine receives the part's log, as one does that belongs to a run."""
+    with suppress(OSError, ValueError):
+        status = read_status(part.relay, part.source.source_id)
+        if status is None or is_silent(status):
+            return False
+        os.kill(int(status["pid"]), 0)
+        return True
+    return False
+
+
+def drain(
+    parts: Sequence[TaskConfig],
+    target: TargetSession,
+    stop: threading.Event,
+    say: Callable[[str], None],
+    run_once: RunOnce,
+) -> dict[str, Lsn]:
+    """Returns the end of each source's log, after the target has all tables up to there."""
+    ends = {}
+    for part in parts:
+        with closing(connect(part.source.server)) as source:
+            flight = TaskCatchUp(part, source, target, stop=stop, say=say)
+            end = ends[part.source.source_id] = flight.place()
+            for table in tables_of(part, target):
+                _await(part, flight, table, end, stop, run_once)
+    return ends
+
+
+def touched(
+    parts: Sequence[TaskConfig], target: TargetSession, before: Mapping[str, Lsn], after: Mapping[str, Lsn]
+) -> list[TableName]:
+    """Returns the tables that a source has changed between two ends of its log; the relay has both."""
+    found = []
+    for part in parts:
+        source_id = part.source.source_id
+        if before[source_id] == after[source_id]:
+            continue
+        with closing(connect(part.source.server)) as source:
+            flight = TaskCatchUp(part, source, target)
+            found += [
+                table
+                for table in tables_of(part, target)
+                if not flight.untouched(table, before[source_id], after[source_id])
+            ]
+    return found
+
+
+def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
+    """Returns the tables that a part follows, by the source's names."""
+    stored = target.meta.structures.load(part.name, OfSource(part.source.source_id))
+    return sorted(filter(part.allow, stored))
+
+
+def _await(
+    part: TaskConfig, flight: TaskCatchUp, table: TableName, end: Lsn, stop: threading.Event, run_once: RunOnce
+) -> None:
+    while (behind := flight.behind(table, end)) is not None:
+        if stop.is_set():
+            raise Stopped
+        if behind.waits:
+            todo = f"Solve it first: pidts ddl list {part.path}"
+            raise Halted("cutover-halted", behind.waits, todo=todo)
+        if not is_running(part):
+            run_once()
+            if stop.is_set():
+                raise Stopped
+            if flight.behind(table, end) is not None:
+                what = f"a run of the task has ended, and the target still lacks changes of {table}"
+                todo = f"See what it waits for: pidts status {part.path}"
+                raise PrecheckFailed("cutover-not-ready", what, todo=todo)
+            return
+        stop.wait(_PAUSE)

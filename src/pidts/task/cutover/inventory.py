@@ -1,0 +1,76 @@
+"""What of the sources belongs to a cutover: tables with their counters, foreign keys, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from pidts.apply import TargetSession
+from pidts.model import ForeignKey, OfSource, Table, TableName
+from pidts.source import connect
+from pidts.source.counters import next_values
+from pidts.source.left_behind import LeftBehind, foreign_keys, left_behind
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.foreign_keys import Unfit, fitting_key, merged_targets
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A target table whose counters are moved."""
+
+    table: Table
+    source_next: int
+    """The highest of the next values that its source tables count with; 1 where none of them counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All of it, by the target's names."""
+
+    counted: Sequence[Counted]
+    keys: Sequence[ForeignKey]
+    """The foreign keys that the target can have."""
+    unfit: Sequence[Unfit]
+    left: Sequence[LeftBehind]
+
+
+def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
+    """Reads the sources' catalogues; the structures are those that the task has recorded on the target."""
+    tables: dict[str, Mapping[TableName, Table]] = {}
+    nexts: dict[str, Mapping[TableName, int]] = {}
+    keys: list[tuple[TaskConfig, ForeignKey]] = []
+    left: list[LeftBehind] = []
+    for part in parts:
+        source = part.source.source_id
+        stored = target.meta.structures.load(part.name, OfSource(source))
+        tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
+        with closing(connect(part.source.server)) as session:
+            nexts[source] = next_values(session, tables[source])
+            keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__))
+            schemas = {name.schema for name in tables[source]}
+            left += left_behind(session, tables[source].__contains__, schemas, texts=texts)
+    merged = merged_targets(parts, tables)
+    found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
+    return Inventory(
+        _counted(parts, tables, nexts),
+        [key for key in found if isinstance(key, ForeignKey)],
+        [key for key in found if isinstance(key, Unfit)],
+        left,
+    )
+
+
+def _counted(
+    parts: Sequence[TaskConfig],
+    tables: Mapping[str, Mapping[TableName, Table]],
+    nexts: Mapping[str, Mapping[TableName, int]],
+) -> list[Counted]:
+    found: dict[TableName, Counted] = {}
+    for part in parts:
+        source = part.source.source_id
+        for name, table in sorted(tables[source].items()):
+            there = part.rules.target_table(table)
+            known = found.get(there.name)
+            source_next = max(nexts[source].get(name, 1), known.source_next if known is not None else 1)
+            found[there.name] = Counted(there if known is None else known.table, source_next)
+    return list(found.values())

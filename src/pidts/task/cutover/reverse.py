@@ -1,0 +1,119 @@
+"""Writes the task file of the way back: from the new server to the old one, from the moment of the switch on.
+
+It has the servers of the first task, exchanged, as the task file writes them: variables stay variables, and a password
+is where it was. Each table is named, so that nothing else comes along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pidts.bounded_file import read_small
+from pidts.model import Cutover, CutoverStage, Position, PrecheckFailed, TableName
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.draft.task_file import pattern
+
+ENDING = "-back"
+_OF_SOURCE = ("host", "port", "user", "password", "password-file", "security")
+
+
+def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Sequence[TableName]) -> str:
+    """Returns the text of the task file; `tables` are those of the task, by the source's names."""
+    config = parts[0]
+    if record is None or record.stage is not CutoverStage.DONE:
+        todo = f"Cut over first: pidts cutover {config.path} --yes"
+        raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over yet", todo=todo)
+    if (why := irreversible(parts, tables)) or not record.position:
+        what = why or "the target writes no log of its own, or the account could not read where it ended"
+        raise PrecheckFailed("not-reversible", f"there is no way back by a task: {what}")
+    place = Position.parse(record.position)
+    given = yaml.safe_load(read_small(config.path))
+    routes = {
+        f"back-{number}": {
+            "schema-pattern": target.schema,
+            "table-pattern": target.name,
+            "target-schema": source.schema,
+            "target-table": source.name,
+        }
+        for number, source in enumerate(tables, 1)
+        if (target := config.rules.target_name(source)) != source
+    }
+    meta: dict[str, Any] = {"binlog-name": place.file, "binlog-pos": place.offset}
+    back: dict[str, Any] = {
+        "name": f"{config.name}{ENDING}",
+        "task-mode": "incremental",
+        "target-database": {"type": "mysql"} | _some(_source_login(config, given), _OF_SOURCE),
+        "mysql-instances": [
+            {
+                "source-id": "new-server",
+                "from": _some(given["target-database"], _OF_SOURCE),
+                "meta": meta,
+                "block-allow-list": "all",
+                **({"route-rules": list(routes)} if routes else {}),
+            }
+        ],
+        "block-allow-list": {
+            "all": {
+                "do-tables": [
+                    {"db-name": pattern(name.schema), "tbl-name": pattern(name.name)}
+                    for name in map(config.rules.target_name, tables)
+                ]
+            }
+        },
+        **({"routes": routes} if routes else {}),
+        **{key: given[key] for key in ("case-sensitive", "meta-schema") if key in given},
+    }
+    head = (
+        f"# The way back of task {config.name}: from the server that it was cut over to, back to the old one.\n"
+        f"# It begins at the moment of the switch: {record.position}"
+        + (f" ({record.gtid})" if record.gtid else "")
+        + ".\n# Before it runs: the old server has to let its account write, and its triggers and events must be off.\n"
+    )
+    return head + yaml.safe_dump(back, sort_keys=False, allow_unicode=True)
+
+
+def reverse_path(config: TaskConfig) -> Path:
+    """Returns where the file goes: beside the first one, so that relative paths mean the same."""
+    return config.path.with_name(f"{config.path.stem}{ENDING}{config.path.suffix}")
+
+
+def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> str:
+    """Returns why no task can carry rows back; empty if one can."""
+    config = parts[0]
+    if config.target.type != "mysql":
+        return f"{config.target.type} is no source"
+    if len(parts) > 1:
+        return "the task has several sources"
+    counts = Counter(map(config.rules.target_name, tables))
+    if merged := [name for name, count in counts.items() if count > 1]:
+        return f"{merged[0]} is merged from several tables"
+    if config.rules.mappings:
+        return "column-mappings change values"
+    if any(config.rules.routes.destination(name).extracted for name in tables):
+        return "routes add columns"
+    return ""
+
+
+def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the source's login as it is written: in the task file, or in a source file beside it."""
+    instance = given["mysql-instances"][0]
+    if "from" in instance:
+        return dict(instance["from"])
+    for path in sorted(config.path.parent.iterdir()):
+        if path.suffix in {".yaml", ".yml"} and path != config.path and path.is_file():
+            try:
+                found = yaml.safe_load(read_small(path))
+            except (OSError, UnicodeDecodeError, yaml.YAMLError):
+                continue
+            if isinstance(found, dict) and str(found.get("source-id")) == config.source.source_id and "from" in found:
+                return dict(found["from"])
+    raise AssertionError(f"the task file was read, and the source {config.source.source_id} is nowhere")
+
+
+def _some(login: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: login[key] for key in keys if key in login}

@@ -1,0 +1,82 @@
+"""The checklist of a cutover: its steps in their order, and the state of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pidts.model import Cutover, CutoverStage
+from pidts.source.left_behind import LeftBehind
+
+
+class StepName(StrEnum):
+    """The steps in their order."""
+
+    TABLES = "tables"
+    LAG = "lag"
+    READ_ONLY = "read-only"
+    VERIFY = "verify"
+    COUNTERS = "counters"
+    FOREIGN_KEYS = "foreign-keys"
+    STOP = "stop"
+    SWITCH = "switch"
+
+
+class StepState(StrEnum):
+    """What is left of a step."""
+
+    DONE = "done"
+    TODO = "todo"
+    BLOCKED = "blocked"
+    """Somebody has to act before the step can be done."""
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the checklist."""
+
+    name: StepName
+    state: StepState
+    about: str
+    details: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "step": self.name.value,
+            "state": self.state.value,
+            "about": self.about,
+            "details": list(self.details),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checklist:
+    """What is left before the switch, or what was done."""
+
+    task: str
+    steps: Sequence[Step]
+    left: Sequence[LeftBehind] = ()
+    """What the target does not get: triggers, views and the like."""
+    record: Cutover | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the application may write to the target."""
+        return self.record is not None and self.record.stage is CutoverStage.DONE
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        record = self.record
+        return {
+            "task": self.task,
+            "stage": record.stage.value if record is not None else "",
+            "done": self.is_done,
+            "steps": [step.to_json() for step in self.steps],
+            "left": [one.to_json() for one in self.left],
+            "position": record.position if record is not None else "",
+            "gtid": record.gtid if record is not None else "",
+        }

@@ -1,0 +1,406 @@
+"""Carries out a cutover: shows what is left, does it, and undoes it.
+
+The crash points, and what holds at each. The record is a row of the target's own tables (`model/cutover.py`).
+
+1. Before the record is written: nothing has happened. The task runs on.
+2. *Begun*, before or after a source is made read-only: the record has the values that the source's variables had. It
+   is written before they are changed, and never overwritten with the values of a source that is read-only already.
+   The same command continues; `--undo` gives the source its values back.
+3. While the target catches up, or is compared: as at 2. A comparison begins anew.
+4. While counters are moved: as at 2. A counter only goes forward; each is looked at again.
+5. While foreign keys are made: the record names each before it is made, so `--undo` finds all of them. Which of the
+   statements are still needed is read from the target's catalogue.
+6. *Stopping* is on record: every run of the task ends, and none begins. The target has everything, by the proof made
+   just before: no source has changed a table of the task since the place up to which the target was compared. There is
+   no way back but `--undo`. The same command continues here.
+7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
+8. *Done* is on record, together with the end of the target's own log. Only now the user is told to switch. So no
+   write of the application lies before that place. A second command changes nothing and says the same.
+
+An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
+stopped, goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.model import (
+    Cutover,
+    CutoverStage,
+    ForeignKey,
+    Halted,
+    Lsn,
+    PidtsError,
+    PrecheckFailed,
+    Transient,
+)
+from pidts.source import connect, position
+from pidts.source import read_only as source_read_only
+from pidts.source.connection import SourceConfig
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.cutover import target_side
+from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, touched
+from pidts.task.cutover.inventory import Inventory, read_inventory
+from pidts.task.cutover.steps import Checklist, Step, StepName, StepState
+from pidts.task.operate.status import TaskStatus, load_status
+from pidts.verify import Report
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+_END_SECONDS = 60.0
+"""The time in which a run of this machine sees that it has to end."""
+
+Verify = Callable[[threading.Event], Report]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user asks of a cutover."""
+
+    read_only: bool = True
+    """Make the sources read-only; else the user has stopped all writers."""
+    wait_seconds: float = 600.0
+    """The time that an operator has to make a source read-only that the account may not."""
+
+
+class Different(Exception):
+    """The final comparison has found differences."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.report = report
+
+
+class Switch:
+    """The cutover of one task; `target` is a connection of its own."""
+
+    def __init__(
+        self,
+        parts: Sequence[TaskConfig],
+        target: TargetSession,
+        wishes: Wishes,
+        *,
+        run_once: RunOnce,
+        verify: Verify | None,
+        show: Callable[[Step], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """`verify` compares both sides, None to leave that out; `show` gets each step when it is done."""
+        self._parts, self._target, self._wishes = parts, target, wishes
+        self._run_once, self._verify, self._show, self._say = run_once, verify, show, say
+        self._stop = stop or threading.Event()
+        self._name = parts[0].name
+        self._steps: list[Step] = []
+
+    def look(self) -> Checklist:
+        """Returns what is left; changes nothing."""
+        record = self._target.meta.cutovers.read(self._name)
+        status = load_status(self._target, self._parts)
+        if not status.has_begun:
+            blocked = Step(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
+            return Checklist(task=self._name, steps=[blocked], record=record)
+        inventory = read_inventory(self._parts, self._target)
+        if record is not None and record.stage is CutoverStage.DONE:
+            return Checklist(task=self._name, steps=[_switched(self._parts[0])], left=inventory.left, record=record)
+        steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
+        steps += [self._keys_step(inventory), self._stop_step(), _last_step(self._parts[0])]
+        return Checklist(task=self._name, steps=steps, left=inventory.left, record=record)
+
+    def carry_out(self) -> Checklist:
+        """Does what is left. Raises `Different` or an error after everything was undone, if it is not too late."""
+        self._target.meta.prepare()
+        target_side.prepare(self._target)
+        record = self._target.meta.cutovers.read(self._name)
+        if record is not None and record.stage is CutoverStage.DONE:
+            return self.look()
+        if record is None or record.stage is CutoverStage.BEGUN:
+            try:
+                record = self._until_stopping(record)
+            except BaseException as error:
+                self._undo_after(error)
+                raise
+        inventory = read_inventory(self._parts, self._target)
+        record = self._end_runs(record)
+        self._done(StepName.STOP, "no run of the task can write to the target any more")
+        self._steps.append(_switched(self._parts[0]))
+        return Checklist(task=self._name, steps=self._steps, left=inventory.left, record=record)
+
+    def undo(self) -> Cutover | None:
+        """Lets the sources be written to again and the task run; returns the record of before."""
+        record = self._target.meta.cutovers.read(self._name)
+        if record is None:
+            return None
+        for table, name in record.foreign_keys:
+            target_side.drop_key(self._target, table, name)
+        for part in self._parts:
+            before = record.read_only.get(part.source.source_id)
+            if before is not None:
+                with closing(connect(part.source.server)) as source:
+                    source_read_only.restore(source, before)
+        self._save(None)
+        return record
+
+    # What is done, step by step.
+
+    def _until_stopping(self, record: Cutover | None) -> Cutover:
+        """Does everything that can be undone."""
+        status = load_status(self._target, self._parts)
+        _demand_ready(status, self._parts[0])
+        self._done(StepName.TABLES, _tables_step(status).about)
+        # While the source is still in use: this may take long, and is no time in which nobody can write.
+        self._drain()
+        self._done(StepName.LAG, "the target has what the source had a moment ago")
+        record = record or Cutover(began_at=time.time())
+        self._save(record)
+        record = self._read_only(record)
+        ends = self._drain()
+        if self._verify is not None:
+            report = self._verify(self._stop)
+            if self._stop.is_set():
+                raise Stopped
+            if not report.equal:
+                raise Different(report)
+            self._done(StepName.VERIFY, f"{report.rows:,} rows of {len(report.tables)} tables are equal")
+        else:
+            self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
+        inventory = read_inventory(self._parts, self._target, texts=False)
+        self._move_counters(inventory)
+        record = self._make_keys(inventory, record)
+        self._demand_unchanged(ends)
+        if self._stop.is_set():
+            raise Stopped
+        record = replace(record, stage=CutoverStage.STOPPING)
+        self._save(record)
+        return record
+
+    def _read_only(self, record: Cutover) -> Cutover:
+        """Keeps applications from writing to the sources."""
+        if not self._wishes.read_only:
+            self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all that writes to the source")
+            return record
+        for part in self._parts:
+            source_id = part.source.source_id
+            with closing(connect(part.source.server)) as source:
+                if not source_read_only.is_read_only(source):
+                    if source_id not in record.read_only:
+                        before = source_read_only.read_only_variables(source)
+                        record = replace(record, read_only={**record.read_only, source_id: before})
+                        self._save(record)
+                    if not source_read_only.make_read_only(source):
+                        self._await_read_only(part, source_read_only.statements(source, on=True))
+                waiting = source_read_only.prepared_transactions(source)
+            if waiting:
+                what = f"source {source_id} has {waiting} prepared XA transactions, which may still commit"
+                raise PrecheckFailed("cutover-not-ready", what, todo="Commit them or roll them back: XA RECOVER")
+        self._done(StepName.READ_ONLY, "applications cannot write to the source")
+        return record
+
+    def _await_read_only(self, part: TaskConfig, statement: str) -> None:
+        """Asks the operator, and waits."""
+        deadline = time.monotonic() + self._wishes.wait_seconds
+        while True:
+            self._say(f"the account may not make source {part.source.source_id} read-only; run there: {statement};")
+            with closing(connect(part.source.server)) as source:
+                if source_read_only.is_read_only(source):
+                    return
+            if self._stop.wait(_LOOK_SECONDS):
+                raise Stopped
+            if time.monotonic() > deadline:
+                what = f"source {part.source.source_id} is not read-only, and the account may not make it so"
+                todo = f"Run {statement}; on the source, then this command again; or give --writers-stopped"
+                raise PrecheckFailed("source-writable", what, todo=todo)
+
+    def _drain(self) -> dict[str, Lsn]:
+        return drain(self._parts, self._target, self._stop, self._say, self._run_once)
+
+    def _move_counters(self, inventory: Inventory) -> None:
+        moved: list[str] = []
+        for one in inventory.counted:
+            moved += target_side.move_counters(self._target, one.table, one.source_next)
+        about = f"{len(moved)} moved, all continue behind the rows" if moved else "all continue behind the rows"
+        self._done(StepName.COUNTERS, about, moved)
+
+    def _make_keys(self, inventory: Inventory, record: Cutover) -> Cutover:
+        made, failed = 0, [str(one) for one in inventory.unfit]
+        for key in inventory.keys:
+            if self._stop.is_set():
+                raise Stopped
+            place = (key.table, key.name)
+            if place not in record.foreign_keys and target_side.lacks(self._target, key):
+                record = replace(record, foreign_keys=(*record.foreign_keys, place))
+                self._save(record)
+            problem = self._make_key(key)
+            made += not problem
+            failed += [problem] if problem else []
+        about = f"{made} made" + (f", {len(failed)} not" if failed else "")
+        self._done(StepName.FOREIGN_KEYS, about, failed)
+        return record
+
+    def _make_key(self, key: ForeignKey) -> str:
+        """Returns why the target refuses the key, with the statement; empty if it has it."""
+        for statement in target_side.key_statements(self._target, key):
+            try:
+                self._target.execute(statement)
+            except Transient:
+                raise
+            except PidtsError as error:
+                return f"{key}: {error.what}; the statement is: {statement}"
+        return ""
+
+    def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
+        """Raises if a source has changed a table of the task since it was compared."""
+        now = self._drain()
+        if changed := touched(self._parts, self._target, ends, now):
+            what = f"{changed[0]} was written to on the source while its writers were to be stopped"
+            todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
+            raise PrecheckFailed("source-writable", what, todo=todo)
+
+    def _end_runs(self, record: Cutover) -> Cutover:
+        """Takes the task from every run, and records the end of the target's log."""
+        for part in self._parts:
+            source_id = part.source.source_id
+            rows = self._target.meta.checkpoints.read(self._name, source_id)
+            if rows:
+                self._target.meta.checkpoints.claim(self._name, source_id, len(rows), rows[0])
+        deadline = time.monotonic() + _END_SECONDS
+        while any(map(is_running, self._parts)) and time.monotonic() < deadline:
+            self._say("waiting for the run of the task to end")
+            time.sleep(0.2)
+        place, gtid = target_log_end(self._parts[0])
+        record = replace(record, stage=CutoverStage.DONE, position=place, gtid=gtid, done_at=time.time())
+        self._save(record)
+        return record
+
+    def _undo_after(self, error: BaseException) -> None:
+        """Undoes what was done before an error. What cannot be undone now stays on record."""
+        self._target.rollback()
+        try:
+            with closing(self._parts[0].target.server.connect()) as target:
+                Switch(self._parts, target, self._wishes, run_once=self._run_once, verify=None, say=self._say).undo()
+        except PidtsError as failure:
+            _log.warning(
+                "the source may still be read-only",
+                cause=str(failure),
+                todo=f"pidts cutover {self._parts[0].path} --undo",
+                after=type(error).__name__,
+            )
+
+    def _save(self, record: Cutover | None) -> None:
+        self._target.begin()
+        self._target.meta.cutovers.save(self._name, record)
+        self._target.commit()
+
+    def _done(self, name: StepName, about: str, details: Sequence[str] = ()) -> None:
+        self._add(name, StepState.DONE, about, details)
+
+    def _add(self, name: StepName, state: StepState, about: str, details: Sequence[str] = ()) -> None:
+        step = Step(name, state, about, tuple(details))
+        self._steps.append(step)
+        self._show(step)
+
+    # What is left, step by step.
+
+    def _source_steps(self, status: TaskStatus) -> list[Step]:
+        behind: list[str] = []
+        writable, not_allowed = [], []
+        for part, known in zip(self._parts, status.sources, strict=True):
+            with closing(connect(part.source.server)) as source:
+                end = position(source)[0]
+                if known.position != end:
+                    behind.append(f"{part.source.source_id}: the log ends at {end}, applied is {known.position or '-'}")
+                if not source_read_only.is_read_only(source):
+                    writable.append(part.source.source_id)
+                    not_allowed.append(source_read_only.statements(source, on=True))
+        lag = "the target catches up, by the task's run or by one of this command's" if behind else "nothing is left"
+        steps = [Step(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
+        if not writable:
+            steps.append(Step(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
+        elif self._wishes.read_only:
+            about = f"applications are kept from writing to {', '.join(writable)}: {not_allowed[0]}"
+            steps.append(Step(StepName.READ_ONLY, StepState.TODO, about))
+        else:
+            steps.append(Step(StepName.READ_ONLY, StepState.SKIPPED, "you stop all that writes to the source"))
+        return steps
+
+    def _verify_step(self) -> Step:
+        if self._verify is None:
+            return Step(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wish")
+        return Step(StepName.VERIFY, StepState.TODO, "both sides are compared while nobody writes")
+
+    def _counter_step(self, inventory: Inventory) -> Step:
+        behind: list[str] = []
+        for one in inventory.counted:
+            behind += target_side.counters_behind(self._target, one.table, one.source_next)
+        state = StepState.TODO if behind else StepState.DONE
+        about = f"{len(behind)} are moved" if behind else "all continue behind the rows"
+        return Step(StepName.COUNTERS, state, about, tuple(behind))
+
+    def _keys_step(self, inventory: Inventory) -> Step:
+        wanted = [key for key in inventory.keys if target_side.key_statements(self._target, key)]
+        about = f"{len(wanted)} are made" if wanted else "all that the target can have are there"
+        details = [*(f"{key} is made" for key in wanted), *(f"not made: {one}" for one in inventory.unfit)]
+        return Step(StepName.FOREIGN_KEYS, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
+
+    def _stop_step(self) -> Step:
+        runs = any(map(is_running, self._parts))
+        about = "the run of the task ends at the end of a transaction" if runs else "no run of the task is seen here"
+        return Step(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
+
+
+def target_log_end(part: TaskConfig) -> tuple[str, str]:
+    """Returns the end of the target's own log as position and GTID set; empty texts where it has none to read."""
+    if part.target.type != "mysql":
+        return "", ""
+    spec = part.target
+    server = SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
+    try:
+        with closing(connect(server)) as session:
+            place, gtid = position(session)
+    except PidtsError as error:
+        _log.warning("the target's log cannot be read: there is no way back by a task", cause=str(error))
+        return "", ""
+    return str(place), gtid
+
+
+def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
+    step = _tables_step(status)
+    if not status.has_begun:
+        raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=f"pidts run {part.path}")
+    if step.state is StepState.BLOCKED:
+        todo = f"See what it waits for: pidts status {part.path}"
+        raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)
+
+
+def _tables_step(status: TaskStatus) -> Step:
+    halted = [str(one.halt.what) for source in status.sources for one in source.halted if one.halt is not None]
+    copying = [str(one) for source in status.sources for one in source.copying]
+    held = sum(len(source.held.tables) for source in status.sources)
+    if halted or held:
+        return Step(StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted))
+    if copying:
+        # A run that ends when it is synced has copied all of them.
+        return Step(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
+    return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
+
+
+def _last_step(part: TaskConfig) -> Step:
+    return Step(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}")
+
+
+def _switched(part: TaskConfig) -> Step:
+    return Step(StepName.SWITCH, StepState.DONE, f"point the application to {_address(part)} now")
+
+
+def _address(part: TaskConfig) -> str:
+    spec = part.target
+    return f"{spec.type} {spec.host}:{spec.port}" + (f", database {spec.database}" if spec.database else "")

@@ -1,0 +1,61 @@
+"""Ends a run whose task is being cut over, and keeps a task from running that was.
+
+The record is on the target. A run looks at it while it goes on, on a connection of its own, and a start looks behind
+its claim: either the start sees the record, or the cutover claims the task later and the run can write no more.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from pidts.apply import Target, TargetSession
+from pidts.model import CutoverStage, Fenced, Transient
+from pidts.task.config.task_file import TaskConfig
+
+_LOOK_SECONDS = 1.0
+
+
+def is_cut_over(target: TargetSession, task: str) -> bool:
+    """Whether the task must not run any more."""
+    record = target.meta.cutovers.read(task)
+    return record is not None and record.stage is not CutoverStage.BEGUN
+
+
+def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
+    """Raises if the task was cut over."""
+    if is_cut_over(target, config.name):
+        raise Fenced(
+            "cut-over",
+            f"task {config.name} was cut over: the application may write to the target now",
+            todo=f"If it does not yet, and the task is to go on: pidts cutover {config.path} --undo --yes",
+        )
+
+
+class CutoverWatch:
+    """Looks once a second whether the task is being cut over."""
+
+    def __init__(self, task: str, target: Target) -> None:
+        self._task, self._target = task, target
+        self._session: TargetSession | None = None
+        self._looked = time.monotonic()
+
+    def is_cut_over(self) -> bool:
+        """Whether the run has to end; False while the target cannot be asked."""
+        if time.monotonic() < self._looked + _LOOK_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        with suppress(Transient):
+            try:
+                self._session = self._session or self._target.connect()
+                return is_cut_over(self._session, self._task)
+            except BaseException:
+                self.close()
+                raise
+        return False
+
+    def close(self) -> None:
+        """Closes the connection; the next look opens another one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None

@@ -1,0 +1,137 @@
+"""`pidts cutover` with a run of the task beside it, from one server to another, and the way back.
+
+What holds when it is killed at any of its steps is in `tests/task/test_cutover.py`, without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pidts.sandbox import Server
+
+from .commands import Task
+
+pytestmark = pytest.mark.spark
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+ORDERS = (
+    "CREATE TABLE shop.orders (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT UNSIGNED NOT NULL, "
+    "CONSTRAINT bought FOREIGN KEY (customer) REFERENCES shop.customers (id) ON DELETE RESTRICT)"
+)
+
+
+def create_shop(source: Server, run_sql: RunSql) -> None:
+    for sql in (
+        "CREATE TABLE shop.customers (id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40))",
+        ORDERS,
+        "CREATE TRIGGER shop.trim_name BEFORE INSERT ON shop.customers FOR EACH ROW SET NEW.name = TRIM(NEW.name)",
+        "CREATE VIEW shop.named AS SELECT id, name FROM shop.customers",
+        "INSERT INTO shop.customers (name) VALUES ('Ada'), ('Bob'), ('Cid'), ('Dan'), ('gone')",
+        "DELETE FROM shop.customers WHERE name = 'gone'",
+        "INSERT INTO shop.orders (customer) VALUES (1), (2), (3), (4)",
+    ):
+        run_sql(source, sql)
+
+
+def test_the_application_goes_on_at_postgresql(
+    target_server: Callable[[str], Server],
+    postgres: Server,
+    database: str,
+    make_task: Callable[..., Task],
+    run_sql: RunSql,
+) -> None:
+    source = target_server("mariadb")
+    run_sql(source, "CREATE DATABASE shop")
+    # All rows come by the log, which needs no Spark: a slow machine need not wait for it.
+    task = make_task(
+        source, postgres, ["shop"], database=database, name=database[:30], **{"ignore-checking-items": ["table_list"]}
+    )
+    run = task.start()
+
+    def on_target(sql: str) -> list[tuple[Any, ...]]:
+        return run_sql(postgres, sql, database=database)
+
+    def has(table: str, rows: int) -> Callable[[], bool]:
+        exists = f"SELECT 1 FROM information_schema.tables WHERE table_schema || '.' || table_name = '{table}'"
+        return lambda: bool(on_target(exists)) and on_target(f"SELECT count(*) FROM {table}") == [(rows,)]
+
+    run.wait_until(has("pidts_meta.checkpoint", 1), "the task has begun")
+    create_shop(source, run_sql)
+    run.wait_until(has("shop.orders", 4), "the rows of the log are there")
+
+    shown = task.command("cutover", str(task.path), "--json")
+    assert shown.returncode == 0, shown.stderr
+    about = json.loads(shown.stdout)
+    assert not about["done"]
+    assert {step["step"]: step["state"] for step in about["steps"]}["counters"] == "todo"
+    assert {one["kind"] for one in about["left"]} == {"trigger", "view"}
+    assert all(one["text"] for one in about["left"])
+    assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(0,)]
+
+    done = task.command("cutover", str(task.path), "--yes", "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["done"]
+    assert run.process.wait(60) == 0, run.log.read_text()
+    assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(1,)]
+
+    # The application's first INSERTs: their numbers are those that the source would have given.
+    on_target("INSERT INTO shop.customers (name) VALUES ('Eve')")
+    on_target("INSERT INTO shop.orders (customer) VALUES (6)")
+    assert on_target("SELECT id FROM shop.customers WHERE name = 'Eve'") == [(6,)]
+    assert on_target("SELECT max(id) FROM shop.orders") == [(5,)]
+    keys = "SELECT conname::text, convalidated, confdeltype::text FROM pg_constraint WHERE contype = 'f'"
+    assert on_target(keys) == [("bought", True, "r")]
+
+    # The task is over, until somebody says that nothing was written to the target.
+    refused = task.command("run", str(task.path), "--until-synced", "--json")
+    assert refused.returncode == 5
+    assert b'"code": "cut-over"' in refused.stdout + refused.stderr
+    assert task.command("cutover", str(task.path), "--undo").returncode == 2
+    assert task.command("cutover", str(task.path), "--undo", "--yes").returncode == 0
+    assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(0,)]
+    assert on_target(keys) == []
+
+
+def test_the_way_back_carries_what_was_written_after_the_switch(
+    target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
+) -> None:
+    old, new = target_server("mariadb"), target_server("mysql97")
+    run_sql(old, "CREATE DATABASE shop")
+    task = make_task(old, new, ["shop"], **{"ignore-checking-items": ["table_list"]})
+    run = task.start()
+    run.wait_until(lambda: begun(new, run_sql), "the task has begun")
+    create_shop(old, run_sql)
+    # The command itself waits for the rows.
+    assert task.command("cutover", str(task.path), "--reverse").returncode == 3
+    done = task.command("cutover", str(task.path), "--yes", "--json", timeout=240)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run.process.wait(60) == 0, run.log.read_text()
+    sql = "SELECT constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = 'shop'"
+    assert run_sql(new, sql) == [("bought",)]
+
+    run_sql(new, "INSERT INTO shop.customers (name) VALUES ('Eve')")
+    run_sql(new, "UPDATE shop.customers SET name = 'Bea' WHERE id = 2")
+    run_sql(new, "DELETE FROM shop.orders WHERE id = 1")
+    assert task.command("cutover", str(task.path), "--reverse").returncode == 0
+    back = Task(task.path.with_name("t-back.yaml"))
+    assert oct(back.path.stat().st_mode & 0o777) == "0o600"
+    run_sql(old, "DROP TRIGGER shop.trim_name")
+    ended = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
+    assert ended.returncode == 0, ended.stderr.decode()
+    told = json.loads(ended.stdout)["rows"]
+    assert (told["inserted"], told["updated"], told["deleted"], told["copied"]) == (1, 1, 1, 0)
+    for table in ("customers", "orders"):
+        rows = f"SELECT * FROM shop.{table} ORDER BY id"
+        assert run_sql(old, rows) == run_sql(new, rows)
+    assert run_sql(old, "SELECT id FROM shop.customers WHERE name = 'Eve'") == [(6,)]
+
+
+def begun(server: Server, run_sql: RunSql) -> bool:
+    exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
+    return bool(run_sql(server, exists)) and run_sql(server, "SELECT COUNT(*) FROM pidts_meta.checkpoint") == [(1,)]

@@ -1,0 +1,276 @@
+"""A cutover that is killed at any of its steps is continued or undone; neither loses the way back to a writable source.
+
+The task itself does not run here: its records say that the target has everything. `tests/spark/test_cutover.py` has a
+run beside the cutover.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pidts import sandbox
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, CutoverStage, Lsn, OfSource, PrecheckFailed, TableName
+from pidts.sandbox import Server
+from pidts.source import connect
+from pidts.source import read_only as source_read_only
+from pidts.source.position import log_end
+from pidts.source.structures import read_structures
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.cutover import switch, target_side
+from pidts.task.cutover.steps import Checklist
+from pidts.task.cutover.switch import Different, Switch, Wishes
+from pidts.verify import Report, TableReport
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+EQUAL = Report((TableReport(TableName("shop", "orders"), rows=2),), ())
+UNEQUAL = Report((TableReport(TableName("shop", "orders"), rows=2, missing=1),), ())
+ORDERS = (
+    "CREATE TABLE shop.orders (id INT AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, "
+    "CONSTRAINT bought FOREIGN KEY (customer) REFERENCES customers (id))"
+)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is undone, and its connection is closed."""
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[Server]:
+    """A server of the tests' own: it is made read-only."""
+    with sandbox.start_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def parts(
+    source: Server, postgres: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> Iterator[tuple[TaskConfig, ...]]:
+    """A task whose target has all rows, by the log; so its counters are behind them."""
+    run_sql(source, "SET GLOBAL read_only = OFF")
+    run_sql(source, "DROP DATABASE IF EXISTS shop")
+    for sql in (
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.customers (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40))",
+        ORDERS,
+        "INSERT INTO shop.customers (name) VALUES ('Ada'), ('Bob'), ('gone')",
+        "DELETE FROM shop.customers WHERE name = 'gone'",
+        "INSERT INTO shop.orders (customer) VALUES (1), (2)",
+    ):
+        run_sql(source, sql)
+    login = {"host": source.host, "port": source.port, "user": source.user, "password": source.password}
+    there = {"host": postgres.host, "port": postgres.port, "user": postgres.user, "password": postgres.password}
+    task = {
+        "name": "t",
+        "task-mode": "all",
+        "target-database": {"type": "postgresql", "database": database, **there},
+        "mysql-instances": [{"source-id": "one", "from": login, "block-allow-list": "ours"}],
+        "block-allow-list": {"ours": {"do-dbs": ["shop"]}},
+    }
+    path = tmp_path / "t.yaml"
+    path.write_text(yaml.safe_dump(task))
+    config = load_parts(path)
+    begin(config[0], run_sql, postgres, database)
+    yield config
+    run_sql(source, "SET GLOBAL read_only = OFF")
+
+
+def begin(config: TaskConfig, run_sql: RunSql, postgres: Server, database: str) -> None:
+    """Makes the tables and the records as a task does that has applied all of the log."""
+    with closing(connect(config.source.server)) as session, closing(config.target.server.connect()) as target:
+        tables = read_structures(session, config.allow)
+        target.meta.prepare()
+        for table in tables.values():
+            for statement in target.schema.create_statements(table).statements:
+                target.execute(statement)
+        target.begin()
+        target.meta.structures.save("t", OfSource("one"), Lsn(0, 0, 0), tables)
+        target.commit()
+        end = log_end(session)
+        start = Checkpoint(task="t", source="one", worker=0, lsn=Lsn.at(end, 0), position=str(end))
+        target.meta.checkpoints.claim("t", "one", 1, start)
+    run_sql(postgres, "INSERT INTO shop.customers VALUES (1, 'Ada'), (2, 'Bob')", database=database)
+    run_sql(postgres, "INSERT INTO shop.orders VALUES (1, 1), (2, 2)", database=database)
+
+
+def no_run() -> None:
+    pytest.fail("the target has everything: no run is needed")
+
+
+def cut_over(parts: tuple[TaskConfig, ...], report: Report = EQUAL, wishes: Wishes | None = None) -> Checklist:
+    with closing(parts[0].target.server.connect()) as target:
+        return made(parts, target, report, wishes).carry_out()
+
+
+def made(
+    parts: tuple[TaskConfig, ...], target: TargetSession, report: Report = EQUAL, wishes: Wishes | None = None
+) -> Switch:
+    stop = threading.Event()
+    return Switch(parts, target, wishes or Wishes(), run_once=no_run, verify=lambda _: report, stop=stop)
+
+
+def is_writable(source: Server, run_sql: RunSql) -> bool:
+    return run_sql(source, "SELECT @@GLOBAL.read_only") == [(0,)]
+
+
+def keys(postgres: Server, database: str, run_sql: RunSql) -> list[tuple[Any, ...]]:
+    sql = "SELECT conname::text, convalidated FROM pg_constraint WHERE contype = 'f'"
+    return run_sql(postgres, sql, database=database)
+
+
+@pytest.fixture
+def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
+    """`killing(n)` kills the next cutover before or behind its nth effect; the list has the effects so far."""
+
+    def kill(number: int) -> list[str]:
+        effects: list[str] = []
+
+        def wrapped(owner: object, name: str) -> None:
+            inner = getattr(owner, name)
+
+            def effect(*given: Any, **named: Any) -> Any:
+                for when in ("before", "behind"):
+                    if when == "behind":
+                        result = inner(*given, **named)
+                    effects.append(f"{when} {name}")
+                    if len(effects) > number:
+                        raise Killed
+                return result
+
+            monkeypatch.setattr(owner, name, effect)
+
+        monkeypatch.setattr(Switch, "_undo_after", lambda *_: None)
+        wrapped(Switch, "_save")
+        wrapped(source_read_only, "make_read_only")
+        wrapped(target_side, "move_counters")
+        wrapped(Switch, "_make_key")
+        wrapped(Switch, "_end_runs")
+        wrapped(switch, "target_log_end")
+        return effects
+
+    return kill
+
+
+def test_it_is_continued_wherever_it_was_killed(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    killing: Callable[[int], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    for number in itertools.count():
+        effects = killing(number)
+        try:
+            cut_over(parts)
+        except Killed:
+            seen.append(effects[-1])
+        monkeypatch.undo()
+        if len(effects) <= number:
+            break
+        with closing(parts[0].target.server.connect()) as target:
+            before = target.meta.cutovers.read("t")
+        found = cut_over(parts)
+        assert found.is_done, effects
+        assert keys(postgres, database, run_sql) == [("bought", True)], effects
+        assert not is_writable(source, run_sql)
+        if before is not None and before.stage is CutoverStage.DONE:
+            assert found.record == before, "what was told once stays"
+        inserted = run_sql(postgres, "INSERT INTO shop.customers (name) VALUES ('Eve') RETURNING id", database=database)
+        assert inserted == [(4,)], effects
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+        assert is_writable(source, run_sql), effects
+        assert keys(postgres, database, run_sql) == []
+        run_sql(postgres, "DELETE FROM shop.customers WHERE name = 'Eve'", database=database)
+        run_sql(postgres, "SELECT setval('shop.customers_id_seq', 1, false)", database=database)
+    # Two customers' and orders' counters, one key, and the record at each of its stages.
+    assert seen.count("behind _save") >= 4
+    assert {"before make_read_only", "behind move_counters", "behind _make_key", "behind target_log_end"} <= set(seen)
+
+
+@pytest.mark.long
+def test_it_is_undone_wherever_it_was_killed(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    killing: Callable[[int], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in itertools.count():
+        effects = killing(number)
+        with suppress(Killed):
+            cut_over(parts)
+        monkeypatch.undo()
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+            assert target.meta.cutovers.read("t") is None
+        assert is_writable(source, run_sql), effects
+        assert keys(postgres, database, run_sql) == [], effects
+        if len(effects) <= number:
+            return
+
+
+def test_a_source_that_was_read_only_before_stays_so(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    run_sql(source, "SET GLOBAL read_only = ON")
+    with pytest.raises(Different):
+        cut_over(parts, UNEQUAL)
+    assert not is_writable(source, run_sql)
+
+
+def test_differences_undo_everything(parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql) -> None:
+    with pytest.raises(Different):
+        cut_over(parts, UNEQUAL)
+    assert is_writable(source, run_sql)
+    with closing(parts[0].target.server.connect()) as target:
+        assert target.meta.cutovers.read("t") is None
+
+
+def test_an_account_that_may_not_make_the_source_read_only(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_read_only, "make_read_only", lambda _: False)
+    with pytest.raises(PrecheckFailed) as refused:
+        cut_over(parts, wishes=Wishes(wait_seconds=0.5))
+    assert refused.value.code == "source-writable"
+    assert "SET GLOBAL read_only = ON" in refused.value.todo
+    assert is_writable(source, run_sql)
+
+
+def test_looking_changes_nothing(
+    parts: tuple[TaskConfig, ...], source: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    with closing(parts[0].target.server.connect()) as target:
+        found = made(parts, target).look()
+        assert target.meta.cutovers.read("t") is None
+    assert is_writable(source, run_sql)
+    assert keys(postgres, database, run_sql) == []
+    assert [step.name.value for step in found.steps] == [
+        "tables",
+        "lag",
+        "read-only",
+        "verify",
+        "counters",
+        "foreign-keys",
+        "stop",
+        "switch",
+    ]
+    counters = next(step for step in found.steps if step.name == "counters")
+    assert counters.details == (
+        "shop.customers.id continues at 1, and has to at 4",
+        "shop.orders.id continues at 1, and has to at 3",
+    )
