@@ -184,7 +184,7 @@ def test_only_where_a_moved_row_is_at_the_end_counts():
         assert removed(batch, is_unread=behind_5) == gone
         assert recorded(batch, is_unread=behind_5) == []
     batch = batch_of(PLAIN, [there, back], held=[minimal(PLAIN, change) for change in (there, back)])
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="row with id = 3"):
         left_out(batch, is_unread=nothing)
     assert recorded(batch, is_unread=nothing) == [(7, 101)]
 
@@ -196,7 +196,7 @@ def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where
         if reads:
             assert removed(batch, is_unread=behind_5) == {9}
         else:
-            with pytest.raises(Halted):
+            with pytest.raises(Halted, match="default is not known"):
                 left_out(batch, is_unread=behind_5)
             assert recorded(batch, is_unread=behind_5) == [(3, 100)]
 
@@ -258,7 +258,7 @@ def test_a_row_that_was_there_before_is_not_the_one_that_moved():
     changes: list[Change] = [(Op.DELETE, other, None), (Op.UPDATE, ROW, {**ROW, "id": 5})]
     partly = [minimal(PLAIN, change) for change in changes]
     for more, target in (([], [other]), ([(Op.COPY, None, other)], [])):
-        with pytest.raises(Halted):
+        with pytest.raises(Halted, match="row with id = 7"):
             moved_within(batch_of(PLAIN, [*changes, *more], held=[*partly, *(None for _ in more)]), target)
 
 
@@ -293,7 +293,7 @@ def test_where_the_copy_brings_the_row_at_its_new_key_only_the_old_key_is_remove
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 9})
     upserts, _ = beside_copy([moved, inserted], [OTHER], is_waiting=is_waiting, is_unread=behind_5)
     assert upserts == [OTHER]
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="row with id = 7"):
         beside_copy([moved], [OTHER], is_waiting=is_waiting, is_ahead=True, is_unread=behind_5)
 
 
