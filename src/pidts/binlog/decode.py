@@ -83,7 +83,7 @@ def walker_of(facts: LogFacts) -> LogWalker:
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns the times of the stretch's changes, of which nothing is known yet but a commit's."""
+    """Returns the times of the stretch's changes. So far, at most the time of the commit is known."""
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 

@@ -1,9 +1,9 @@
 """The value that a server stores for a default which a statement writes as a literal.
 
 Servers take many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
-`a`. Other servers read them in other ways, so a structure holds the value in the one form that catalogues show. What
-is not sure to be read alike by MySQL 5.6, MySQL 9.7 and MariaDB 10.11 has no value here, for instance `DEFAULT 1` of an
-enum with a label `1`, or digits of a second that one server rounds and the other cuts off.
+`a`. Other servers read them in other ways, so a structure holds the value in the one form that catalogues show. A
+literal that MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read differently has no value here: for instance `DEFAULT 1` of
+an enum with a label `1`, or digits of a second that one server rounds and the other cuts off.
 """
 
 from __future__ import annotations

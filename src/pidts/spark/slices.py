@@ -107,7 +107,7 @@ class SliceReader(DataSourceStreamReader):
         return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002 - Spark's
-        """The driver's note, with a number of its own: Spark calls the driver wherever the offset is a new one."""
+        """Returns the driver's note with a new number: Spark calls the driver only if the offset is a new one."""
         offset = {"number": start["number"] + 1}
         with suppress(FileNotFoundError):
             offset |= json.loads(self._options.note.read_text())

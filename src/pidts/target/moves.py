@@ -29,7 +29,7 @@ class MoveRecord:
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
-        """Returns the moved keys among these. Mostly there are none, which costs one look."""
+        """Returns the moved keys among these. Usually the table has none, and one query tells."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)

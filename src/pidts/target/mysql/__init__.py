@@ -31,7 +31,7 @@ class MySqlTarget:
     variables: tuple[tuple[str, str], ...] = ()
     """Set in each session, after the product's own."""
     max_packet: int = 0
-    """Bytes that a statement has at most, where the server takes more; 0: as many as that takes."""
+    """The most bytes of a statement; 0: as many as the server takes."""
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""

@@ -205,7 +205,7 @@ def _end_with(parent: int) -> None:
 class _LogLines(io.TextIOBase):
     """Standard error; lines are dropped while the disk is full.
 
-    `replicator.log` is on the disk of the relay. That this is full is in the status and in the run's own log.
+    `replicator.log` is on the relay's disk. The status and the run's own log tell that this disk is full.
     """
 
     def write(self, text: str) -> int:
