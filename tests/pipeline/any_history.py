@@ -305,7 +305,11 @@ class Run:
                 begin, checkpoints = end, moved
                 if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
                     continue  # a worker is still ahead of the others
-                assert bag(self.rows()) == bag(history.states[end])
+                self.look(end)
+
+    def look(self, end: int) -> None:
+        """Compares the target with the source, when all workers have the first `end` transactions."""
+        assert bag(self.rows()) == bag(self.history.states[end])
 
     def writing(self) -> ApplyRules:
         """What the task asks of its writing."""

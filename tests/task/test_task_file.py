@@ -87,7 +87,7 @@ def test_our_own_block_is_read(load: Load, tmp_path: Path) -> None:
         + dedent("""\
         pidts:
           relay: ../r
-          on-divergence: overwrite
+          on-divergence: halt
           chunk-rows: 500
           spark: {master: "local[2,4]", direct-rows: 0, conf: {spark.driver.memory: 2g, spark.cores.max: 2}}
         """)

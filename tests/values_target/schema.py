@@ -23,6 +23,8 @@ Structures = Mapping[TableName, Table | None]
 class ValuesSchema:
     """Reads what is committed."""
 
+    holds_unreal_dates = True
+
     def __init__(self, store: Store, *, transactional_ddl: bool) -> None:
         self._store = store
         self.transactional_ddl = transactional_ddl

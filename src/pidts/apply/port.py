@@ -32,6 +32,10 @@ class TargetSchema(Protocol):
     def transactional_ddl(self) -> bool:
         """True where DDL is part of the transaction around it."""
 
+    @property
+    def holds_unreal_dates(self) -> bool:
+        """True where zero dates, and others that are in no calendar, are stored as they are; else they are NULL."""
+
     def structure(self, name: TableName) -> Table | None:
         """Returns the table as it is on the target: names, nullability and keys are exact, types the nearest ones."""
 

@@ -29,6 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from pidts.apply.locks.check import Check, checked
+from pidts.apply.locks.divergence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
@@ -42,7 +44,7 @@ from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import Guard, Verdict
 from pidts.apply.unread import ahead, foreign, records, unread
-from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
+from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Op, Table, TableName, Where
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
@@ -67,6 +69,7 @@ class ApplyRules:
     """The merged tables of the target."""
     beside: bool = False
     """Whether the task has other sources, too, whose tables may map to this one's target tables."""
+    on_divergence: OnDivergence = OnDivergence.OVERWRITE
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
 
@@ -78,6 +81,12 @@ class ApplyRules:
     def keeps_away(self, batch: ChangeBatch) -> bool:
         """Whether an update of this table may concern a row that the target is not to have."""
         return not self.safe and self.filters.keeps_away(batch.origin)
+
+    def compares(self, batch: ChangeBatch) -> bool:
+        """Whether the target's rows have to be what the source says they were; see `pidts.apply.locks.divergence`."""
+        if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
+            return False
+        return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
@@ -96,10 +105,12 @@ def prepared(
     rules: ApplyRules,
     copying: Mapping[TableName, CopyState] | None = None,
     lagging: Lagging | None = None,
+    copied: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Returns what these changes, in log order, write to the target.
 
-    `copying` has the source's tables whose full copy is not done, `lagging` the target's tables with a lagging member.
+    `copying` has the source's tables whose full copy is not done, `copied` those whose copy ends with this batch, and
+    `lagging` the target's tables with a lagging member.
     """
     unfinished = copying or {}
     own = own_columns(batches)
@@ -112,11 +123,58 @@ def prepared(
         # A table that was alone when its repair began may now share its target table with rows that its source does not
         # have.
         absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
-    whole = list(absent)
-    verdicts: dict[TableName, list[Verdict]] = {}
     watched = {
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
     }
+    images = _full_images(session, batches, absent, rules, watched, unfinished)
+    verdicts = images.verdicts
+    whole = [*absent, *_without_locked(session, images, rules, {*unfinished, *copied})]
+    safe = _is_safe(batches, rules)
+    changes = []
+    origins: dict[TableName, set[TableName]] = {}
+    for batch in whole:
+        if len(batch):
+            origins.setdefault(batch.table.name, set()).add(batch.origin)
+    filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
+    coming = [batch for batch in whole if rules.may_share(batch)]
+    wider = wider_tables(session, coming, rules.task, rules.merged, own)
+    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own)
+    for change in reduced:
+        name = change.table.name
+        found = verdicts.pop(name, [])
+        alike = [one for one in reduced if one.table.name == name] if found else []
+        written = _with_present(change, alike, watched[name], found)
+        gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
+        of = origins.get(name, set()) if name in rules.merged else set()
+        origin = next(iter(of)) if len(of) == 1 else None
+        counts = _counted(change.counts, found)
+        changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
+    empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
+    return [*changes, *empty]
+
+
+@dataclass(frozen=True, slots=True)
+class _FullImages:
+    """The changes of a batch with full images, without those that were set aside."""
+
+    batches: list[ChangeBatch]
+    verdicts: dict[TableName, list[Verdict]]
+    presence: list[Presence]
+    """The columns that the log holds of changes that are compared with the target."""
+
+
+def _full_images(
+    session: TargetSession,
+    batches: Sequence[ChangeBatch],
+    absent: Sequence[ChangeBatch],
+    rules: ApplyRules,
+    watched: Mapping[TableName, Collection[str]],
+    unfinished: Mapping[TableName, CopyState],
+) -> _FullImages:
+    copies = _target_tables(unfinished, [*absent, *batches])
+    whole: list[ChangeBatch] = []
+    presence: list[Presence] = []
+    verdicts: dict[TableName, list[Verdict]] = {}
     together = _joined(batches, rules)
     parts_of = Counter(batch.origin for batch in together)
     for logs in _guarded_together(together, rules):
@@ -131,6 +189,8 @@ def prepared(
             completion = _completion(session, batch, rules, watched[table.name], unfinished, is_alone=alone)
             completions.append(completion)
             images.append(_images(session, batch, completion))
+            if batch.is_partial and rules.compares(batch):
+                presence.append(Presence(batch.rows.column("lsn"), column_presence(batch)))
         full = images[0]
         if guarded and any(map(len, images)):
             full, told = _one(logs, images)
@@ -154,28 +214,25 @@ def prepared(
             is_copied = any(batch.origin in unfinished for batch in logs)
             full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
         whole += [full] if len(logs) == 1 else by_table(full, images)
-    safe = _is_safe(batches, rules)
-    changes = []
-    origins: dict[TableName, set[TableName]] = {}
-    for batch in whole:
-        if len(batch):
-            origins.setdefault(batch.table.name, set()).add(batch.origin)
-    filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
-    coming = [batch for batch in whole if rules.may_share(batch)]
-    wider = wider_tables(session, coming, rules.task, rules.merged, own)
-    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own)
-    for change in reduced:
-        name = change.table.name
-        found = verdicts.pop(name, [])
-        alike = [one for one in reduced if one.table.name == name] if found else []
-        written = _with_present(change, alike, watched[name], found)
-        gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
-        of = origins.get(name, set()) if name in rules.merged else set()
-        origin = next(iter(of)) if len(of) == 1 else None
-        counts = _counted(change.counts, found)
-        changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
-    empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
-    return [*changes, *empty]
+    return _FullImages(whole, verdicts, presence)
+
+
+def _without_locked(
+    session: TargetSession, images: _FullImages, rules: ApplyRules, copied: Collection[TableName]
+) -> list[ChangeBatch]:
+    """Compares the changes with the target's rows, where the task does; `copied` tables are not compared."""
+    compared = [batch for batch in images.batches if rules.compares(batch) and batch.origin not in copied]
+    if not compared:
+        return images.batches
+    check = Check(
+        task=rules.task,
+        source=rules.source,
+        policy=rules.on_divergence,
+        seen_until=rules.safe_until,
+        may_share=rules.may_share,
+    )
+    others = [batch for batch in images.batches if not any(batch is one for one in compared)]
+    return [*others, *checked(session, compared, images.presence, check)]
 
 
 def _target_tables(

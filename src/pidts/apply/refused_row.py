@@ -26,7 +26,8 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.port import Target, TargetSession
-from pidts.model import Halted, Table, TableName, calendar
+from pidts.apply.rows.shown_values import shown_row
+from pidts.model import Halted, Table, TableName
 from pidts.reduce import NetChange
 
 _log = structlog.get_logger(__name__)
@@ -35,8 +36,6 @@ _SECONDS = 20.0
 """The time for which everything else of the source waits for the search."""
 _BYTES = 64 << 20
 """The bytes of changes that are searched; they are held in memory meanwhile."""
-_SHOWN = 8
-_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,7 @@ class RefusedRow:
     """The source table that it comes from, where that can be told."""
 
     def __str__(self) -> str:
-        names = self.row.column_names[:_SHOWN]
-        return ", ".join(f"{name}={_text(self.row[name]):.{_WIDTH}}" for name in names)
+        return shown_row(self.row)
 
 
 class Search:
@@ -172,14 +170,3 @@ def _row(change: NetChange, place: int, error: Halted) -> RefusedRow:
     written = place >= change.deletes.num_rows
     rows, at = (change.upserts, place - change.deletes.num_rows) if written else (change.deletes, place)
     return RefusedRow(change.table, rows.select(names).slice(at, 1), written, error)
-
-
-def _text(values: pa.ChunkedArray) -> str:
-    """Returns the text of a single value; Python cannot represent a date that is in no calendar."""
-    kind, value = values.type, values[0]
-    if value.is_valid and pa.types.is_date(kind):
-        return calendar.text(value.cast(pa.int32()).as_py(), is_date=True)
-    if value.is_valid and pa.types.is_timestamp(kind):
-        return calendar.text(value.cast(pa.timestamp("us")).cast(pa.int64()).as_py(), is_date=False)
-    shown = value.as_py()
-    return repr(shown) if isinstance(shown, str | bytes) else str(shown)

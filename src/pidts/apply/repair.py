@@ -74,11 +74,19 @@ class Crowded(Exception):
 
 
 def repair(
-    session: TargetSession, task: str, table: Table, origins: Sequence[Origin], keys: pa.Table, *, insist: bool = False
+    session: TargetSession,
+    task: str,
+    table: Table,
+    origins: Sequence[Origin],
+    keys: pa.Table,
+    *,
+    insist: bool = False,
+    compares: bool = False,
 ) -> Repaired:
     """Repairs a few hundred keys in a transaction of its own, while the task waits. A task may never have run.
 
-    `table` has the columns that the origins have in common. Raises `Crowded`, unless `insist` is true.
+    `table` has the columns that the origins have in common. Raises `Crowded`, unless `insist` is true. `compares`: the
+    task looks at the target's rows before it changes them, and must know up to where these are ahead of its log.
     """
     known = [
         source
@@ -95,8 +103,9 @@ def repair(
             found, high = origin.read(keys)
             rows.append((origin.table, found))
             standing = held.get(origin.source)
-            if standing and origin.table.secondary_unique and not origin.caught_up(standing, high):
-                _remember(session, standing, high, insist=insist)
+            collides = bool(origin.table.secondary_unique)
+            if standing and (compares or collides) and not origin.caught_up(standing, high):
+                _remember(session, standing, high, insist=insist or not collides)
         remedy = as_changes(table, rows, keys)
         for change in remedy.changes:
             session.write(_with_room(change))

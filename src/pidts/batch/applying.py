@@ -67,7 +67,16 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
     lagging = lagging_in(committer.rules, commit, worker)
-    work = _Work(lambda: stretches, committer.rules, _copying(after), _floor(before), _ORDINARY_BYTES, lagging)
+    copied = _copied(before, after)
+    work = _Work(
+        lambda: stretches,
+        committer.rules,
+        _copying(after),
+        _floor(before),
+        part_bytes=_ORDINARY_BYTES,
+        lagging=lagging,
+        copied=copied,
+    )
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -87,12 +96,13 @@ def apply_long(
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
+    copied = _copied(before, after)
     counts = Counts()
     if split_rows is not None:
 
         def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
             own = cut if part.behind_cut else lagging
-            work = _Work(lambda: [part], committer.rules, _copying(after), lagging=own)
+            work = _Work(lambda: [part], committer.rules, _copying(after), lagging=own, copied=copied)
             outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner)
             return Counts() if outcome is Outcome.ALREADY else work.counts
 
@@ -105,7 +115,7 @@ def apply_long(
                 before = reached
             held = part
         return counts + commit_part(before.lsn, after, held or Stretch([]))
-    work = _Work(stretches, committer.rules, _copying(after), _floor(before), lagging=lagging, cut=cut)
+    work = _Work(stretches, committer.rules, _copying(after), _floor(before), lagging=lagging, cut=cut, copied=copied)
     moves = before.lsn < after.lsn or before.copy != after.copy
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -122,6 +132,11 @@ def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
     """Returns the source tables whose full copy is not done by this batch, by the names that its rows have."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
+
+
+def _copied(before: Checkpoint, after: Checkpoint) -> Collection[TableName]:
+    """Returns the source tables whose full copy is not done before this batch, and done behind it."""
+    return _copying(before).keys() - _copying(after).keys()
 
 
 def _settles(before: Checkpoint, after: Checkpoint) -> bool:
@@ -144,11 +159,13 @@ class _Work:
         part_bytes: int | None = None,
         lagging: Lagging | None = None,
         cut: Lagging | None = None,
+        copied: Collection[TableName] = (),
     ) -> None:
         """Takes the record of lagging members; `cut` replaces `lagging` once a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
+        self._copied = copied
         self.counts = Counts()
 
     def newer(self) -> Iterator[Stretch]:
@@ -171,7 +188,7 @@ class _Work:
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
         lagging = self._cut if part.behind_cut else self._uneven
-        for change in prepared(session, part.changes, self._rules, self._copying, lagging):
+        for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied):
             self.counts += change.counts
             yield change
 

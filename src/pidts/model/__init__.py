@@ -26,6 +26,7 @@ from pidts.model.gtid import (
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn, Position
+from pidts.model.on_divergence import OnDivergence
 from pidts.model.record_key import (
     DroppedBy,
     LeftBy,
@@ -82,6 +83,7 @@ __all__ = [
     "MySqlGtidSet",
     "OfGroups",
     "OfSource",
+    "OnDivergence",
     "Op",
     "OrderKind",
     "PidtsError",

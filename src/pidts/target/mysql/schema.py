@@ -26,6 +26,7 @@ class MySqlSchema(ServerSchema[MyTable]):
     """Belongs to one session."""
 
     transactional_ddl = False
+    holds_unreal_dates = True
 
     def __init__(self, connection: MySqlConnection) -> None:
         self._connection = connection

@@ -20,6 +20,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     """Belongs to one session."""
 
     transactional_ddl = True
+    holds_unreal_dates = False
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection

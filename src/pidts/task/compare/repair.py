@@ -20,7 +20,7 @@ from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.repair import Crowded, Origin, as_changes, repair
 from pidts.copy import read_keys
-from pidts.model import Lsn, TableName, Where
+from pidts.model import Lsn, OnDivergence, TableName, Where
 from pidts.reduce import NetChange
 from pidts.source.failures import StructureChanged
 from pidts.target.mysql import MySqlSession
@@ -147,7 +147,9 @@ class Repairs:
         deadline = time.monotonic() + (0.0 if name in self._never_quiet else _CROWDED_SECONDS)
         while True:
             try:
-                done = repair(self.target, self.task, group.table, origins, keys, insist=name in self._never_quiet)
+                compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
+                insist = name in self._never_quiet
+                done = repair(self.target, self.task, group.table, origins, keys, insist=insist, compares=compares)
             except Crowded:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(name)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
-from pidts.model import ConfigError, Where
+from pidts.model import ConfigError, OnDivergence, Where
 from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
@@ -73,6 +73,8 @@ class TaskConfig:
     """The same for the range that may have been applied before the first start, whatever `safe_mode` says."""
     version_column: str
     """The column that shows whether an event is older than the target's row; empty: none."""
+    on_divergence: OnDivergence
+    """What happens where the target's row is not what the source says it was."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -207,6 +209,7 @@ def _part(
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
+        on_divergence=OnDivergence(ours.choice("on-divergence", tuple(OnDivergence), "overwrite", later=("lock",))),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=_relay(ours, name),
         relay_keep=_duration(ours, "relay-keep"),
@@ -217,7 +220,6 @@ def _part(
         notes=(),
         path=task.document.file.absolute(),
     )
-    ours.choice("on-divergence", ("overwrite",), "overwrite", later=("lock", "warn", "halt"))
     spark.finish()
     ours.finish(dm_keys.OURS)
     return config

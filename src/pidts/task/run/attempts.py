@@ -216,6 +216,7 @@ class Attempts:
                         writing=ApplyRules(
                             source=config.source.source_id,
                             version_column=config.version_column,
+                            on_divergence=config.on_divergence,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
                             beside=len(self._shared.shards.known.sources) > 1,

@@ -1,0 +1,80 @@
+"""Compares what is written with what the target has, and acts upon rows that differ as the task says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply.locks.divergence import Divergence, Presence, divergence, is_comparable, joined
+from pidts.apply.merge.table_owners import has_others
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.shown_values import shown_row
+from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, TableName, Where
+
+_log = structlog.get_logger(__name__)
+
+_TODO = (
+    "Look at both rows (pidts verify). Make the target's row as it was on the source, then: pidts ddl retry. Or let "
+    "the source's values win: on-divergence: overwrite"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What is compared, and what becomes of rows that differ."""
+
+    task: str
+    source: str
+    policy: OnDivergence
+    seen_until: Lsn | None = None
+    """The place up to which changes may have been applied before."""
+    may_share: Callable[[ChangeBatch], bool] = lambda _: False
+    """Whether other tables may have rows in a batch's target table."""
+
+
+def checked(
+    session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], check: Check
+) -> list[ChangeBatch]:
+    """Returns the changes that are written; raises `Halted` at a row that differs, where the task says so."""
+    tables: dict[TableName, list[ChangeBatch]] = {}
+    for batch in batches:
+        if len(batch):
+            tables.setdefault(batch.table.name, []).append(batch)
+    for parts in tables.values():
+        alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
+        if alike and all(map(is_comparable, parts)):
+            found = _divergence(session, joined(parts), presence, check)
+            if found is not None:
+                _tell(found, parts[0], check)
+    return list(batches)
+
+
+def _divergence(
+    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check
+) -> Divergence | None:
+    found = divergence(session, batch, presence, check.seen_until)
+    if found is None or (check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source)):
+        return None
+    repaired = session.meta.safe_range.read(check.task, check.source)
+    if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
+        return found
+    return divergence(session, batch, presence, repaired)
+
+
+def _tell(found: Divergence, batch: ChangeBatch, check: Check) -> None:
+    table, key = str(batch.table.name), shown_row(found.events.keys.take(pa.array(found.keys[:1])))
+    if check.policy is OnDivergence.HALT:
+        rows = f"{len(found.keys)} rows differ from the source: " if len(found.keys) > 1 else ""
+        where = Where(table=table, key=key, position=str(found.lsn(0)))
+        raise Halted("row-diverged", f"{rows}{found.why(0)}", where=where, todo=_TODO)
+    _log.warning(
+        "rows of the target differ from the source and are overwritten",
+        table=table,
+        rows=len(found.keys),
+        key=key,
+        why=found.why(0),
+        lsn=str(found.lsn(0)),
+    )

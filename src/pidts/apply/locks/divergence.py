@@ -1,0 +1,178 @@
+"""Finds the keys at which the target has another row than the source had before the batch changed it.
+
+Only the first event of each key in a batch is compared: what a later event finds is what the event before it has made.
+So the outcome is that of a replay event by event, wherever batches are cut:
+
+    the event            the target has                     then
+    stays, leaves        the row before the event           goes on
+    stays, arrives       the row behind the event           goes on: it was applied before
+    arrives, leaves      no row                             goes on
+    anything else                                           the row has diverged
+
+The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
+overwritten. A row that another writer inserts between the two is overwritten.
+
+Nothing is compared where a row may differ from the source for a reason of the task's own:
+
+1. The full copy of the table was not done before the batch, or is not done behind it: rows may be ahead of the log.
+2. The change is in the range that may have been applied before, or in safe mode.
+3. A filter drops changes of the table, so that the target lacks some of what happened to a row.
+4. Other tables have rows in the target table, too: a row may move from one to the other, first there, then here.
+5. The table has no key. There a copy of a row that is missing halts the table in any case.
+
+A repair makes rows as they are on the source *now*, which is ahead of the log. It leaves on record how far, in the
+transaction of its rows (`pidts.apply.repair`). That is read when rows differ, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.same_as_stored import Stored, equal_columns
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
+from pidts.apply.rows.target_rows import target_rows
+from pidts.model import ChangeBatch, Lsn, Op
+from pidts.reduce.column_presence import ColumnPresence
+
+_LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The columns that the log holds of some changes, by the place of each change in the log."""
+
+    lsns: pa.Array
+    columns: ColumnPresence
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The keys of one table's changes at which the target has diverged."""
+
+    events: KeyEvents
+    keys: Numbers
+    """The places of these keys, in the order of the log."""
+    rows: pa.Table
+    """Rows of the target."""
+    at: Numbers
+    """For each key of `events` the place of its row, or -1."""
+    differs: Mask
+    """For each of `keys` the columns that differ; all of them where one side has no row."""
+
+    def lsn(self, number: int) -> Lsn:
+        """Returns the place in the log of a diverged key's first event."""
+        change = self.events.change[self.events.first[self.keys[number]]]
+        return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
+
+    def why(self, number: int) -> str:
+        """Says what differs."""
+        event = self.events.first[self.keys[number]]
+        if self.at[self.keys[number]] < 0:
+            return "the target does not have the row"
+        if self.events.arrives[event]:
+            return "the target already has a row of this key, with other values"
+        names = self.events.batch.table.arrow.names
+        others = [names[place] for place in np.nonzero(self.differs[number])[0]]
+        return f"the target's row has other values in {', '.join(others)}"
+
+
+def is_comparable(batch: ChangeBatch) -> bool:
+    """Whether these changes come from the log alone, of a table with a key."""
+    ops = batch.rows.column("op")
+    return bool(batch.table.identity) and bool(np.isin(ops.to_numpy(), _LOGGED.to_numpy()).all())
+
+
+def divergence(
+    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], seen_until: Lsn | None
+) -> Divergence | None:
+    """Compares one table's changes with the target, which locks the rows; None where nothing differs.
+
+    `seen_until` is the place up to which changes may have been applied before.
+    """
+    events = key_events(batch)
+    rows, at = target_rows(session, batch.table, events.keys)
+    at = _without_folded(events, rows, at)
+    change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
+    found = at >= 0
+    goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003
+    goes_on |= ~_is_newer(batch, change, seen_until)
+    told = _told(batch, presence)
+    differs = np.ones((len(at), len(batch.table.columns)), np.bool_)
+
+    @cache
+    def stored() -> Stored:
+        return Stored(session.schema.structure(batch.table.name), session.schema.holds_unreal_dates)
+
+    for side, mask in (("before", ~arrives), ("after", ~leaves)):
+        asked = np.nonzero(mask & found & ~goes_on)[0]
+        if len(asked):
+            images = batch.rows.column(side).take(pa.array(change[asked]))
+            columns = told(change[asked], side)
+            equal = equal_columns(batch.table, images, rows.take(pa.array(at[asked])), columns, stored)
+            goes_on[asked] = equal.all(axis=1)
+            if side == "before":
+                differs[asked] = ~equal
+    keys = np.nonzero(~goes_on)[0]
+    if not len(keys):
+        return None
+    keys = keys[np.argsort(change[keys], kind="stable")]
+    return Divergence(events, keys, rows, at, differs[keys])
+
+
+def _without_folded(events: KeyEvents, rows: pa.Table, at: Numbers) -> Numbers:
+    """Leaves out rows that a collation finds for a key, and that are another key's of the same batch: a -> A."""
+    names = list(events.keys.column_names)
+    found = np.nonzero(at >= 0)[0]
+    if not len(found):
+        return at
+    there = rows.select(names).take(pa.array(at[found]))
+    numbers = key_numbers(merged([chunkless(events.keys, names), chunkless(there, names)]))
+    asked, held = numbers[: len(at)], numbers[len(at) :]
+    is_other = (held != asked[found]) & np.isin(held, asked)
+    at = at.copy()
+    at[found[is_other]] = -1
+    return at
+
+
+def _is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
+    if until is None:
+        return np.ones(len(changes), np.bool_)
+    return behind(batch, until)[changes]
+
+
+def behind(batch: ChangeBatch, until: Lsn) -> Mask:
+    """Returns which changes are behind a place of the log."""
+    lsns = batch.rows.column("lsn").cast(pa.binary())
+    return to_mask(pc.greater(lsns, pa.scalar(until.to_bytes(), pa.binary())))
+
+
+def _told(batch: ChangeBatch, presence: Sequence[Presence]) -> Callable[[Numbers, str], Mask | None]:
+    """Returns a function: which columns the log holds of one side of some changes; None: all."""
+    if not presence:
+        return lambda _changes, _side: None
+    lsns = batch.rows.column("lsn").cast(pa.binary())
+    before = np.ones((len(batch), len(batch.table.columns)), np.bool_)
+    after = before.copy()
+    for one in presence:
+        at = pc.index_in(lsns, value_set=one.lsns.cast(pa.binary()))
+        mine = np.nonzero(to_mask(at.is_valid()))[0]
+        places = at.drop_null().to_numpy()
+        before[mine] = one.columns.before[places]
+        # What an after image lacks was not changed: it is in the before image, or is completed from the row itself.
+        after[mine] = one.columns.after[places] | one.columns.before[places]
+    return lambda changes, side: (before if side == "before" else after)[changes]
+
+
+def joined(batches: Sequence[ChangeBatch]) -> ChangeBatch:
+    """Returns one table's changes as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    return replace(batches[0], rows=pa.concat_batches([batch.rows for batch in batches]))

@@ -1,0 +1,73 @@
+"""What a batch does to each key: the unit in which rows of the target are compared with the log.
+
+A change concerns one key, or two: an UPDATE that gives its row another key *leaves* the one and *arrives* at the other.
+
+    INSERT 5           5 arrives
+    UPDATE 5           5 stays
+    UPDATE 5 -> 6      5 leaves, 6 arrives
+    DELETE 6           6 leaves
+
+The two halves of such an UPDATE may belong to two workers, and are judged apart everywhere. So a worker decides about
+its keys without knowing what another one has found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
+from pidts.model import ChangeBatch, Op
+from pidts.reduce.identity import identities
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvents:
+    """The events of one table's changes, key by key, each key's in the order of the log."""
+
+    batch: ChangeBatch
+    keys: pa.Table
+    """Each key once."""
+    key: Numbers
+    """The place in `keys` of each event."""
+    change: Numbers
+    """The place in `batch` of each event."""
+    leaves: Mask
+    """The row is gone from the key behind the event."""
+    arrives: Mask
+    """The key had no row before the event."""
+    first: Numbers
+    """The first event of each key."""
+
+
+def key_events(batch: ChangeBatch) -> KeyEvents:
+    """Returns the events of changes with full images, in log order, of a table with a key."""
+    op = batch.rows.column("op").to_numpy()
+    found = identities(batch)
+    moved = to_mask(found.moved)
+    gone, there = np.nonzero((op == Op.DELETE) | moved)[0], np.nonzero(op != Op.DELETE)[0]
+    change = np.concatenate([gone, there])
+    leaves = np.arange(len(change)) < len(gone)
+    arrives = ~leaves & ((op[change] == Op.INSERT) | moved[change])
+    columns = merged([_taken(found.before, gone), _taken(found.current, there)])
+    number = key_numbers(columns)
+    order = np.lexsort((2 * change + ~leaves, number))
+    number = number[order]
+    starts = np.concatenate([[True], number[1:] != number[:-1]]) if len(number) else np.zeros(0, np.bool_)
+    schema = pa.schema([batch.table.arrow.field(name) for name in batch.table.identity])
+    keys = pa.Table.from_arrays(_taken(columns, order[starts]), schema=schema)
+    return KeyEvents(
+        batch,
+        keys,
+        np.cumsum(starts) - 1,
+        change[order],
+        leaves[order],
+        arrives[order],
+        np.nonzero(starts)[0],
+    )
+
+
+def _taken(columns: list[pa.Array], rows: Numbers) -> list[pa.Array]:
+    return [values.take(pa.array(rows)) for values in columns]

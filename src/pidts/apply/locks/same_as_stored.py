@@ -1,0 +1,135 @@
+"""Compares images of the log with rows that the target has stored: equal is what the target cannot tell apart.
+
+Values are compared by their bytes. Only values whose bytes differ are looked at once more, in the form that they take
+on the target: CHAR is cut at trailing spaces and BINARY padded, JSON and addresses are spelled by the server, and a
+server without a zero date has NULL there. A fraction or a digit that a narrower column would cut does not come so far:
+such a table does not fit (`pidts.target.fit`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
+from pidts.apply.rows.version_column import only_real
+from pidts.model import Column, Kind, Table
+
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_ADDRESSES = frozenset({Kind.INET4, Kind.INET6})
+_EXACT_INTEGER = 2**64
+
+Spelling = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How the target stores the rows of a table."""
+
+    table: Table | None
+    """The target's table."""
+    unreal_dates: bool = True
+    """Whether it holds zero dates and others that are in no calendar."""
+
+    def column(self, name: str) -> Column | None:
+        """Returns the target's column of this name."""
+        columns = self.table.columns if self.table else ()
+        return next((column for column in columns if column.name.lower() == name.lower()), None)
+
+
+def equal_columns(
+    table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None, stored: Callable[[], Stored]
+) -> Mask:
+    """Returns, for each image and column, whether the row at its place has the same value.
+
+    A column that the image does not hold (`told`) counts as the same, and so does one that the target computes.
+    `stored` is asked only where bytes differ.
+    """
+    same = np.ones((len(images), len(table.columns)), np.bool_)
+    for place, column in enumerate(table.columns):
+        image, found = pc.struct_field(images, [place]), chunkless(rows, [column.name])[0]
+        both_null = pc.and_(image.is_null(), found.is_null())
+        equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
+        if told is not None:
+            equal |= ~told[:, place]
+        if not equal.all():
+            rest = np.nonzero(~equal)[0]
+            equal[rest] = _same_in_form(column, image.take(pa.array(rest)), found.take(pa.array(rest)), stored())
+        same[:, place] = equal
+    return same
+
+
+def _same_in_form(column: Column, image: pa.Array, found: pa.Array, stored: Stored) -> Mask:
+    there = stored.column(column.name) or column
+    if there.generated:
+        return np.ones(len(image), np.bool_)
+    if column.type.kind in _DATED:
+        if stored.unreal_dates:
+            return np.zeros(len(image), np.bool_)
+        real = only_real(image)
+        return to_mask(pc.and_(real.is_null(), found.is_null()))
+    spelling = _spelling(column, there)
+    if spelling is None:
+        return np.zeros(len(image), np.bool_)
+    pairs = zip(image.to_pylist(), found.to_pylist(), strict=True)
+    return np.array([_same(spelling, one, other) for one, other in pairs], np.bool_)
+
+
+def _same(spelling: Spelling, one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return False
+    return bool(spelling(one) == spelling(other))
+
+
+def _spelling(column: Column, there: Column) -> Spelling | None:
+    """Returns a function that gives values the same form where the target's column has them the same."""
+    kinds = {column.type.kind, there.type.kind}
+    if Kind.JSON in kinds:
+        return _document
+    if column.type.is_integer and there.type.kind is Kind.BIT:
+        return bool  # PostgreSQL's boolean
+    if kinds & _ADDRESSES:
+        return _address
+    if Kind.UUID in kinds:
+        return lambda value: str(value).lower()
+    if there.type.kind is Kind.CHAR:
+        return lambda value: value.rstrip(" ") if isinstance(value, str) else value
+    if there.type.kind is Kind.BINARY:
+        return lambda value: value.rstrip(b"\0") if isinstance(value, bytes) else value
+    return None
+
+
+def _address(text: Any) -> Any:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return text
+
+
+def _document(text: Any) -> Any:
+    try:
+        return _tree(json.loads(text, parse_int=_whole))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _whole(digits: str) -> int | float:
+    """Servers hold larger integers as floating point numbers."""
+    value = int(digits)
+    return value if -_EXACT_INTEGER < value < _EXACT_INTEGER else float(digits)
+
+
+def _tree(value: Any) -> Any:
+    """Keeps what Python holds equal and documents do not: true is not 1. Numbers are compared by their value."""
+    if isinstance(value, dict):
+        return {name: _tree(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_tree(each) for each in value]
+    return ("bool", value) if isinstance(value, bool) else value
