@@ -34,7 +34,7 @@ class Task:
         self._source, self._log, self._folder, self._settings = source, log, folder, settings
         self._relay = folder / "relay"
 
-    def file(self, target: TargetServer, workers: int) -> Path:
+    def file(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> Path:
         server, target_server = self._source.server, target.server
         about: dict[str, Any] = {"host": target_server.host, "port": target_server.port, "user": target_server.user}
         about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
@@ -57,6 +57,7 @@ class Task:
             "pidts": {
                 "relay": str(self._relay),
                 "relay-keep": "24h",
+                "on-divergence": on_divergence,
                 "spark": {"master": "local[2,4]", **self._settings},
             },
         }
@@ -99,9 +100,9 @@ class Task:
                 )
         return found
 
-    def run(self, target: TargetServer, workers: int) -> dict[str, Any]:
+    def run(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> dict[str, Any]:
         """Until synced."""
-        log, begun, rows = run_task(self.file(target, workers), self._folder)
+        log, begun, rows = run_task(self.file(target, workers, on_divergence), self._folder)
         return told(log, begun, sum(rows.values()))
 
 

@@ -98,6 +98,7 @@ def contenders(
         "bulk": lambda: rivals.bulk(target, table, work),
         "ours": lambda: task.run(target, 1),
         "ours2": lambda: task.run(target, 2),
+        "ours-lock": lambda: task.run(target, 1, on_divergence="lock"),
         "single": lambda: rivals.single(target, table, changes, log.rows_per_transaction, options.seconds),
     }
     if target.kind == "mariadb":

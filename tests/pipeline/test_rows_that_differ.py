@@ -6,6 +6,7 @@ The model goes event by event: it holds the target's rows by key, and knows noth
 from __future__ import annotations
 
 import random
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidts.apply import ApplyRules
-from pidts.model import Halted, OnDivergence, Table
+from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.unread import unpacked
+from pidts.model import Halted, OnDivergence, RowLock, Table
 
-from .any_history import EXAMPLES, NAME, POOL, TABLES, Change, History, Row, Run, told_by, wishes
+from .any_history import EXAMPLES, NAME, POOL, TABLES, Change, History, Row, Run, Server, told_by, wishes
+from .crashes import CrashError, Crashes
 
 
 class Watching(Run):
@@ -147,4 +151,177 @@ def test_a_table_halts_where_a_row_differs_and_not_before(kind: str, transaction
     else:
         run.attempt()
         assert {key_of(history, row): row for row in run.rows()} == model.rows
+    run.target.forget()
+
+
+class Locking(Hostile):
+    """A task that sets rows aside."""
+
+    def writing(self) -> ApplyRules:
+        return replace(super().writing(), task="t", on_divergence=OnDivergence.LOCK)
+
+    def locks(self) -> list[RowLock]:
+        with closing(self.target.connect()) as session:
+            return session.meta.row_locks.read("t", "s", NAME)
+
+    def resolve(self, ids: set[str], take: Take) -> None:
+        with closing(self.target.connect()) as session:
+            resolve(session, "t", "s", NAME, ids, take)
+
+
+class LockingModel(Model):
+    """Keeps locks by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[Key, list[tuple[Row | None, Row | None]]] = {}
+
+    def take(self, key: Key, before: Row | None, after: Row | None) -> None:
+        if key in self.held:
+            self.held[key].append((before, after))
+            return
+        super().take(key, before, after)
+        if self.diverged and self.diverged[-1] == key:
+            self.held[key] = [(before, after)]
+
+    def resolve(self, key: Key, take: Take) -> None:
+        changes = self.held.pop(key)
+        self.diverged.remove(key)
+        row = changes[0][0] if take is Take.SOURCE else self.rows.get(key)
+        for before, after in changes:
+            if take is Take.SOURCE or after is None:
+                row = after
+            elif before is None:
+                row = after if row is None else row
+            elif row is not None:
+                row = {**row, **{name: value for name, value in after.items() if value != before[name]}}
+        if row is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = row
+
+
+@pytest.mark.parametrize("kind", ["composite key", "text key"])
+@settings(max_examples=EXAMPLES or 60, deadline=None)
+@given(
+    transactions=st.integers(1, 25),
+    workers=st.integers(1, 3),
+    is_long=st.booleans(),
+    split=st.sampled_from([None, 1, 3]),
+    rounds=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+)
+def test_locks_are_those_that_a_row_by_row_model_keeps(
+    kind: str, transactions: int, workers: int, is_long: bool, split: int | None, rounds: int, seed: int
+) -> None:
+    """Somebody writes between any two stretches of the log, processes die, and people resolve locks in between."""
+    chance = random.Random(seed)
+    table = TABLES[kind]
+    history = History(table, 1, table)
+    history.play(wishes(chance, transactions))
+    whole = history.transactions
+    run = Locking(history, workers, chance, folds=False, is_long=is_long, split=split)
+    model, begun = LockingModel(), 0
+    for _ in range(rounds):
+        end = chance.randrange(begun, len(whole) + 1)
+        history.transactions = whole[:end]
+        for points in [chance.randrange(60) for _ in range(chance.randrange(3))]:
+            run.target.store.hook = Crashes([points])
+            with suppress(CrashError):
+                run.attempt()
+        run.target.store.hook = None
+        run.attempt()
+        for changes in whole[begun:end]:
+            for event in events(history, changes):
+                model.take(*event)
+        begun = end
+        assert {key_of(history, row): row for row in run.rows()} == model.rows
+        held = {one.id: one for one in run.locks()}
+        shown = {tuple(unpacked(one.key).to_pylist()[0].values()): one.id for one in held.values()}
+        assert shown.keys() == model.held.keys()
+        for key in chance.sample(sorted(shown, key=repr), chance.randrange(len(shown) + 1)):
+            take = chance.choice(list(Take))
+            model.resolve(key, take)
+            broken_off(run, chance, {shown[key]}, take)
+        assert {key_of(history, row): row for row in run.rows()} == model.rows
+        for _ in range(chance.randrange(3)):
+            written_by_somebody_else(run, chance, model, table)
+    run.target.forget()
+
+
+def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -> None:
+    """Resolves, by a process that may die on the way; another one tries again, and finds what is left."""
+    run.target.store.hook = Crashes([chance.randrange(12)])
+    with suppress(CrashError):
+        run.resolve(ids, take)
+    run.target.store.hook = None
+    run.resolve(ids, take)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@settings(max_examples=EXAMPLES or 40, deadline=None)
+@given(
+    transactions=st.integers(1, 25),
+    workers=st.integers(1, 3),
+    told=st.booleans(),
+    is_long=st.booleans(),
+    writes=st.integers(1, 3),
+    crashes=st.lists(st.integers(0, 60), max_size=2),
+    seed=st.integers(0, 2**32),
+)
+def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
+    kind: str, transactions: int, workers: int, told: bool, is_long: bool, writes: int, crashes: list[int], seed: int
+) -> None:
+    """Whatever unique values rows trade meanwhile."""
+    if kind.startswith("no key"):
+        return
+    chance = random.Random(seed)
+    table = TABLES[kind]
+    history = History(table, 1, told_by(table, told))
+    history.play(wishes(chance, transactions))
+    whole, begun = history.transactions, chance.randrange(len(history.transactions) + 1)
+    history.transactions = whole[:begun]
+    run = Locking(history, workers, chance, folds=False, is_long=is_long, split=None)
+    run.attempt()
+    stored = run.target.store.tables[NAME]
+    for _ in range(writes):  # rows that the source has or had, with any values that no unique key forbids
+        known = list(stored.rows.items())
+        if not known:
+            continue
+        key, row = chance.choice(known)
+        if chance.random() < 0.3:
+            del stored.rows[key]
+            continue
+        place = chance.randrange(len(table.identity), len(row))
+        column = table.columns[place]
+        values = list(row)
+        values[place] = chance.choice(POOL[column.type][: 3 + column.nullable])
+        others = [dict(zip(stored.table.arrow.names, each, strict=True)) for at, each in known if at != key]
+        if Server(table, [*others, dict(zip(stored.table.arrow.names, values, strict=True))]).fits():
+            stored.rows[key] = tuple(values)
+    touched = {key_of(history, row) for changes in whole[begun:] for _, _, *images in changes for row in images if row}
+    left = {key_of(history, row): row for row in run.rows()}
+    history.transactions = whole
+    for points in crashes:
+        run.target.store.hook = Crashes([points])
+        with suppress(CrashError, Halted):
+            run.attempt()
+    run.target.store.hook = None
+    try:
+        run.attempt()
+    except Halted as halted:
+        if halted.code != "target-refused":
+            raise
+        run.target.forget()
+        return  # a row that no change of the log concerns has a unique value of the source
+    while locks := run.locks():
+        heads = {one.id for one in locks if not one.needs or one.needs not in {other.id for other in locks}}
+        assert heads
+        run.resolve(heads, Take.SOURCE)
+    final = {key_of(history, row): row for row in history.states[-1]}
+    here = {key_of(history, row): row for row in run.rows()}
+    for key in touched:
+        assert here.get(key) == final.get(key)
+    for key in left.keys() - touched:
+        assert here.get(key) == left[key], "what the log does not speak of stays"
     run.target.forget()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from tests.values_target.connection import ValuesConnection
 from tests.values_target.store import Lock, MoveStore
@@ -16,9 +18,11 @@ from pidts.model import (
     DdlJournal,
     DdlOrder,
     Halt,
+    HeldChanges,
     Lsn,
     Moved,
     RecordKey,
+    RowLock,
     Shadow,
     Table,
     TableName,
@@ -45,6 +49,8 @@ class ValuesMeta:
         connection.at_end.append(self.moves.reset)
         self.rereads = ValuesRereads(connection)
         self.cutovers = ValuesCutovers(connection)
+        self.row_locks = ValuesRowLocks(connection)
+        connection.at_end.append(self.row_locks.reset)
 
     def prepare(self) -> None:
         """Does nothing: there is nothing to create."""
@@ -82,6 +88,8 @@ class ValuesCheckpoints:
             self._connection.store.checkpoints.update({(task, source, row.worker): row for row in claimed})
             for target_table in self._meta.moves.target_tables(task, source) if claimed[0].epoch == 1 else ():
                 self._meta.moves.forget(task, source, target_table)
+            for locked in self._meta.row_locks.tables(task, source) if not stored else ():
+                self._meta.row_locks.forget(task, source, locked)
             if claimed[0].epoch == 1:
                 rereads = self._connection.store.rereads
                 for place in [place for place in rereads if place[:2] == (task, source)]:
@@ -417,3 +425,101 @@ class ValuesMoves:
                 self._own.remove(change)
 
         self._at_commit(make)
+
+
+class ValuesRowLocks:
+    """The rows that are set aside; a transaction sees what it has changed itself."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._connection, self._store = connection, connection.store
+        self._own: list[Callable[[dict[Any, RowLock], dict[Any, HeldChanges]], None]] = []
+
+    def reset(self) -> None:
+        """Forgets the transaction's own changes when it is over."""
+        self._own.clear()
+
+    def tables(self, task: str, source: str) -> dict[TableName, int]:
+        """Returns the number of locked rows of each target table that has some."""
+        return dict(Counter(place[2] for place in self._seen()[0] if place[:2] == (task, source)))
+
+    def recorded(self, task: str, source: str) -> dict[TableName, int]:
+        """Returns the same."""
+        return self.tables(task, source)
+
+    def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
+        """Returns all locks of a table, the oldest first."""
+        found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
+        return sorted(found, key=lambda one: (one.lsn, one.id))
+
+    def ids(self, task: str, source: str, table: TableName) -> set[str]:
+        """Returns the ids of all locks of a table."""
+        return {one.id for one in self.read(task, source, table)}
+
+    def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that are there still."""
+        for id_ in ids:
+            self._connection.lock(("row", task, source, str(table), id_))
+        return [one for one in self.read(task, source, table) if one.id in ids]
+
+    def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Inserts locks."""
+
+        def add(there: dict[Any, RowLock], _: dict[Any, HeldChanges]) -> None:
+            for one in locks:
+                place = (task, source, one.table.name, one.id)
+                assert place not in there
+                there[place] = RowLock.loads(one.id, one.dumps())
+
+        self._change(add)
+        self._connection.at("lock row")
+
+    def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
+        """Inserts held changes."""
+
+        def hold(_: dict[Any, RowLock], there: dict[Any, HeldChanges]) -> None:
+            for one in held:
+                place = (task, source, table, one.id, one.lsn)
+                assert place not in there
+                there[place] = one
+
+        self._change(hold)
+        self._connection.at("hold")
+
+    def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
+        """Returns the held changes of these locks, each lock's in the order of the log."""
+        found = [
+            one for place, one in self._seen()[1].items() if place[:3] == (task, source, table) and place[3] in ids
+        ]
+        return sorted(found, key=lambda one: (one.id, one.lsn))
+
+    def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
+        """Removes locks with the changes that they hold."""
+        gone = set(ids)
+
+        def remove(locks: dict[Any, RowLock], held: dict[Any, HeldChanges]) -> None:
+            for record in (locks, held):
+                for place in [place for place in record if place[:3] == (task, source, table) and place[3] in gone]:
+                    del record[place]
+
+        self._change(remove)
+
+    def forget(self, task: str, source: str, table: TableName) -> None:
+        """Removes all locks of a table."""
+        self.remove(task, source, table, self.ids(task, source, table))
+
+    def _seen(self) -> tuple[dict[Any, RowLock], dict[Any, HeldChanges]]:
+        locks, held = dict(self._store.row_locks), dict(self._store.held)
+        for change in self._own:
+            change(locks, held)
+        return locks, held
+
+    def _change(self, change: Callable[[dict[Any, RowLock], dict[Any, HeldChanges]], None]) -> None:
+        if self._connection.is_open:
+            self._own.append(change)
+
+        def make() -> None:
+            change(self._store.row_locks, self._store.held)
+            if change in self._own:
+                self._own.remove(change)
+
+        self._connection.at_commit(make)

@@ -14,8 +14,10 @@ from pidts.model import (
     DdlJournal,
     DdlOrder,
     Halt,
+    HeldChanges,
     Lsn,
     RecordKey,
+    RowLock,
     Shadow,
     Table,
     TableName,
@@ -80,6 +82,8 @@ class Store:
     moves: MoveStore = field(default_factory=dict)
     rereads: dict[tuple[str, str, TableName], dict[Lsn, str]] = field(default_factory=dict)
     cutovers: dict[str, Cutover] = field(default_factory=dict)
+    row_locks: dict[tuple[str, str, TableName, str], RowLock] = field(default_factory=dict)
+    held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

@@ -16,9 +16,11 @@ from pidts.model import (
     DdlJournal,
     DdlOrder,
     Halt,
+    HeldChanges,
     Lsn,
     Moved,
     RecordKey,
+    RowLock,
     Shadow,
     Table,
     TableName,
@@ -204,6 +206,43 @@ class CutoverRecord(Protocol):
         """Insert or overwrite; None forgets."""
 
 
+class RowLockRecord(Protocol):
+    """The rows that are set aside, by the target's names, and the changes that they hold.
+
+    Reading sees what the transaction has written.
+    """
+
+    def tables(self, task: str, source: str) -> dict[TableName, int]:
+        """Returns the number of locked rows of each target table that has some."""
+
+    def recorded(self, task: str, source: str) -> dict[TableName, int]:
+        """Returns the same on a target where the task may never have run."""
+
+    def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
+        """Returns all locks of a table, the oldest first."""
+
+    def ids(self, task: str, source: str, table: TableName) -> set[str]:
+        """Returns the ids of all locks of a table."""
+
+    def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that are there still; nobody else resolves them before the transaction ends."""
+
+    def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Insert locks."""
+
+    def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
+        """Insert held changes."""
+
+    def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
+        """Returns the held changes of these locks, each lock's in the order of the log."""
+
+    def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
+        """Remove locks with the changes that they hold."""
+
+    def forget(self, task: str, source: str, table: TableName) -> None:
+        """Remove all locks of a table."""
+
+
 class Meta(Protocol):
     """All records of one session in `pidts_meta`."""
 
@@ -254,6 +293,9 @@ class Meta(Protocol):
     @property
     def cutovers(self) -> CutoverRecord:
         """How far the switch to this target is."""
+
+    def row_locks(self) -> RowLockRecord:
+        """The rows that are set aside."""
 
     def prepare(self) -> None:
         """Create the tables of `pidts_meta` where they are missing; outside of transactions."""

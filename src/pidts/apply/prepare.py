@@ -70,6 +70,10 @@ class ApplyRules:
     beside: bool = False
     """Whether the task has other sources, too, whose tables may map to this one's target tables."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
+    has_locks: bool = False
+    """Whether rows may be locked already."""
+    lock_limit: int = 1000
+    """The most locked rows of one table."""
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
 
@@ -87,6 +91,15 @@ class ApplyRules:
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False
         return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
+
+    @property
+    def looks_for_locks(self) -> bool:
+        """Whether rows may be locked."""
+        return self.has_locks or self.on_divergence is OnDivergence.LOCK
+
+    def looks_at(self, batch: ChangeBatch) -> bool:
+        """Whether rows are compared, or may be locked since they were."""
+        return self.has_locks or self.compares(batch)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
@@ -189,7 +202,7 @@ def _full_images(
             completion = _completion(session, batch, rules, watched[table.name], unfinished, is_alone=alone)
             completions.append(completion)
             images.append(_images(session, batch, completion))
-            if batch.is_partial and rules.compares(batch):
+            if batch.is_partial and rules.looks_at(batch):
                 presence.append(Presence(batch.rows.column("lsn"), column_presence(batch)))
         full = images[0]
         if guarded and any(map(len, images)):
@@ -221,14 +234,17 @@ def _without_locked(
     session: TargetSession, images: _FullImages, rules: ApplyRules, copied: Collection[TableName]
 ) -> list[ChangeBatch]:
     """Compares the changes with the target's rows, where the task does; `copied` tables are not compared."""
-    compared = [batch for batch in images.batches if rules.compares(batch) and batch.origin not in copied]
+    compared = [batch for batch in images.batches if rules.looks_at(batch) and batch.origin not in copied]
     if not compared:
         return images.batches
     check = Check(
         task=rules.task,
         source=rules.source,
         policy=rules.on_divergence,
+        honours=rules.has_locks,
+        limit=rules.lock_limit,
         seen_until=rules.safe_until,
+        compares=rules.compares,
         may_share=rules.may_share,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]

@@ -180,6 +180,10 @@ class _Work:
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self.counts = Counts()
+        if self._rules.looks_for_locks:
+            # The copy has made their rows what they are on the source.
+            for table in filter(None, map(self._rules.filters.target_name, self._copied)):
+                session.meta.row_locks.forget(self._rules.task, self._rules.source, table)
         for part in parts(self.newer(), self._part_bytes):
             yield from self._reduced(session, part)
             del part  # else it would be in memory until the next one is whole

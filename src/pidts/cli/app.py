@@ -22,6 +22,7 @@ from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_loc
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
+from pidts.cli.locks import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
 from pidts.cli.relay import relay_commands
 from pidts.cli.repair import repair
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
+app.add_typer(locks_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
 app.command("show-ddl-locks", hidden=True)(list_ddl)
@@ -97,7 +99,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _help_for(arguments: Sequence[str]) -> str:
     known = {command.name for command in app.registered_commands} | {
-        group.info.name for group in (relay_commands, ddl_commands, binlog_commands)
+        group.info.name for group in (relay_commands, ddl_commands, binlog_commands, locks_commands)
     }
     named = [word for word in arguments[:1] if word in known]
     return f"See: {' '.join(['pidts', *named, '--help'])}"

@@ -22,7 +22,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
-from pidts.model import DdlOrder, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
+from pidts.model import DdlOrder, Halted, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
 from pidts.schema import apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
@@ -65,6 +65,7 @@ def run_ddl(
         return Changed()
     if isinstance(found, Waits):
         return found
+    _demand_unlocked(context, found.change, due)
     context = replace(context, rules=context.rules.with_keyed(found.keyed))
     demand_apart(context, groups, found, due.where, order, again=again)
     step = admit(groups, due, found, since)
@@ -101,6 +102,22 @@ def run_ddl(
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
     made = [table for table in found.change.after.values() if table is not None]
     return Changed(change.structures, charsets, _watched(context, made), found.keyed, renamed)
+
+
+def _demand_unlocked(context: JobContext, change: SchemaChange, due: DueChange) -> None:
+    """Halts where rows of a table are locked: their held changes have the structure and the name of before."""
+    if not context.writing.looks_for_locks:
+        return
+    with closing(context.target.connect()) as session:
+        counts = session.meta.row_locks.tables(context.task, due.source)
+    for name in sorted({*change.before, *change.after}):
+        if name in counts:
+            raise Halted(
+                "rows-locked",
+                f"{counts[name]} rows of {name} are locked, and their held changes fit only the table as it is",
+                where=replace(due.where, table=str(name)),
+                todo="Resolve them: pidts locks list",
+            )
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:

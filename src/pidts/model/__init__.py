@@ -37,6 +37,7 @@ from pidts.model.record_key import (
     record_key,
     record_text,
 )
+from pidts.model.row_lock import HeldChanges, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
@@ -68,6 +69,7 @@ __all__ = [
     "GtidSet",
     "Halt",
     "Halted",
+    "HeldChanges",
     "KeptRows",
     "Key",
     "Kind",
@@ -92,6 +94,7 @@ __all__ = [
     "PreparedExtent",
     "RecordKey",
     "Rendered",
+    "RowLock",
     "SchemaEvent",
     "Shadow",
     "ShardLock",

@@ -12,5 +12,7 @@ class OnDivergence(StrEnum):
     """Rows are not compared; the source's values win."""
     WARN = "warn"
     """The source's values win, and a log line says so."""
+    LOCK = "lock"
+    """The row is set aside with all its changes, until a person decides; all other rows go on."""
     HALT = "halt"
     """The table waits for an operator."""

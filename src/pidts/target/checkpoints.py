@@ -56,7 +56,7 @@ class CheckpointRecord:
         claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start)
         if claimed[0].epoch == 1:
             # What an earlier task of this name did is not what this one will do at the same place of the log.
-            for table in ("ddl_journal", "ddl_order", "halt", "note", "moved", "reread"):
+            for table in ("ddl_journal", "ddl_order", "halt", "note", "moved", "reread", "row_lock", "held_change"):
                 self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
         if rewrite:
             self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))

@@ -29,6 +29,7 @@ from pidts.model import (
     record_text,
 )
 from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, Run, seconds
+from pidts.target.row_locks import RowLockRecord
 
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 
@@ -72,6 +73,7 @@ class SharedRecords:
         self.shadows = ShadowRecord(run)
         self.rereads = RereadRecord(run)
         self.cutovers = CutoverRecord(run)
+        self.row_locks = RowLockRecord(run)
 
 
 class StructureRecord:

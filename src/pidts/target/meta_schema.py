@@ -91,6 +91,16 @@ META_TABLES = {
     "cutover": MetaTable(
         "How far the switch to this target is, of tasks that are being cut over", "task {name}", "about {text}"
     ),
+    "row_lock": MetaTable(
+        "Rows that differ from the source and are set aside for a person",
+        f"{_TASK}, {_TABLE}, row_key {{row_key}}",
+        "lsn {lsn}, about {text}",
+    ),
+    "held_change": MetaTable(
+        "Changes of rows that are set aside, in the order of the log",
+        f"{_TASK}, {_TABLE}, row_key {{row_key}}, lsn {{lsn}}",
+        "changes {text}",
+    ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),

@@ -17,6 +17,9 @@ CALLS = frozenset(
         "meta.checkpoints.save",
         "meta.journal.read",
         "meta.journal.write",
+        "meta.row_locks.add",
+        "meta.row_locks.hold",
+        "meta.row_locks.remove",
         "meta.structures.save",
         "write",
     }

@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence, Presence, divergence, is_comparable, joined
+from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
@@ -31,6 +32,12 @@ class Check:
     policy: OnDivergence
     seen_until: Lsn | None = None
     """The place up to which changes may have been applied before."""
+    honours: bool = False
+    """Whether rows may be locked already, whatever is done about others."""
+    limit: int = 1000
+    """The most locked rows of one table."""
+    compares: Callable[[ChangeBatch], bool] = lambda _: True
+    """Whether the rows of a batch are compared."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
     """Whether other tables may have rows in a batch's target table."""
 
@@ -43,13 +50,32 @@ def checked(
     for batch in batches:
         if len(batch):
             tables.setdefault(batch.table.name, []).append(batch)
+    locks = check.policy is OnDivergence.LOCK or check.honours
+    aside = SetAside(session, check.task, check.source, check.limit) if locks and tables else None
+    written = []
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
-        if alike and all(map(is_comparable, parts)):
-            found = _divergence(session, joined(parts), presence, check)
-            if found is not None:
-                _tell(found, parts[0], check)
-    return list(batches)
+        if not alike or not all(map(is_comparable, parts)):
+            written += parts
+            continue
+        batch = joined(parts)
+        found = _divergence(session, batch, presence, check) if check.compares(batch) else None
+        if check.policy is not OnDivergence.LOCK:
+            _told(found, batch, check, aside)
+            found = None
+        if aside is not None:
+            partial = pa.concat_arrays([one.lsns for one in presence]) if presence else None
+            batch = aside.free_changes(batch, found, partial)
+        written.append(batch)
+    return written
+
+
+def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
+    """Warns or halts, but not for rows that are locked already."""
+    if found is not None and aside is not None:
+        found = aside.without_locked(found)
+    if found is not None:
+        _tell(found, batch, check)
 
 
 def _divergence(

@@ -31,6 +31,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
         "routes": "routes",
     },
     "direct_rows": "pidts.spark.direct-rows",
+    "lock_limit": "pidts.lock-limit",
     "on_divergence": "pidts.on-divergence",
     "relay_keep": "pidts.relay-keep",
     "safe_mode": "syncers.safe-mode",

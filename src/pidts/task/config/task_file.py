@@ -75,6 +75,8 @@ class TaskConfig:
     """The column that shows whether an event is older than the target's row; empty: none."""
     on_divergence: OnDivergence
     """What happens where the target's row is not what the source says it was."""
+    lock_limit: int
+    """The most rows of one table that are set aside."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -209,7 +211,8 @@ def _part(
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
-        on_divergence=OnDivergence(ours.choice("on-divergence", tuple(OnDivergence), "overwrite", later=("lock",))),
+        on_divergence=_on_divergence(ours, shard_mode),
+        lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=_relay(ours, name),
         relay_keep=_duration(ours, "relay-keep"),
@@ -223,6 +226,18 @@ def _part(
     spark.finish()
     ours.finish(dm_keys.OURS)
     return config
+
+
+def _on_divergence(ours: Section, shard_mode: ShardMode) -> OnDivergence:
+    """A version column decides by itself which rows are written, and rows of shards move between tables."""
+    key = "on-divergence"
+    found = OnDivergence(ours.choice(key, tuple(OnDivergence), OnDivergence.OVERWRITE))
+    if found is OnDivergence.LOCK and ours.text("version-column", ""):
+        raise ours.error(key, "not-supported", "lock and version-column cannot be had together", "Remove one of them.")
+    if found is OnDivergence.LOCK and shard_mode:
+        what = "rows of merged tables cannot be set aside yet"
+        raise ours.error(key, "not-supported", what, "Use one of: overwrite, warn, halt.")
+    return found
 
 
 def _instances(task: Section) -> Sequence[Section]:

@@ -80,6 +80,12 @@ def metric_families(progress: Progress) -> list[Metric]:
             _halted(progress),
         ),
         _gauge(
+            "pidts_locked_rows",
+            "Rows of a target table that differ from the source and are set aside.",
+            ("task", "table"),
+            {(task, table): count for table, count in progress.locked.items()},
+        ),
+        _gauge(
             "pidts_not_receiving_since_seconds",
             "Since when the relay does not receive a source's log, with the error code.",
             ("task", "source", "code"),

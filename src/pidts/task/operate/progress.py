@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -70,6 +71,8 @@ class SourceProgress:
     position: Position | None = None
     lag_seconds: float | None = None
     halted: tuple[Halt, ...] = ()
+    locked: Mapping[str, int] = field(default_factory=dict)
+    """The number of locked rows of each target table that has some."""
     lack: NotReceiving | None = None
     """What keeps the relay from receiving its log."""
     relay_bytes: int | None = None
@@ -132,6 +135,14 @@ class Progress:
         return tuple(halt for source in self.sources for halt in source.halted)
 
     @property
+    def locked(self) -> dict[str, int]:
+        """The number of locked rows of each target table that has some."""
+        found: Counter[str] = Counter()
+        for source in self.sources:
+            found.update(source.locked)
+        return dict(found)
+
+    @property
     def copy_rate(self) -> float:
         """Rows that the copy writes in a second, over the last seconds."""
         return sum(table.rate for table in self.tables)
@@ -158,7 +169,7 @@ class Progress:
             "eta_seconds": None if eta is None else round(eta, 1),
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
-            "locked_rows": 0,  # this version sets no row aside: a row that is refused halts its table
+            "locked_rows": sum(self.locked.values()),
             "refetched": self.refetched,
             "halted": [
                 ({"source": source.source} if several else {}) | halt.to_json()

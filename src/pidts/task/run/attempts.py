@@ -44,6 +44,7 @@ from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.goal import Completion, ProvenGoal
 from pidts.task.run.halted_tables import HaltedTables
+from pidts.task.run.locked_rows import LockedRows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
@@ -91,6 +92,7 @@ class Attempts:
         self._config, self._replicator, self._scratch = config, replicator, scratch
         self._tracker, self._shared, self._stop = tracker, shared, stop
         self._goal: ProvenGoal | None = None
+        self._locked = LockedRows(config)
         self._refetch = RelayRefetch(config)
         self._applied: Lsn | None = None
         """The last Lsn on the target that this run has seen."""
@@ -217,6 +219,8 @@ class Attempts:
                             source=config.source.source_id,
                             version_column=config.version_column,
                             on_divergence=config.on_divergence,
+                            has_locks=bool(self._locked.begin_attempt(config)),
+                            lock_limit=config.lock_limit,
                             safe=config.safe_mode,
                             safe_until=begun.safe_until,
                             beside=len(self._shared.shards.known.sources) > 1,
@@ -320,6 +324,7 @@ class Attempts:
                     purge_at = 0.0
                 self._warn_of_disk(relay)
             self._tracker.halted(stream.halts)
+            self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)
             rests = self._halted.rests(stream, relay)
             lacking = stream.unapplied(relay, received) if received is not None else None
@@ -327,6 +332,7 @@ class Attempts:
             since = lacking.transaction.timestamp if lacking is not None else 0
             self._tracker.tell(stage, caught_up=caught_up, waits_since=since, awaits_spark=stream.awaits_spark)
             if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
+                self._tracker.locked(self._locked.look(now=True))
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
                 self._is_asked_again = True

@@ -53,6 +53,7 @@ class Tracker:
         self._relay_bytes: int | None = None
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
+        self._locked: Mapping[TableName, int] = {}
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """Takes note that an attempt begins; `copied` tables that the state does not name are done."""
@@ -131,6 +132,10 @@ class Tracker:
         """Takes note of the halts that need an operator now."""
         self._halts = halts
 
+    def locked(self, rows: Mapping[TableName, int]) -> None:
+        """Takes note of how many rows of each target table are locked now."""
+        self._locked = rows
+
     def refetching(self, message: str, count: int) -> None:
         """Reports that broken parts of the relay are fetched again; `count` parts so far."""
         self._refetched = count
@@ -157,6 +162,7 @@ class Tracker:
             position=self._position,
             lag_seconds=self._lag(caught_up=caught_up),
             halted=self._halts,
+            locked={str(table): count for table, count in self._locked.items()},
             lack=self._lack,
             relay_bytes=self._relay_bytes,
         )

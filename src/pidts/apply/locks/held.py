@@ -1,0 +1,84 @@
+"""Held changes as texts for the target's record, and what becomes of a row when they follow."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.locks.key_events import KeyEvents
+from pidts.apply.rows.key_numbers import Mask, Numbers
+from pidts.apply.rows.tombstone_keys import key_texts
+from pidts.model import ChangeBatch, HeldChanges, Lsn, Op, change_schema
+from pidts.reduce.split_update import halves
+
+
+def lock_ids(keys: pa.Table) -> list[str]:
+    """Returns the id of each key's lock, which is the same in every process."""
+    return [sha256(text.encode()).hexdigest() for text in key_texts(keys)]
+
+
+def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
+    """Returns the batch without the events of locked keys; of an UPDATE of the key one half may be left."""
+    batch, size = events.batch, len(events.batch)
+    free = ~locked[events.key]
+    leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+    leaves[events.change[events.leaves & free]] = True
+    arrives[events.change[~events.leaves & free]] = True
+    kept = leaves | arrives
+    halved = kept & (_counted(events) == 2) & ~(leaves & arrives)
+    if halved.any():
+        op = batch.rows.column("op").to_numpy()
+        batch = halves(batch, np.where(halved, np.where(leaves, Op.DELETE, Op.INSERT), op), ~arrives, halved)
+    return batch if kept.all() else ChangeBatch(batch.table, batch.rows.filter(pa.array(kept)), events.batch.upstream)
+
+
+def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str]) -> list[HeldChanges]:
+    """Returns all events of some keys as texts, one for each key."""
+    chosen = np.nonzero(np.isin(events.key, keys))[0]
+    change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
+    rows = events.batch.rows.take(pa.array(change))
+    op = np.where(leaves, Op.DELETE, np.where(arrives, Op.INSERT, Op.UPDATE))
+    fields = list(events.batch.table.arrow)
+    sides = []
+    for side, without in (("before", arrives), ("after", leaves)):
+        image = rows.column(side)
+        mask = pc.or_(image.is_null(), pa.array(without))
+        sides.append(pa.StructArray.from_arrays(image.flatten(), fields=fields, mask=mask))
+    arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, pa.nulls(len(rows), pa.binary())]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
+    names = dict(zip(keys.tolist(), ids, strict=True))
+    found = []
+    key = events.key[chosen]
+    for begin, end in _stretches(key):
+        part = whole.slice(begin, end - begin)
+        lsn = Lsn.from_bytes(part.column("lsn")[0].as_py())
+        found.append(HeldChanges(names[int(key[begin])], lsn, packed_changes(part)))
+    return found
+
+
+def packed_changes(rows: pa.RecordBatch) -> str:
+    """Returns changes as one text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return b64encode(sink.getvalue()).decode()
+
+
+def unpacked_changes(text: str) -> pa.Table:
+    """Returns the changes of such a text."""
+    with pa.ipc.open_stream(b64decode(text)) as reader:
+        return reader.read_all()
+
+
+def _stretches(key: Numbers) -> list[tuple[int, int]]:
+    starts = np.nonzero(np.concatenate([[True], key[1:] != key[:-1]]))[0] if len(key) else np.zeros(0, np.int64)
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(key)], strict=True))
+
+
+def _counted(events: KeyEvents) -> Numbers:
+    return np.bincount(events.change, minlength=len(events.batch))

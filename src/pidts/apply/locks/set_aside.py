@@ -1,0 +1,169 @@
+"""Sets rows that differ aside: their changes are held in the target's record, in the transaction of the checkpoint.
+
+A locked key keeps its row as it is on the target. Each of its events is held, in the order of the log, from the first
+one that found another row on. All other keys go on. These cases cover a break at each point:
+
+1. Before COMMIT: neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next attempt reads
+   the target's rows again.
+2. After COMMIT: all of them. The next batch finds the lock by its key, whichever worker brings it: a key belongs to one
+   worker at a time, and another number of workers is accepted only where all are at one place.
+3. While COMMIT is under way: the checkpoint tells which of the two.
+
+A batch looks once for tables with locks. For a table without any there is nothing more to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from pidts.apply.locks.divergence import Divergence
+from pidts.apply.locks.held import held_changes, lock_ids, split
+from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.unique_values import TakenValues, locked_for_values
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask
+from pidts.apply.rows.shown_values import shown_row
+from pidts.apply.rows.target_rows import target_rows
+from pidts.apply.unread import packed, unpacked
+from pidts.model import ChangeBatch, Halted, Lsn, RowLock, TableName, Where
+
+_log = structlog.get_logger(__name__)
+
+_SHOWN = 3
+
+
+class SetAside:
+    """The locks of one source of a task, as one batch meets them."""
+
+    def __init__(self, session: TargetSession, task: str, source: str, limit: int) -> None:
+        self._session, self._task, self._source, self._limit = session, task, source, limit
+        self._counts: Mapping[TableName, int] = session.meta.row_locks.tables(task, source)
+
+    def has_locks(self, table: TableName) -> bool:
+        """Whether the table has locked rows."""
+        return table in self._counts
+
+    def without_locked(self, found: Divergence) -> Divergence | None:
+        """Returns the divergence without keys that are locked already."""
+        name = found.events.batch.table.name
+        if not self.has_locks(name):
+            return found
+        known = self._session.meta.row_locks.ids(self._task, self._source, name)
+        ids = lock_ids(found.events.keys.take(pa.array(found.keys)))
+        free = np.array([one not in known for one in ids], np.bool_)
+        return replace(found, keys=found.keys[free], differs=found.differs[free]) if free.any() else None
+
+    def free_changes(self, batch: ChangeBatch, found: Divergence | None, partial: pa.Array | None) -> ChangeBatch:
+        """Holds the events of locked keys, after locking those that have diverged; returns the others.
+
+        `partial` has the places in the log of changes that the log holds only in part: these cannot be held.
+        """
+        if found is None and not self.has_locks(batch.table.name):
+            return batch
+        events = found.events if found is not None else key_events(batch)
+        names, locks, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
+        known = locks.ids(self._task, self._source, name) if self.has_locks(name) else set()
+        locked = np.array([one in known for one in names], np.bool_)
+        new: dict[int, tuple[str, str]] = {}
+        if found is not None:
+            new |= {key: (found.why(at), "") for at, key in enumerate(found.keys.tolist()) if not locked[key]}
+        locked[list(new)] = True
+        if locked.any() or known:
+            for key, needs in self._needing(events, locked, found, names, known).items():
+                new[key] = ("it needs a unique value that a locked row has on the target", needs)
+                locked[key] = True
+        if not locked.any():
+            return batch
+        self._demand_room(batch, events, new, known)
+        keys = np.nonzero(locked)[0]
+        self._demand_whole(events, locked, partial)
+        if new:
+            made = [self._lock(events, key, names[key], *about) for key, about in new.items()]
+            locks.add(self._task, self._source, made)
+            self._tell(batch, made)
+        locks.hold(self._task, self._source, name, held_changes(events, keys, [names[key] for key in keys]))
+        return split(events, locked)
+
+    def _needing(
+        self, events: KeyEvents, locked: Mask, found: Divergence | None, names: Sequence[str], known: set[str]
+    ) -> Mapping[int, str]:
+        """Returns the keys that need a unique value of a locked row, with the lock that has it."""
+        table, schema = events.batch.table, self._session.schema
+        if not schema.collision_columns(table):
+            return {}
+        there = schema.structure(table.name)
+        unique = [key.columns for one in (table, there) if one is not None for key in one.keys if key.unique]
+        unique = [key for key in unique if set(key) <= set(table.arrow.names) and key != table.identity]
+        taken = TakenValues(unique)
+        rows, at = (found.rows, found.at) if found is not None else target_rows(self._session, table, events.keys)
+        here = [key for key in np.nonzero(locked)[0].tolist() if at[key] >= 0]
+        taken.add(rows.take(pa.array([at[key] for key in here], pa.int64())), [names[key] for key in here])
+        others = known.difference(names)
+        for one in self._session.meta.row_locks.read(self._task, self._source, table.name) if others else ():
+            if one.id in others:
+                row = self._session.read_rows(table, keys=unpacked(one.key), lock=True)
+                taken.add(row, [one.id] * len(row))
+        return locked_for_values(events, locked, taken, rows, at, names)
+
+    def _lock(self, events: KeyEvents, key: int, id_: str, why: str, needs: str) -> RowLock:
+        batch, one = events.batch, events.keys.take(pa.array([key]))
+        first = batch.rows.column("lsn")[int(events.change[events.first[key]])].as_py()
+        return RowLock(
+            table=batch.table,
+            id=id_,
+            key=packed(one),
+            shown=shown_row(one),
+            origin=batch.origin,
+            lsn=Lsn.from_bytes(first),
+            why=why,
+            since=time.time(),
+            needs=needs,
+        )
+
+    def _demand_room(
+        self, batch: ChangeBatch, events: KeyEvents, new: Mapping[int, tuple[str, str]], known: set[str]
+    ) -> None:
+        if new and len(known) + len(new) > self._limit:
+            first = events.keys.take(pa.array([next(iter(new))]))
+            raise Halted(
+                "too-many-locked-rows",
+                f"{len(known)} rows of the table are locked, and {len(new)} more differ from the source: more than "
+                f"pidts.lock-limit ({self._limit})",
+                where=Where(table=str(batch.table.name), key=shown_row(first)),
+                todo="Was the table restored, or does another program write to it? Resolve the locks (pidts locks), "
+                "or copy the table again: pidts run TASK --resync TABLE",
+            )
+
+    def _demand_whole(self, events: KeyEvents, locked: Mask, partial: pa.Array | None) -> None:
+        if partial is None or not len(partial):
+            return
+        held = np.unique(events.change[locked[events.key]])
+        lsns = events.batch.rows.column("lsn").take(pa.array(held)).cast(pa.binary())
+        short = pc.is_in(lsns, value_set=partial.cast(pa.binary()))
+        if pc.any(short).as_py():
+            lsn = Lsn.from_bytes(lsns.filter(short)[0].as_py())
+            raise Halted(
+                "partial-row-image",
+                "a row differs from the source and cannot be set aside: the log has only a part of its change",
+                where=Where(table=str(events.batch.table.name), position=str(lsn)),
+                todo="Make the target's row as it was on the source, then pidts ddl retry. For on-divergence: lock, "
+                "set binlog_row_image=FULL on the source and let its sessions reconnect",
+            )
+
+    def _tell(self, batch: ChangeBatch, made: Sequence[RowLock]) -> None:
+        shown = "; ".join(one.shown for one in made[:_SHOWN])
+        _log.warning(
+            "rows of the target differ from the source and are set aside",
+            table=str(batch.table.name),
+            rows=len(made),
+            keys=shown if len(made) <= _SHOWN else f"{shown}; ...",
+            why=made[0].why,
+            lsn=str(made[0].lsn),
+        )

@@ -1,0 +1,112 @@
+"""`pidts locks`: lists rows that differ from the source and were set aside, shows them, and resolves them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
+from pidts.model import ConfigError
+
+locks_commands = typer.Typer(
+    name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
+)
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids as `pidts locks list` shows them; a beginning is enough."),
+]
+OfTable = Annotated[
+    str,
+    typer.Option(
+        "--table", metavar="TABLE", help="The table, by its name on the source or on the target.", show_default=False
+    ),
+]
+
+
+@locks_commands.command("list")
+def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
+    """Show the locked rows of each table, the oldest first; change nothing."""
+    parts = opened(task, debug=debug)
+    from pidts.cli.locks_view import show_list
+    from pidts.task.operate.row_locks import task_locks
+
+    with task_locks(parts) as locks:
+        show_list(parts[0].name, locks.rows(table), as_json=as_json)
+
+
+@locks_commands.command("show")
+def show_lock(
+    task: TaskFile,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The id; a beginning is enough.")],
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Show a locked row side by side: as the source says it was, as the target has it, as its held changes make it."""
+    parts = opened(task, debug=debug)
+    from pidts.apply.locks.resolve import Take
+    from pidts.cli.locks_view import show_outlooks
+    from pidts.task.operate.row_locks import task_locks
+
+    with task_locks(parts) as locks:
+        rows = locks.named([id_])
+        show_outlooks([(one, locks.outlook(one, Take.SOURCE, {})) for one in rows], as_json=as_json)
+
+
+@locks_commands.command("resolve")
+def resolve_locks(
+    task: TaskFile,
+    ids: Ids = None,
+    take: Annotated[
+        str,
+        typer.Option(
+            "--take",
+            metavar="source|target",
+            help="Whose row it is on which the held changes follow.",
+            show_default=False,
+        ),
+    ] = "",
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=VALUE", help="Give the source's row this value; COLUMN=NULL for NULL."),
+    ] = None,
+    table: OfTable = "",
+    every: Annotated[bool, typer.Option("--all", help="Resolve all locked rows of --table.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")
+    ] = False,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Let the changes of locked rows follow, on the source's row, on the target's, or with values of your own."""
+    chosen, given = _taken(take, values or []), ids or []
+    if bool(given) == (every and bool(table)):
+        raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
+    parts = opened(task, debug=debug)
+    from pidts.apply.locks.resolve import Take
+    from pidts.cli.locks_view import show_resolved
+    from pidts.task.operate.row_locks import task_locks
+
+    set_values = dict(map(_pair, values or []))
+    with task_locks(parts) as locks:
+        rows = locks.named(given) if given else locks.rows(table)
+        if yes:
+            done = locks.resolve(rows, Take(chosen), set_values)
+        else:
+            done = [locks.outlook(one, Take(chosen), set_values) for one in rows]
+        show_resolved(done, asked=len(rows), done=yes, as_json=as_json)
+
+
+def _taken(take: str, values: list[str]) -> str:
+    if take not in ("source", "target", "") or not (take or values) or (take == "target" and values):
+        what = "say --take source, --take target, or --set COLUMN=VALUE"
+        raise ConfigError("usage", what, todo="See: pidts locks resolve --help")
+    return take or "source"
+
+
+def _pair(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError("usage", f"--set takes COLUMN=VALUE, not {text!r}", todo="See: pidts locks resolve --help")
+    return name, None if value == "NULL" else value

@@ -1,0 +1,112 @@
+"""Prints locked rows and what resolving them does."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pidts.apply.locks.resolve import Outlook, Values
+from pidts.apply.rows.shown_values import value_text
+from pidts.cli.backlog_text import moment, plural
+
+if TYPE_CHECKING:
+    from pidts.task.operate.row_locks import LockedRow
+
+_LISTED = 100
+_WIDTH = 28
+
+
+def show_list(task: str, rows: Sequence[LockedRow], *, as_json: bool) -> None:
+    """Prints the locked rows of each table; on a terminal the first ones."""
+    counts = Counter((one.source, str(one.lock.table.name)) for one in rows)
+    if as_json:
+        tables = [
+            {
+                "source": source,
+                "table": table,
+                "locked_rows": count,
+                "oldest": min(
+                    one.lock.since for one in rows if (one.source, str(one.lock.table.name)) == (source, table)
+                ),
+            }
+            for (source, table), count in sorted(counts.items())
+        ]
+        locks = [one.to_json() for one in rows]
+        print(
+            json.dumps({"task": task, "locked_rows": len(rows), "tables": tables, "locks": locks}, ensure_ascii=False)
+        )
+        return
+    if not rows:
+        print("No rows are locked.")
+        return
+    for (source, table), count in sorted(counts.items()):
+        print(f"{table} (source {source}): {plural('locked row', count)}")
+        mine = [one for one in rows if (one.source, str(one.lock.table.name)) == (source, table)]
+        for one in mine[:_LISTED]:
+            waits = f", of {one.lock.needs[:12]}" if one.lock.needs else ""
+            print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
+        if len(mine) > _LISTED:
+            print(f"  and {len(mine) - _LISTED:,} more")
+
+
+def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) -> None:
+    """Prints rows side by side."""
+    for row, one in found:
+        if as_json:
+            print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))
+            continue
+        print(f"{one.lock.table.name}  {one.lock.shown}  ({one.lock.why}; since {moment(one.lock.since)})")
+        _print_sides(one)
+        for lsn, op in one.changes:
+            print(f"  held: {op.name} at {lsn}")
+
+
+def show_resolved(found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool) -> None:
+    """Prints what resolving has made, or would make, of rows; rows that wait for them follow with them."""
+    if as_json:
+        rows = [{"id": one.lock.id[:12], "table": str(one.lock.table.name), **_sides(one)} for one in found]
+        print(json.dumps({"resolved": done, "rows": rows}, ensure_ascii=False))
+        return
+    for one in found[:_LISTED]:
+        print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}")
+        _print_sides(one)
+    if done:
+        print(
+            f"{plural('row', len(found))} resolved." + (" Others were resolved before." if len(found) < asked else "")
+        )
+    else:
+        print(f"{plural('row', len(found))} would be resolved. Do it: --yes")
+
+
+def _sides(one: Outlook) -> dict[str, Any]:
+    return {
+        "columns": [
+            {"name": name, "source": _text(one.expected, name), "target": _text(one.actual, name), "outcome": after}
+            for name in one.lock.table.arrow.names
+            for after in [_text(one.outcome, name)]
+        ],
+        "changes": [{"lsn": str(lsn), "op": op.name.lower()} for lsn, op in one.changes],
+    }
+
+
+def _print_sides(one: Outlook) -> None:
+    print(f"  {'column':20} {'the source said':{_WIDTH}} {'the target has':{_WIDTH}} becomes")
+    for name in one.lock.table.arrow.names:
+        said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
+        print(f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}")
+
+
+def _text(row: Values | None, name: str) -> str | None:
+    """Returns a value as text; None where there is no row. A NULL is the text NULL."""
+    if row is None:
+        return None
+    value = row[name]
+    return value_text(pa.repeat(value, 1)) if value.is_valid else "NULL"
+
+
+def _shown(text: str | None) -> str:
+    return f"{'(no row)' if text is None else text:.{_WIDTH}}"

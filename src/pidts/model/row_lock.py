@@ -1,0 +1,75 @@
+"""Rows of the target that are set aside for a person, and the changes that wait for that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.model.lsn import Lsn
+from pidts.model.table import Table, TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLock:
+    """A key of a target table that is set aside: its changes are held until somebody resolves the lock."""
+
+    table: Table
+    """The target table, with the columns of its held changes."""
+    id: str
+    """A digest of the key, which tells the locks of one table apart."""
+    key: str
+    """The key's values, packed (`pidts.apply.unread.packed`)."""
+    shown: str
+    """The key as people read it."""
+    origin: TableName
+    """The source table."""
+    lsn: Lsn
+    """The place of the first held change."""
+    why: str
+    since: float
+    """The time of the lock, in seconds since 1970."""
+    needs: str = ""
+    """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
+
+    def dumps(self) -> str:
+        """Returns all but the place of the record as one text."""
+        data: dict[str, Any] = {
+            "structure": self.table.to_json(),
+            "key": self.key,
+            "shown": self.shown,
+            "origin": [self.origin.schema, self.origin.name],
+            "lsn": str(self.lsn),
+            "why": self.why,
+            "since": self.since,
+            "needs": self.needs,
+        }
+        return json.dumps(data)
+
+    @classmethod
+    def loads(cls, id_: str, text: str) -> RowLock:
+        """Returns the lock of such a text."""
+        data = json.loads(text)
+        return cls(
+            table=Table.from_json(data["structure"]),
+            id=id_,
+            key=data["key"],
+            shown=data["shown"],
+            origin=TableName(*data["origin"]),
+            lsn=Lsn.parse(data["lsn"]),
+            why=data["why"],
+            since=data["since"],
+            needs=data["needs"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldChanges:
+    """The changes of one locked key that one batch brought."""
+
+    id: str
+    """The lock."""
+    lsn: Lsn
+    """The place of the first of them."""
+    changes: str
+    """The changes in the order of the log, packed (`pidts.apply.locks.held`)."""

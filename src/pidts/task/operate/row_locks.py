@@ -1,0 +1,104 @@
+"""The rows of a task that are set aside, as an operator lists, looks at and resolves them.
+
+It works on the target's record alone, whether the task runs or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.apply import TargetSession
+from pidts.apply.locks.resolve import Outlook, Take, outlook, resolve
+from pidts.model import ConfigError, RowLock, TableName
+from pidts.task.config.task_file import TaskConfig
+
+ID_LENGTH = 12
+"""The characters of an id that are shown; any beginning that only one lock has is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedRow:
+    """A locked row with the source that its changes come from."""
+
+    source: str
+    lock: RowLock
+
+    @property
+    def id(self) -> str:
+        """Returns the id that is shown."""
+        return self.lock.id[:ID_LENGTH]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "table": str(self.lock.table.name),
+            "key": self.lock.shown,
+            "lsn": str(self.lock.lsn),
+            "since": self.lock.since,
+            "why": self.lock.why,
+            "needs": self.lock.needs[:ID_LENGTH] or None,
+        }
+
+
+class TaskLocks:
+    """The locks of a task over one session on its target."""
+
+    def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
+        self._task, self._target = parts[0].name, target
+        self._sources = [part.source.source_id for part in parts]
+
+    def counts(self) -> dict[tuple[str, TableName], int]:
+        """Returns the number of locked rows of each table of each source."""
+        found: dict[tuple[str, TableName], int] = {}
+        for source in self._sources:
+            for table, count in self._target.meta.row_locks.recorded(self._task, source).items():
+                found[source, table] = count
+        return found
+
+    def rows(self, table: str = "", source: str = "") -> list[LockedRow]:
+        """Returns the locked rows, the oldest first of each table; `table` is a name on the source or on the target."""
+        found = [
+            LockedRow(of, lock)
+            for of, name in sorted(self.counts())
+            if source in ("", of)
+            for lock in self._target.meta.row_locks.read(self._task, of, name)
+        ]
+        return [one for one in found if table in ("", str(one.lock.table.name), str(one.lock.origin))]
+
+    def named(self, ids: Collection[str]) -> list[LockedRow]:
+        """Returns the rows with these ids, or beginnings of ids; raises for one that names none or several."""
+        rows = self.rows()
+        chosen: dict[tuple[str, str, str], LockedRow] = {}
+        for id_ in ids:
+            found = [one for one in rows if one.lock.id.startswith(id_)] if id_ else []
+            if len(found) != 1:
+                what = f"{len(found)} locked rows have an id that begins with {id_!r}"
+                raise ConfigError("no-such-lock", what, todo="See: pidts locks list TASK")
+            one = found[0]
+            chosen[one.source, str(one.lock.table.name), one.lock.id] = one
+        return list(chosen.values())
+
+    def outlook(self, one: LockedRow, take: Take, values: Mapping[str, str | None]) -> Outlook:
+        """Returns what resolving this lock would do."""
+        return outlook(self._target, self._task, one.source, one.lock, take, values)
+
+    def resolve(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
+        """Resolves these locks, each table's in one transaction; returns those that were there still."""
+        places = sorted({(one.source, one.lock.table.name) for one in rows})
+        done: list[Outlook] = []
+        for source, table in places:
+            ids = {one.lock.id for one in rows if (one.source, one.lock.table.name) == (source, table)}
+            done += resolve(self._target, self._task, source, table, ids, take, values)
+        return done
+
+
+@contextmanager
+def task_locks(parts: Sequence[TaskConfig]) -> Iterator[TaskLocks]:
+    """Opens a session on the target and yields the task's locks."""
+    with closing(parts[0].target.server.connect()) as target:
+        yield TaskLocks(parts, target)

@@ -1,0 +1,44 @@
+"""How many rows are locked, looked up on the target while the task runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+from pidts.model import OnDivergence, TableName, Transient
+from pidts.task.config.task_file import TaskConfig
+
+_LOOK_SECONDS = 5.0
+
+
+class LockedRows:
+    """The locked rows of one source of a task, by target table; looked up now and then, and at the end.
+
+    A task that locks none, and that found none when its attempt began, does not ask.
+    """
+
+    def __init__(self, config: TaskConfig) -> None:
+        self._config = config
+        self._looked_at = 0.0
+        self._counts: Mapping[TableName, int] = {}
+
+    def begin_attempt(self, config: TaskConfig) -> Mapping[TableName, int]:
+        """Returns the counts of this moment; the task file may have changed."""
+        self._config = config
+        return self._read()
+
+    def look(self, *, now: bool = False) -> Mapping[TableName, int]:
+        """Returns the counts of the last few seconds, or those of this moment."""
+        is_due = now or time.monotonic() >= self._looked_at + _LOOK_SECONDS
+        if is_due and (self._counts or self._config.on_divergence is OnDivergence.LOCK):
+            with suppress(Transient):
+                self._read()
+        return self._counts
+
+    def _read(self) -> Mapping[TableName, int]:
+        config = self._config
+        with closing(config.target.server.connect()) as session:
+            self._counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
+        self._looked_at = time.monotonic()
+        return self._counts

@@ -1,0 +1,66 @@
+"""Somebody else writes to the target: rows that differ are set aside, all others go on, and an operator decides."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.running import Progress
+
+from .test_halts import Servers
+
+SETUP = """
+CREATE TABLE {0}.a (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL, w INT);
+INSERT INTO {0}.a VALUES (1, 'one', 1), (2, 'two', 2), (3, 'three', 3)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_not(
+    mariadb, database, make_task, open_session, eventually, target_server
+):
+    target = target_server("postgres")
+    task = make_task(mariadb, target, [database], workers=2, pidts={"on-divergence": "lock"})
+    servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
+    servers.source(*SETUP.strip().split(";\n"))
+    run = task.start("--json")
+    try:
+        run.wait_until(Progress(open_session(target)).is_copied, "all is copied")
+        servers.source("INSERT INTO {0}.a VALUES (4, 'four', 4)")
+        servers.arrives("a", (4, "four", 4))
+        servers.target("UPDATE {0}.a SET v = 'theirs' WHERE id < 3")
+        servers.source(
+            "UPDATE {0}.a SET w = 10 WHERE id = 1",
+            "UPDATE {0}.a SET w = 11 WHERE id = 1",
+            "DELETE FROM {0}.a WHERE id = 2",
+            "UPDATE {0}.a SET v = 'drei' WHERE id = 3",
+        )
+        servers.arrives("a", (3, "drei", 3))
+        eventually(lambda: servers.pidts("locks", "list", str(task.path))["locked_rows"] == 2, 60, "two are locked")
+        assert servers.rows("a") == [(1, "theirs", 1), (2, "theirs", 2), (3, "drei", 3), (4, "four", 4)]
+
+        # A change of the structure waits for the operator.
+        servers.source("ALTER TABLE {0}.a ADD COLUMN late INT")
+        halt = servers.halts("a", "rows-locked")
+        assert "2 rows" in halt["what"]
+        found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
+        shown = servers.pidts("locks", "show", str(task.path), found["id=1"])
+        (value,) = [column for column in shown["columns"] if column["name"] == "v"]
+        assert (value["source"], value["target"], value["outcome"]) == ("'one'", "'theirs'", "'one'")
+        preview = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target")
+        assert not preview["resolved"]
+        assert servers.rows("a")[0] == (1, "theirs", 1)
+        done = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target", "--yes")
+        assert done["resolved"]
+        assert servers.rows("a")[0] == (1, "theirs", 11)
+        summary = run.summary()
+        assert summary["locked_rows"] == 1
+    finally:
+        if run.process.poll() is None:
+            run.kill()
+    servers.pidts("locks", "resolve", str(task.path), "--table", f"{database}.a", "--all", "--take", "source", "--yes")
+    assert servers.rows("a") == [(1, "theirs", 11), (3, "drei", 3), (4, "four", 4)]
+    code, summary = servers.synced()
+    assert (code, summary["locked_rows"], json.dumps(summary["halted"])) == (0, 0, "[]")
+    assert servers.rows("a") == [(1, "theirs", 11, None), (3, "drei", 3, None), (4, "four", 4, None)]

@@ -1,0 +1,258 @@
+"""Rows that differ are set aside with the batch's checkpoint, and resolved once, whoever else tries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession, prepared
+from pidts.apply.locks.resolve import Take, outlook, resolve
+from pidts.model import (
+    ChangeBatch,
+    ConfigError,
+    Halted,
+    HeldChanges,
+    Lsn,
+    OnDivergence,
+    Op,
+    RowLock,
+    Table,
+    TableName,
+    change_schema,
+)
+
+from .breaking import Breaking, Died
+from .samples import INT, change, checkpoint, create, lsn, table, text
+
+Row = tuple[Any, ...]
+Change = tuple[Op, Row | None, Row | None]
+
+
+@pytest.fixture
+def structure(target: Target, name: TableName) -> Table:
+    made = table(name, {"id": INT, "s": text(), "u": INT}, unique=["u"])
+    with closing(target.connect()) as session:
+        create(session, made)
+    return made
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[TargetSession]:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+def put(session: TargetSession, structure: Table, *upserts: Row, deletes: Sequence[Row] = ()) -> None:
+    session.begin()
+    session.write(change(structure, upserts=upserts, deletes=deletes))
+    session.commit()
+
+
+def logged(structure: Table, start: int, *changes: Change) -> ChangeBatch:
+    names = structure.arrow.names
+    images = [[None if row is None else dict(zip(names, row, strict=True)) for row in each[1:]] for each in changes]
+    values = [
+        [Lsn(0, 1, start, place).to_bytes() for place in range(len(changes))],
+        [int(op) for op, _, _ in changes],
+        [before for before, _ in images],
+        [after for _, after in images],
+        [None] * len(changes),
+    ]
+    return ChangeBatch.of(
+        structure, *(pa.array(v, f.type) for v, f in zip(values, change_schema(structure), strict=True))
+    )
+
+
+class Task:
+    """A task that locks rows, batch by batch."""
+
+    def __init__(self, target: Any, task: str, limit: int = 1000) -> None:
+        self.target, self.task, self.at = target, task, 100
+        with closing(target.connect()) as session:
+            self.epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
+            self.at = session.meta.checkpoints.read(task, "s")[0].lsn.offset
+        self.rules = ApplyRules(task=task, source="s", on_divergence=OnDivergence.LOCK, lock_limit=limit)
+
+    def apply(self, structure: Table, *changes: Change) -> None:
+        batch = logged(structure, self.at + 1, *changes)
+        with Committer(
+            self.target, self.task, "s", self.epoch, rules=self.rules, retry=Retry(attempts=8), sleep=lambda _: None
+        ) as committer:
+            committer.commit(
+                0, lsn(self.at), checkpoint(self.at + 100), lambda session: prepared(session, [batch], self.rules)
+            )
+        self.at += 100
+
+
+def locks(session: TargetSession, task: str, structure: Table) -> list[RowLock]:
+    return session.meta.row_locks.read(task, "s", structure.name)
+
+
+def content(session: TargetSession, structure: Table) -> list[Row]:
+    return sorted(tuple(row.values()) for row in session.read_rows(structure).to_pylist())
+
+
+def test_the_row_stays_and_all_others_go_on(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1), (2, "b", 2))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "aa", 1)), (Op.UPDATE, (2, "b", 2), (2, "bb", 2)))
+    running.apply(structure, (Op.UPDATE, (1, "aa", 1), (1, "aaa", 1)), (Op.INSERT, None, (3, "c", 3)))
+    assert content(session, structure) == [(1, "theirs", 1), (2, "bb", 2), (3, "c", 3)]
+    (lock,) = locks(session, task, structure)
+    assert (lock.shown, lock.why, lock.table.name) == ("id=1", "the target's row has other values in s", structure.name)
+    assert session.meta.row_locks.tables(task, "s") == {structure.name: 1}
+    seen = outlook(session, task, "s", lock, Take.SOURCE)
+    for row, said in ((seen.expected, "a"), (seen.actual, "theirs"), (seen.outcome, "aaa")):
+        assert row is not None
+        assert row["s"].as_py() == said
+    assert [op for _, op in seen.changes] == [Op.UPDATE, Op.UPDATE]
+    assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
+    assert content(session, structure)[0] == (1, "aaa", 1)
+    assert session.meta.row_locks.tables(task, "s") == {}
+    running.apply(structure, (Op.DELETE, (1, "aaa", 1), None))
+    assert content(session, structure) == [(2, "bb", 2), (3, "c", 3)]
+
+
+def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1), (2, "theirs", 2))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 7)), (Op.DELETE, (2, "b", 2), None))
+    ids = {one.id for one in locks(session, task, structure)}
+    resolve(session, task, "s", structure.name, ids, Take.TARGET)
+    assert content(session, structure) == [(1, "theirs", 7)]
+
+
+def test_values_that_an_operator_sets(target: Target, session: TargetSession, task: str, structure: Table) -> None:
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 7)))
+    (lock,) = locks(session, task, structure)
+    for values, said in (({"id": "2"}, "part of its key"), ({"x": "2"}, "no column"), ({"u": "two"}, "no value")):
+        with pytest.raises(ConfigError, match=said):
+            resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, values)
+    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, {"s": "mine", "u": None})
+    assert content(session, structure) == [(1, "mine", None)]
+
+
+def test_rows_that_need_a_value_of_a_locked_row_wait_for_it_and_follow_it(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 5), (2, "b", 2), (3, "c", 3))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 5), (1, "a", 6)), (Op.UPDATE, (2, "b", 2), (2, "b", 5)))
+    running.apply(structure, (Op.UPDATE, (3, "c", 3), (3, "c", 2)), (Op.INSERT, None, (4, "d", 3)))
+    assert content(session, structure) == [(1, "theirs", 5), (2, "b", 2), (3, "c", 3)]
+    first, *others = locks(session, task, structure)
+    assert (first.needs, len(others)) == ("", 3)
+    assert all(one.needs for one in others)
+    done = resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    assert len(done) == 4
+    assert content(session, structure) == [(1, "a", 6), (2, "b", 5), (3, "c", 2), (4, "d", 3)]
+    assert locks(session, task, structure) == []
+
+
+def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1), (2, "theirs", 2), (3, "theirs", 3))
+    running = Task(target, task, limit=2)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "aa", 1)))
+    with pytest.raises(Halted, match="too-many-locked-rows") as halted:
+        running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "b", key)) for key in (2, 3)))
+    assert halted.value.where.table == str(structure.name)
+    assert len(locks(session, task, structure)) == 1
+
+
+@pytest.mark.parametrize("error", [Died, lambda: Transient("target-lost", "gone")], ids=["process", "connection"])
+def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    broken, round_ = 0, 0
+    put(session, structure, (1, "theirs", 1))
+    while True:
+        watched = Breaking(target, broken, Died)
+        running = Task(target, task)
+        running.target = watched
+        changes: list[Change] = [
+            (Op.UPDATE, (1, f"v{round_}", 1), (1, f"v{round_ + 1}", 1)),
+            (Op.INSERT, None, (10 + round_, "x", 10 + round_)),
+        ]
+        try:
+            running.apply(structure, *changes)
+        except Died:
+            running = Task(target, task)
+            if running.at == 100 * (round_ + 1):
+                running.apply(structure, *changes)
+        round_ += 1
+        (lock,) = locks(session, task, structure)
+        held = outlook(session, task, "s", lock, Take.SOURCE)
+        assert len(held.changes) == round_
+        assert content(session, structure)[0] == (1, "theirs", 1)
+        assert len(content(session, structure)) == 1 + round_
+        if len(watched.points) <= broken:
+            break
+        broken += 1
+    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    assert content(session, structure)[0] == (1, f"v{round_}", 1)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+def test_of_two_who_resolve_a_row_at_once_one_does(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "b", 1)))
+    (lock,) = locks(session, task, structure)
+    together, done = threading.Barrier(3), []
+
+    def work(take: Take) -> None:
+        with closing(target.connect()) as mine:
+            together.wait(10)
+            done.append(len(resolve(mine, task, "s", structure.name, {lock.id}, take)))
+
+    threads = [threading.Thread(target=work, args=[take]) for take in (Take.SOURCE, Take.SOURCE, Take.TARGET)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [0, 0, 1]
+    assert content(session, structure) == [(1, "b", 1)]
+
+
+def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    session.begin()
+    lock = RowLock(
+        table=structure,
+        id="0" * 64,
+        key="",
+        shown="id='ä\"\\%s",
+        origin=structure.name,
+        lsn=lsn(7),
+        why="it differs",
+        since=1.5,
+        needs="1" * 64,
+    )
+    session.meta.row_locks.add(task, "s", [lock])
+    session.meta.row_locks.hold(
+        task, "s", structure.name, [HeldChanges(lock.id, lsn(place), "x" * 70_000) for place in (9, 8)]
+    )
+    session.commit()
+    assert session.meta.row_locks.read(task, "s", structure.name) == [lock]
+    assert [one.lsn for one in session.meta.row_locks.held(task, "s", structure.name, {lock.id})] == [lsn(8), lsn(9)]
+    assert session.meta.row_locks.ids(task, "other", structure.name) == set()
+    session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
+    assert session.meta.row_locks.recorded(task, "s") == {}
+    assert session.meta.row_locks.held(task, "s", structure.name, {lock.id}) == []
