@@ -35,6 +35,7 @@ from pidts.model import (
     LogEntry,
     Lsn,
     OfSource,
+    OnDivergence,
     Op,
     Table,
     TableName,
@@ -178,7 +179,9 @@ class Task:
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
         joint = merged(self.rules, self.structures)
-        self.writing = ApplyRules(task="t", source="s", filters=self.rules, merged=joint)
+        # Nobody else writes here, so no row may be found that differs.
+        halts = OnDivergence.HALT
+        self.writing = ApplyRules(task="t", source="s", filters=self.rules, merged=joint, on_divergence=halts)
         with Committer(self.target, "t", "s", self.epoch, rules=self.writing, sleep=lambda _: None) as committer:
             while True:
                 self._go_on()

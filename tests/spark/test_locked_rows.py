@@ -21,12 +21,16 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
     mariadb, database, make_task, open_session, eventually, target_server
 ):
     target = target_server("postgres")
-    task = make_task(mariadb, target, [database], workers=2, pidts={"on-divergence": "lock"})
+    # Without a copy nothing here waits for Spark.
+    mode = {"task-mode": "incremental"}
+    task = make_task(mariadb, target, [database], workers=2, pidts={"on-divergence": "lock"}, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
     servers.source(*SETUP.strip().split(";\n"))
+    servers.target("CREATE SCHEMA {0}", *SETUP.strip().split(";\n"))
+    progress = Progress(open_session(target))
     run = task.start("--json")
     try:
-        run.wait_until(Progress(open_session(target)).is_copied, "all is copied")
+        run.wait_until(lambda: bool(progress.states()), "the task has begun")
         servers.source("INSERT INTO {0}.a VALUES (4, 'four', 4)")
         servers.arrives("a", (4, "four", 4))
         servers.target("UPDATE {0}.a SET v = 'theirs' WHERE id < 3")

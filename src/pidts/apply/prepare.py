@@ -99,7 +99,7 @@ class ApplyRules:
 
     def looks_at(self, batch: ChangeBatch) -> bool:
         """Whether rows are compared, or may be locked since they were."""
-        return self.has_locks or self.compares(batch)
+        return self.compares(batch) or (self.has_locks and batch.table.name not in self.merged)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
@@ -248,7 +248,9 @@ def _without_locked(
         may_share=rules.may_share,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
-    return [*others, *checked(session, compared, images.presence, check)]
+    tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
+    written = [*others, *checked(session, compared, images.presence, check)]
+    return sorted(written, key=lambda batch: tables.index(batch.table.name))
 
 
 def _target_tables(

@@ -173,7 +173,6 @@ def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(
     assert len(locks(session, task, structure)) == 1
 
 
-@pytest.mark.parametrize("error", [Died, lambda: Transient("target-lost", "gone")], ids=["process", "connection"])
 def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:

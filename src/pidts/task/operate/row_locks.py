@@ -78,7 +78,7 @@ class TaskLocks:
             found = [one for one in rows if one.lock.id.startswith(id_)] if id_ else []
             if len(found) != 1:
                 what = f"{len(found)} locked rows have an id that begins with {id_!r}"
-                raise ConfigError("no-such-lock", what, todo="See: pidts locks list TASK")
+                raise ConfigError("no-such-locked-row", what, todo="See: pidts locks list TASK")
             one = found[0]
             chosen[one.source, str(one.lock.table.name), one.lock.id] = one
         return list(chosen.values())

@@ -1,0 +1,115 @@
+"""`pidts locks` over a target with locked rows, whether the task runs or not."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.target.conformance.samples import INT, create, table, text
+from tests.target.conformance.test_row_locks import Task, put
+
+from pidts.cli.app import run_command
+from pidts.login import Mode, Tls
+from pidts.model import Op, Table, TableName
+from pidts.target import MySqlTarget
+
+
+class Shop:
+    """A task file, its target, and a table with three locked rows."""
+
+    def __init__(self, server: Any, folder: Path, database: str) -> None:
+        place = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        self.target = MySqlTarget(**place, tls=Tls(Mode.DISABLED))
+        self.name = f"locks-{database}"
+        self.file = folder / "shop.yaml"
+        one = {"source-id": "s", "from": place}
+        task = {
+            "name": self.name,
+            "task-mode": "all",
+            "target-database": {"type": "mysql", **place},
+            "mysql-instances": [one],
+            "pidts": {"on-divergence": "lock"},
+        }
+        self.file.write_text(yaml.safe_dump(task))
+        self.table: Table = table(TableName(database, "t"), {"id": INT, "s": text(), "v": INT})
+        with closing(self.target.connect()) as session:
+            session.meta.prepare()
+            create(session, self.table)
+            put(session, self.table, *((key, "theirs", key) for key in (1, 2, 3)))
+        running = Task(self.target, self.name)
+        changes = [(Op.UPDATE, (key, "ours", key), (key, "ours", 10 * key)) for key in (1, 2)]
+        running.apply(self.table, *changes, (Op.DELETE, (3, None, 3), None))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        with closing(self.target.connect()) as session:
+            return sorted(tuple(row.values()) for row in session.read_rows(self.table).to_pylist())
+
+
+@pytest.fixture
+def shop(mariadb: Any, database: str, tmp_path: Path) -> Shop:
+    return Shop(mariadb, tmp_path, database)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    assert run_command([*map(str, words), "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_rows_are_listed_shown_and_resolved(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = said(capsys, "locks", "list", shop.file)
+    assert (listed["locked_rows"], [one["locked_rows"] for one in listed["tables"]]) == (3, [3])
+    ids = {one["key"]: one["id"] for one in listed["locks"]}
+    shown = said(capsys, "locks", "show", shop.file, ids["id=1"])
+    assert {"name": "s", "source": "'ours'", "target": "'theirs'", "outcome": "'ours'"} in shown["columns"]
+    assert [one["op"] for one in shown["changes"]] == ["update"]
+    gone = said(capsys, "locks", "show", shop.file, ids["id=3"])
+    assert {"name": "s", "source": "NULL", "target": "'theirs'", "outcome": None} in gone["columns"]
+
+    preview = said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target")
+    assert (preview["resolved"], len(preview["rows"]), shop.rows()[0]) == (False, 1, (1, "theirs", 1))
+    assert said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target", "--yes")["resolved"]
+    assert shop.rows()[0] == (1, "theirs", 10)
+    said(capsys, "locks", "resolve", shop.file, ids["id=2"][:8], "--set", "s=mine=yours", "--set", "v=NULL", "--yes")
+    assert shop.rows()[1] == (2, "mine=yours", None)
+    said(capsys, "locks", "resolve", shop.file, "--table", shop.table.name, "--all", "--take", "source", "--yes")
+    assert [row[0] for row in shop.rows()] == [1, 2]
+    assert said(capsys, "locks", "list", shop.file)["locked_rows"] == 0
+
+
+def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["locks", "list", str(shop.file)]) == 0
+    listed = capsys.readouterr().out
+    assert f"{shop.table.name} (source s): 3 locked rows" in listed
+    id_ = listed.splitlines()[1].split()[0]
+    assert run_command(["locks", "show", str(shop.file), id_]) == 0
+    assert "'theirs'" in capsys.readouterr().out
+    assert run_command(["locks", "resolve", str(shop.file), id_, "--take", "source"]) == 0
+    assert "1 row would be resolved. Do it: --yes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["0"], "usage"),
+        (["--take", "source"], "usage"),
+        (["--take", "source", "--all"], "usage"),
+        (["--take", "mine", "0"], "usage"),
+        (["--set", "s", "0"], "usage"),
+        (["--take", "target", "--set", "s=1", "0"], "usage"),
+    ],
+)
+def test_a_wrong_command_is_told_before_anything_is_read(
+    words: list[str], code: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_command(["locks", "resolve", str(tmp_path / "nowhere.yaml"), *words, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+def test_an_id_that_nobody_has(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
+    assert found["error"]["code"] == "no-such-locked-row"
