@@ -81,6 +81,7 @@ def resolve_locks(
 ) -> None:
     """Let the changes of locked rows follow, on the source's row, on the target's, or with values of your own."""
     chosen, given = _taken(take, values or []), ids or []
+    set_values = dict(map(_pair, values or []))
     if bool(given) == (every and bool(table)):
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
     parts = opened(task, debug=debug)
@@ -88,7 +89,6 @@ def resolve_locks(
     from pidts.cli.locks_view import show_resolved
     from pidts.task.operate.row_locks import task_locks
 
-    set_values = dict(map(_pair, values or []))
     with task_locks(parts) as locks:
         rows = locks.named(given) if given else locks.rows(table)
         if yes:
