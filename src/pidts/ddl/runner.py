@@ -23,7 +23,7 @@ from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
 from pidts.model import DdlOrder, Halted, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
-from pidts.schema import apply_charset
+from pidts.schema import TruncateTable, apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
 _log = structlog.get_logger(__name__)
@@ -110,7 +110,8 @@ def _demand_unlocked(context: JobContext, change: SchemaChange, due: DueChange) 
         return
     with closing(context.target.connect()) as session:
         counts = session.meta.row_locks.tables(context.task, due.source)
-    for name in sorted({*change.before, *change.after}):
+    emptied = {change.statement.table} if isinstance(change.statement, TruncateTable) else set()
+    for name in sorted({*change.before, *change.after, *emptied}):
         if name in counts:
             raise Halted(
                 "rows-locked",

@@ -1,0 +1,115 @@
+"""What locked rows meet: a schema change of their table waits for them, and a full copy ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.apply.table_history import PLAIN, batch_of
+from tests.values_target import ValuesTarget
+
+from pidts.apply import ApplyRules, Committer
+from pidts.apply.locks.resolve import Take, resolve
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.context import JobContext
+from pidts.batch.workers import Commit
+from pidts.model import Checkpoint, Halted, Lsn, OnDivergence, Op, RowLock, Table
+from pidts.plan import CopyMode, CopyState, PlanState
+from pidts.rules import AllowList, Rules
+from pidts.schema import Dialect
+from pidts.source import SourceConfig
+
+from .test_online_run import Driver, T
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    target = ValuesTarget("row locks meet", transactional_ddl=False)
+    context = JobContext(
+        task="t",
+        source=SourceConfig("localhost", 1, "u", "p", source_id="s"),
+        relay=tmp_path,
+        staging=tmp_path,
+        target=target,
+        workers=1,
+        epoch=1,
+        change_no=0,
+        structures={},
+        dialect=Dialect(),
+        charsets={},
+        rules=Rules(allow=AllowList(do_dbs=("shop",))),
+        writing=ApplyRules(on_divergence=OnDivergence.LOCK),
+    )
+    made = Driver(context, target, monkeypatch)
+    made.restart()
+    yield made
+    target.forget()
+
+
+def locked(target: ValuesTarget, table: Table) -> None:
+    with closing(target.connect()) as session:
+        lock = RowLock(
+            table=table,
+            id="a" * 64,
+            key="",
+            shown="id=1",
+            origin=table.name,
+            lsn=Lsn(0, 1, 50),
+            why="it differs",
+            since=1.0,
+        )
+        session.meta.row_locks.add("t", "s", [lock])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE t ADD COLUMN x INT",
+        "TRUNCATE TABLE t",
+        "DROP TABLE t",
+        "RENAME TABLE t TO u",
+        "CREATE TABLE v (id INT PRIMARY KEY)",
+    ],
+)
+def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: Driver, sql: str) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    stored = driver.target.store.tables[T].table
+    locked(driver.target, stored)
+    if sql.startswith("CREATE"):
+        driver.ddl(sql)
+        return
+    with pytest.raises(Halted, match="rows-locked") as halted:
+        driver.ddl(sql)
+    assert halted.value.where.table == str(T)
+    assert driver.target.store.tables[T].table == stored
+    with closing(driver.target.connect()) as session:
+        session.meta.row_locks.remove("t", "s", T, {"a" * 64})
+    driver.ddl(sql)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_locks_of_a_table_end_with_its_copy(*, ends: bool) -> None:
+    target = ValuesTarget(f"locks end {ends}")
+    with closing(target.connect()) as session:
+        for sql in session.schema.create_statements(PLAIN).statements:
+            session.execute(sql)
+        copying = PlanState(Lsn(0, 1, 50), {PLAIN.name: CopyState(mode=CopyMode.REPAIR)})
+        start = Checkpoint(task="t", source="s", worker=0, lsn=copying.lsn, copy=copying.copy_json())
+        (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)
+        locked(target, PLAIN)
+        with pytest.raises(Halted, match="table-is-copied"):
+            resolve(session, "t", "s", PLAIN.name, {"a" * 64}, Take.SOURCE)
+    copy = "" if ends else claimed.copy
+    after = replace(claimed, lsn=Lsn(0, 1, 400), batch=1, copy=copy)
+    rules = ApplyRules(task="t", source="s", has_locks=True)
+    row = {"id": 1, "a": 1, "b": "x", "u": 1}
+    with Committer(target, "t", "s", claimed.epoch, rules=rules) as committer:
+        changes = batch_of(PLAIN, [(Op.INSERT, None, row)])
+        apply(committer, Commit((claimed,), (after,)), 0, [Blob(0, Blob.first_order(0), changes)])
+    assert len(target.store.row_locks) == (0 if ends else 1)
+    assert list(target.store.content(PLAIN.name).values()) == [row]
+    target.forget()
