@@ -22,7 +22,7 @@ from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_loc
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.grants import grants
 from pidts.cli.init import init
-from pidts.cli.locks import locks_commands
+from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
 from pidts.cli.relay import relay_commands
 from pidts.cli.repair import repair

@@ -29,7 +29,7 @@ OfTable = Annotated[
 def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show the locked rows of each table, the oldest first; change nothing."""
     parts = opened(task, debug=debug)
-    from pidts.cli.locks_view import show_list
+    from pidts.cli.locks.view import show_list
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
@@ -46,7 +46,7 @@ def show_lock(
     """Show a locked row side by side: as the source says it was, as the target has it, as its held changes make it."""
     parts = opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
-    from pidts.cli.locks_view import show_outlooks
+    from pidts.cli.locks.view import show_outlooks
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
@@ -86,7 +86,7 @@ def resolve_locks(
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
     parts = opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
-    from pidts.cli.locks_view import show_resolved
+    from pidts.cli.locks.view import show_resolved
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:

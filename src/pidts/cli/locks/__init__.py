@@ -1,0 +1,1 @@
+"""`pidts locks`: rows that differ from the source and were set aside."""
