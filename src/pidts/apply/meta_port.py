@@ -294,6 +294,7 @@ class Meta(Protocol):
     def cutovers(self) -> CutoverRecord:
         """How far the switch to this target is."""
 
+    @property
     def row_locks(self) -> RowLockRecord:
         """The rows that are set aside."""
 
