@@ -253,6 +253,7 @@ class Attempts:
                     finally:
                         if self._stop.is_set():
                             stream.leave()
+                self._tracker.locked(self._locked.look(now=True))
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)
@@ -332,7 +333,6 @@ class Attempts:
             since = lacking.transaction.timestamp if lacking is not None else 0
             self._tracker.tell(stage, caught_up=caught_up, waits_since=since, awaits_spark=stream.awaits_spark)
             if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
-                self._tracker.locked(self._locked.look(now=True))
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
                 self._is_asked_again = True

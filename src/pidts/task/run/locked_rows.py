@@ -13,7 +13,7 @@ _LOOK_SECONDS = 5.0
 
 
 class LockedRows:
-    """The locked rows of one source of a task, by target table; looked up now and then, and at the end.
+    """The locked rows of one source of a task, by target table; looked up now and then, and when the run ends.
 
     A task that locks none, and that found none when its attempt began, does not ask.
     """
