@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pidts.apply import ApplyRules
 from pidts.apply.locks.resolve import Take, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import Halted, OnDivergence, RowLock, Table
 
-from .any_history import EXAMPLES, NAME, POOL, TABLES, Change, History, Row, Run, Server, told_by, wishes
+from .any_history import NAME, POOL, TABLES, Change, History, Row, Run, Server, told_by, wishes
 from .crashes import CrashError, Crashes
 
 
@@ -38,7 +39,7 @@ class Hostile(Watching):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=EXAMPLES or 20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     transactions=st.integers(0, 25),
     workers=st.integers(1, 3),
@@ -125,7 +126,7 @@ def written_by_somebody_else(run: Run, chance: random.Random, model: Model, tabl
 
 
 @pytest.mark.parametrize("kind", ["composite key", "text key"])
-@settings(max_examples=EXAMPLES or 60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transactions=st.integers(1, 25), writes=st.integers(0, 4), seed=st.integers(0, 2**32))
 def test_a_table_halts_where_a_row_differs_and_not_before(kind: str, transactions: int, writes: int, seed: int) -> None:
     chance = random.Random(seed)
@@ -202,7 +203,7 @@ class LockingModel(Model):
 
 
 @pytest.mark.parametrize("kind", ["composite key", "text key"])
-@settings(max_examples=EXAMPLES or 60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     transactions=st.integers(1, 25),
     workers=st.integers(1, 3),
@@ -259,7 +260,7 @@ def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=EXAMPLES or 40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     transactions=st.integers(1, 25),
     workers=st.integers(1, 3),

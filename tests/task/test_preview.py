@@ -119,7 +119,7 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
     assert any('PRIMARY KEY ("id", "part")' in statement for statement in told["part_7"]["statements"])
     assert [rule["name"] for rule in told["taken"]["rules"]] == ["taken", "no-drops"]
 
-    assert run_command(["plan", str(task)]) == 3
+    assert run_command(["plan", str(task), "--sql"]) == 3
     shown = capsys.readouterr().out
     assert f"create  {database}.plain -> other.copy" in shown
     assert "extracted 'pl'" in shown

@@ -59,24 +59,12 @@ def run_task(
     """
     board, name = CombinedProgress(on_progress), parts[0].name
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
-    with sole_run(parts[0]):
-        return _run(parts, trackers, until_synced=until_synced, stop=stop, resync=resync)
-
-
-def _run(
-    parts: Sequence[TaskConfig],
-    trackers: Sequence[Tracker],
-    *,
-    until_synced: bool,
-    stop: threading.Event,
-    resync: Patterns,
-) -> Progress:
-    name = parts[0].name
     for tracker in trackers:
         tracker.tell("starting", message="step 1 of 4: checking the servers")
     wanted = resync_of(parts, resync)
     require_all_sources_fit(parts, wanted)
     with ExitStack() as cleanup:
+        cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a run that they refuse leaves no file
         cleanup.enter_context(private_files())
         scratch = cleanup.enter_context(owned_folder(name))
         spark = SharedSpark(parts[0], scratch)
