@@ -32,6 +32,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
     },
     "direct_rows": "pidts.spark.direct-rows",
     "relay_keep": "pidts.relay-keep",
+    "retention": "pidts.retention",
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }
