@@ -228,6 +228,12 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
     _kept.append(replace(kept, tables={**kept.tables, table.name: table}))
 
 
+def close_kept() -> None:
+    """Closes the session that is open for the next chunk."""
+    while _kept:
+        _kept.pop().session.close()
+
+
 def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
     """Loads a table without a key, in one transaction that first removes what an earlier request has left."""
     rules, target_table = context.rules, context.rules.target_table(table)

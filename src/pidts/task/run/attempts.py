@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -198,7 +199,8 @@ class Attempts:
                 copied = begun.structures if config.mode != "incremental" else ()
                 self._tracker.resumed(state, first.gtid, first.position, copied)
                 stream = TaskStream(
-                    spark=self._shared.spark.session,
+                    spark=partial(self._shared.spark.session, config.source.source_id),
+                    give_back=partial(self._shared.spark.give_back, config.source.source_id),
                     context=JobContext(
                         task=config.name,
                         source=config.source.server,
