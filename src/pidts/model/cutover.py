@@ -40,7 +40,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutover:
-    """What has to be known after a crash."""
+    """The record of a cutover that a crash must not lose."""
 
     stage: CutoverStage = CutoverStage.BEGUN
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

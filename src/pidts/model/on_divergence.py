@@ -1,4 +1,4 @@
-"""What a task does where the target's row is not what the source says it was."""
+"""The ways in which a task treats a row of the target that is not what the source says it was."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _TODO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What is compared, and what becomes of rows that differ."""
+    """The settings of a comparison: the rows that it takes, and the treatment of rows that differ."""
 
     task: str
     source: str

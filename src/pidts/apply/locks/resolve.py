@@ -55,7 +55,7 @@ class Outlook:
     actual: Values | None
     """The row on the target."""
     outcome: Values | None
-    """What the held changes make of it."""
+    """The row that the held changes make of it."""
     changes: Sequence[tuple[Lsn, Op]]
 
 
