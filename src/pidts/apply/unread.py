@@ -81,7 +81,7 @@ def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
 
 
 def packed(keys: pa.Table) -> str:
-    """Returns keys of any type as one text."""
+    """Returns rows of any type, such as keys, as one text."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as writer:
         writer.write_table(keys)
@@ -89,7 +89,7 @@ def packed(keys: pa.Table) -> str:
 
 
 def unpacked(text: str) -> pa.Table:
-    """Returns the keys from a text that `packed` has made."""
+    """Returns the rows from a text that `packed` has made."""
     with pa.ipc.open_stream(b64decode(text)) as reader:
         return reader.read_all()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
+from pidts.apply.unread import packed
 from pidts.model import ChangeBatch, HeldChanges, Lsn, Op, change_schema
 from pidts.reduce.split_update import halves
 
@@ -57,22 +57,8 @@ def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str]) -> list[H
     for begin, end in _stretches(key):
         part = whole.slice(begin, end - begin)
         lsn = Lsn.from_bytes(part.column("lsn")[0].as_py())
-        found.append(HeldChanges(names[int(key[begin])], lsn, packed_changes(part)))
+        found.append(HeldChanges(names[int(key[begin])], lsn, packed(pa.Table.from_batches([part]))))
     return found
-
-
-def packed_changes(rows: pa.RecordBatch) -> str:
-    """Returns changes as one text."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return b64encode(sink.getvalue()).decode()
-
-
-def unpacked_changes(text: str) -> pa.Table:
-    """Returns the changes of such a text."""
-    with pa.ipc.open_stream(b64decode(text)) as reader:
-        return reader.read_all()
 
 
 def _stretches(key: Numbers) -> list[tuple[int, int]]:

@@ -28,7 +28,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.apply.locks.held import unpacked_changes
 from pidts.apply.port import TargetSession
 from pidts.apply.unread import unpacked
 from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
@@ -63,9 +62,7 @@ def outlook(
     session: TargetSession, task: str, source: str, lock: RowLock, take: Take, values: Mapping[str, Any] | None = None
 ) -> Outlook:
     """Returns what resolving a lock would do; `values` are those that an operator sets."""
-    held = [
-        unpacked_changes(one.changes) for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id})
-    ]
+    held = [unpacked(one.changes) for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id})]
     changes = pa.concat_tables(held).combine_chunks()
     there = _first(session.read_rows(lock.table, keys=unpacked(lock.key), lock=False))
     first = changes.slice(0, 1)
