@@ -20,9 +20,10 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.locks.divergence import Divergence, divergence
+from pidts.apply.locks.divergence import Divergence, Presence, divergence
 from pidts.model import ChangeBatch, Column, ColumnType, Kind, Lsn, Op, Table, TableName, calendar, change_schema
 from pidts.reduce import NetChange
+from pidts.reduce.column_presence import column_presence
 
 from .samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
 
@@ -42,7 +43,9 @@ def write(session: TargetSession, net: NetChange) -> None:
     session.commit()
 
 
-def logged(structure: Table, op: Op, before: pa.Table | None, after: pa.Table | None) -> ChangeBatch:
+def logged(
+    structure: Table, op: Op, before: pa.Table | None, after: pa.Table | None, partial: Sequence[bytes] | None = None
+) -> ChangeBatch:
     """One change for each row."""
     size = len(next(each for each in (before, after) if each is not None))
     lsns = pa.array([Lsn(0, 1, 1000 + place).to_bytes() for place in range(size)], pa.binary(Lsn.SIZE))
@@ -53,13 +56,14 @@ def logged(structure: Table, op: Op, before: pa.Table | None, after: pa.Table | 
         else pa.StructArray.from_arrays([c.combine_chunks() for c in image.columns], fields=list(structure.arrow))
         for side, image in (("before", before), ("after", after))
     ]
-    return ChangeBatch.of(structure, lsns, pa.array([int(op)] * size, pa.int8()), *images)
+    parts = None if partial is None else pa.array(partial, pa.binary())
+    return ChangeBatch.of(structure, lsns, pa.array([int(op)] * size, pa.int8()), *images, parts)
 
 
-def found(session: TargetSession, batch: ChangeBatch) -> Divergence | None:
+def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
     try:
-        return divergence(session, batch, (), None)
+        return divergence(session, batch, presence, None)
     finally:
         session.rollback()
 
@@ -119,6 +123,25 @@ def test_rows_that_are_missing_or_were_there_already(session: TargetSession, nam
     assert insert is not None
     assert keys(insert) == [2]
     assert insert.why(0) == "the target already has a row of this key, with other values"
+
+
+def test_images_in_part_are_compared_by_what_they_tell(session: TargetSession, name: TableName) -> None:
+    structure = table(name, {"id": INT, "s": text(), "v": INT})
+    create(session, structure)
+    write(session, change(structure, upserts=[(1, "a", 0), (2, "b", 0)]))
+    before = rows(structure, [1, None, None], [2, "B", None])
+    after = rows(structure, [None, None, -7], [None, None, -7])
+    update = logged(structure, Op.UPDATE, before, after, [bytes([0b001, 0b100]), bytes([0b011, 0b100])])
+    wider = table(TableName(name.schema, "wider"), {"id": INT, "a": INT, "b": INT, "c": INT})
+    columns = column_presence(logged(wider, Op.DELETE, rows(wider, [1, None, None, None]), None, [b"\1"]))
+    of_another = Presence(pa.array([Lsn(0, 2, 0).to_bytes()], pa.binary(Lsn.SIZE)), columns)
+    of_this = Presence(update.rows.column("lsn"), column_presence(update))
+    presence = [of_another, of_this]
+    for order in (presence, presence[::-1]):
+        differing = found(session, update, order)
+        assert keys(differing) == [2], "the first tells its key alone, the second a text that is another"
+        assert differing is not None
+        assert differing.why(0) == "the target's row has other values in s"
 
 
 SMALL = {

@@ -155,7 +155,10 @@ def behind(batch: ChangeBatch, until: Lsn) -> Mask:
 
 
 def _told(batch: ChangeBatch, presence: Sequence[Presence]) -> Callable[[Numbers, str], Mask | None]:
-    """Returns a function: which columns the log holds of one side of some changes; None: all."""
+    """Returns a function: which columns the log holds of one side of some changes; None: all.
+
+    `presence` may tell of other tables' changes, too.
+    """
     if not presence:
         return lambda _changes, _side: None
     lsns = batch.rows.column("lsn").cast(pa.binary())
@@ -164,6 +167,8 @@ def _told(batch: ChangeBatch, presence: Sequence[Presence]) -> Callable[[Numbers
     for one in presence:
         at = pc.index_in(lsns, value_set=one.lsns.cast(pa.binary()))
         mine = np.nonzero(to_mask(at.is_valid()))[0]
+        if not len(mine):
+            continue
         places = at.drop_null().to_numpy()
         before[mine] = one.columns.before[places]
         # What an after image lacks was not changed: it is in the before image, or is completed from the row itself.
