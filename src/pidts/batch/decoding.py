@@ -32,7 +32,8 @@ from pidts.relay import RelayReader
 
 AT_ONCE = 16 << 20
 """The size up to which a slice is held in memory; only a single transaction makes a larger slice."""
-_READ_BYTES = 4 << 20
+READ_BYTES = 4 << 20
+"""The bytes of the log that are read at once where a slice is larger."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _BLOB_BYTES = 8 << 20
@@ -70,24 +71,32 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
 
 def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
-    extent = piece.extent
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        facts: LogFacts = {
-            "format": log_format(relay.format(extent.segment)),
-            "log_file": piece.begin.position(relay.log_base).file,
-            "change_no": piece.begin.change_no,
-            "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
-            "offset": piece.begin.offset,
-            "commit": piece.commit,
-            "commit_time": piece.commit_time,
-            "sieve_of": partial(_sieve, context),
-        }
-        if extent.size <= AT_ONCE:
-            stretches = iter([decode_slice(relay.read(extent), **facts)])
-        else:
-            stretches = decode_stream(lambda: whole_events(relay.chunks(extent, _READ_BYTES)), **facts)
-        for batches in stretches:
+        for batches in decode_raw(context, relay, piece):
             yield [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
+
+
+def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
+    """Yields the same changes as the source has them; the filters have left out what the task does not take."""
+    extent, facts = piece.extent, log_facts(context, relay, piece)
+    if extent.size <= AT_ONCE:
+        yield decode_slice(relay.read(extent), **facts)
+    else:
+        yield from decode_stream(lambda: whole_events(relay.chunks(extent, READ_BYTES)), **facts)
+
+
+def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:
+    """Returns what the decoder has to know about a slice besides its bytes."""
+    return {
+        "format": log_format(relay.format(piece.extent.segment)),
+        "log_file": piece.begin.position(relay.log_base).file,
+        "change_no": piece.begin.change_no,
+        "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
+        "offset": piece.begin.offset,
+        "commit": piece.commit,
+        "commit_time": piece.commit_time,
+        "sieve_of": partial(_sieve, context),
+    }
 
 
 def _sieve(context: JobContext, table: Table) -> Sieve | None:

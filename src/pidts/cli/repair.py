@@ -38,6 +38,9 @@ def repair(
 ) -> int:
     """Compare, then print or write the SQL that makes the target equal to the source."""
     parts = opened(task, debug=debug, quiet=True)
+    from pidts.task.checks.channel import demand_tables
+
+    demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's", "")
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
 

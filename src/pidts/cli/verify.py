@@ -37,6 +37,10 @@ def verify(
 ) -> int:
     """Compare source and target while both are written to; change nothing."""
     parts = opened(task, debug=debug, quiet=True)
+    from pidts.task.checks.channel import demand_tables
+
+    reason = "its records are changes, and the source does not keep the rows of before that they would be replayed on"
+    demand_tables(parts[0], "pidts verify", reason, "Compare what your own programs make of the records")
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped

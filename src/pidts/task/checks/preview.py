@@ -13,6 +13,8 @@ from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import connect
 from pidts.source.structures import Size, read_structures, table_sizes
+from pidts.target.mysql.datacenter import DATA
+from pidts.task.checks.channel import statements_of
 from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.config.task_file import TaskConfig
@@ -144,6 +146,8 @@ class _Previewer:
         columns: tuple[ColumnPreview, ...] = ()
         rendered = Rendered(())
         finish: tuple[str, ...] = ()
+        if self._config.target.is_datacenter:
+            return self._recorded(table, size)
         try:
             fit = fit_of(
                 self._target,
@@ -171,6 +175,24 @@ class _Previewer:
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
             merged=self._merged(name),
+        )
+
+    def _recorded(self, table: Table, size: Size | None) -> TablePreview:
+        """Returns the preview of a table whose changes become records of a datacenter."""
+        database = self._config.target.database
+        statements = statements_of(database, self._target)
+        return TablePreview(
+            source=table.name,
+            target=TableName(database, DATA),
+            rules=self._rules_of(table.name),
+            way=Outcome.CREATE if statements else Outcome.USE,
+            key=table.identity,
+            columns=(),
+            statements=statements,
+            finish=(),
+            notes=("each change becomes a record from the start of the task on; rows that are there are not copied",),
+            problems=(),
+            size=size,
         )
 
     def _merged(self, name: TableName) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
 from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
+from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
@@ -66,6 +67,9 @@ def check_one_source(
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
         if target is not None:
+            if config.target.is_datacenter:
+                findings += channel_findings(config, target, resumed=resumed)
+                return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
             if tables:  # without tables, it is not known what the target needs
                 findings += _fit(config, target, tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)

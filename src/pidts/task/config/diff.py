@@ -34,6 +34,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
     "lock_limit": "pidts.lock-limit",
     "on_divergence": "pidts.on-divergence",
     "relay_keep": "pidts.relay-keep",
+    "retention": "pidts.retention",
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }

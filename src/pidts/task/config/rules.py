@@ -76,8 +76,12 @@ def read_rules(
     case_sensitive: bool,
     online: OnlineDdl | None,
     own_schema: str,
+    prints_moments: bool = False,
 ) -> tuple[Rules, tuple[RuleName, ...]]:
-    """All rules of one source, and their names; `instances` are all that may take what the file has."""
+    """All rules of one source, and their names; `instances` are all that may take what the file has.
+
+    `prints_moments`: the target gets a TIMESTAMP as text, in the task's zone.
+    """
     routes = _selected(task, "routes", instance, instances, "route-rules", _route)
     named = _selected(task, "filters", instance, instances, "filter-rules", _filter)
     filters = [(name, rule) for name, rule in named if rule is not None]
@@ -97,7 +101,9 @@ def read_rules(
     rules = Rules(
         allow=replace(allow, shadow=online.shadow, trash=online.trash) if online else allow,
         events=events,
-        expressions=ExpressionFilter(tuple(rule for _, rule in expressions), time_zone=_time_zone(task, expressions)),
+        expressions=ExpressionFilter(
+            tuple(rule for _, rule in expressions), time_zone=_time_zone(task, used=prints_moments or bool(expressions))
+        ),
         mappings=tuple(rule for _, rule in mappings),
         routes=Routes(tuple(rule for _, rule in routes), source_id=source_id, case_sensitive=case_sensitive),
     )
@@ -132,8 +138,8 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
     return OnlineDdl(rules[0], rules[1], case_sensitive) if enabled else None
 
 
-def _time_zone(task: Section, expressions: Sequence[object]) -> str:
-    """The zone that TIMESTAMP columns are read in by expressions; nothing else depends on one."""
+def _time_zone(task: Section, *, used: bool) -> str:
+    """The zone that TIMESTAMP columns are read in by expressions, and printed in a datacenter."""
     key, usual = "timezone", "+00:00"
     zone = task.text(key, "") or usual
     try:
@@ -142,7 +148,7 @@ def _time_zone(task: Section, expressions: Sequence[object]) -> str:
     except (OSError, ValueError, ZoneInfoNotFoundError):
         todo = suggestion(zone, available_timezones())
         raise task.error(key, "bad-value", f"{zone!r} is no time zone", todo) from None
-    if zone not in (usual, "UTC") and not expressions:
+    if zone not in (usual, "UTC") and not used:
         task.note(key, "no effect: a TIMESTAMP stays the same moment, and there are no expression filters to read it")
     return zone
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pidts.bounded_file import read_small
 from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, parse_gtid_set
+from pidts.rules import SYSTEM_SCHEMAS
 from pidts.source import SourceConfig
 from pidts.task.config import dm_keys
 from pidts.task.config.section import Section
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from pidts.apply import Target
 
 
-TargetType = Literal["mysql", "postgresql"]
+TargetType = Literal["mysql", "postgresql", "datacenter"]
+"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows: Inception Gate's form."""
 
 USUAL_META_SCHEMA = "pidts_meta"
 
-_PORTS = {"mysql": 3306, "postgresql": 5432}
+_PORTS = {"mysql": 3306, "postgresql": 5432, "datacenter": 3306}
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _TYPES = {
     "tidb": "Write mysql: TiDB is written to as a MySQL is.",
     "mariadb": "Write mysql: it stands for MariaDB, too.",
@@ -67,13 +70,18 @@ class TargetSpec:
     password: str = field(repr=False)
     tls: Tls
     database: str
-    """PostgreSQL's database; empty for MySQL, where the source's schemas are databases."""
+    """PostgreSQL's database, or the datacenter; empty for MySQL, where the source's schemas are databases."""
     meta_schema: str = USUAL_META_SCHEMA
     """Where the product's own tables are."""
     variables: tuple[tuple[str, str], ...] = ()
     """Set in each session of a MySQL."""
     max_packet: int = 0
     """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
+
+    @property
+    def is_datacenter(self) -> bool:
+        """Whether it gets records of the changes instead of the rows."""
+        return self.type == "datacenter"
 
     @property
     def server(self) -> Target:
@@ -94,7 +102,7 @@ class TargetSpec:
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """`target-database`."""
-    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive", "datacenter"), hints=_TYPES)
+    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive",), hints=_TYPES)
     database = section.text("database", "")
     if kind == "postgresql" and not database:
         raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")
@@ -102,13 +110,15 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
         raise section.error(
             "database", "bad-value", "a MySQL target keeps the names of the source's databases", "Remove it."
         )
+    if kind == "datacenter":
+        meta_schema = _datacenter(section, database, meta_schema)
     host, port, user, password, tls = _login(section, _PORTS[kind])
     if kind == "postgresql" and tls.mode is Mode.VERIFY_CA and tls.ca is None:
         what = "verify_ca needs ssl-ca with PostgreSQL"
         raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
-    variables = read_variables(section, mysql=kind == "mysql")
+    variables = read_variables(section, mysql=kind != "postgresql")
     max_packet = 0
-    if kind == "mysql":
+    if kind != "postgresql":
         max_packet = section.integer("max-allowed-packet", 0)
         if 0 < max_packet < _LEAST_PACKET:
             raise section.error("max-allowed-packet", "bad-value", f"expected at least {_LEAST_PACKET}, or 0")
@@ -125,6 +135,19 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
         variables=variables,
         max_packet=max_packet,
     )
+
+
+def _datacenter(section: Section, database: str, meta_schema: str) -> str:
+    """Returns the meta schema of a channel: the datacenter itself holds the task's own tables, too."""
+    if not database:
+        raise section.error("database", "missing-key", "a channel needs the name of its datacenter, a database")
+    if not _SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
+        what = f"expected a name in letters, digits and '_', at most 63 of them, not {database!r}"
+        raise section.error("database", "bad-value", what)
+    if meta_schema != USUAL_META_SCHEMA:
+        what = "a channel keeps its own tables in its datacenter, so meta-schema has no place"
+        raise section.error("database", "not-supported", what, "Remove meta-schema.")
+    return database
 
 
 def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:

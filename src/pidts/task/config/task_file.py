@@ -22,6 +22,7 @@ from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
 from pidts.task.config import dm_keys
+from pidts.task.config.channel import demand_channel
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.config.duration import parse_duration
 from pidts.task.config.mistakes import all_mistakes
@@ -83,6 +84,8 @@ class TaskConfig:
     """Absolute."""
     relay_keep: int
     """Seconds that the relay keeps what it has received, though the target has it."""
+    retention: int
+    """Seconds after which a datacenter's records may be removed; 0: never."""
     spark_master: str
     spark_conf: Mapping[str, str]
     direct_rows: int
@@ -184,6 +187,7 @@ def _part(
         case_sensitive=case_sensitive,
         online=online,
         own_schema="" if target.meta_schema == USUAL_META_SCHEMA else target.meta_schema,
+        prints_moments=target.is_datacenter,
     )
     syncing = read_syncing(task, instance, instances)
     copy_threads = read_copy_threads(task, instance, instances)
@@ -216,6 +220,7 @@ def _part(
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=_relay(ours, name),
         relay_keep=_duration(ours, "relay-keep"),
+        retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
         direct_rows=spark.integer("direct-rows", 100_000),
@@ -223,6 +228,12 @@ def _part(
         notes=(),
         path=task.document.file.absolute(),
     )
+    if target.is_datacenter:
+        demand_channel(task, instances, config)
+    elif config.retention:
+        raise ours.error(
+            "retention", "not-supported", "only a datacenter has records that may be removed", "Remove it."
+        )
     spark.finish()
     ours.finish(dm_keys.OURS)
     return config

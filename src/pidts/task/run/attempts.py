@@ -26,6 +26,7 @@ from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.gate.stream import ChannelStream, Committed
 from pidts.model import Halted, Lsn, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
@@ -40,6 +41,7 @@ from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
+from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.goal import Completion, ProvenGoal
@@ -199,51 +201,37 @@ class Attempts:
                 first = begun.checkpoints[0]
                 copied = begun.structures if config.mode != "incremental" else ()
                 self._tracker.resumed(state, first.gtid, first.position, copied)
-                stream = TaskStream(
-                    spark=self._shared.spark.session,
-                    context=JobContext(
-                        task=config.name,
-                        source=config.source.server,
-                        relay=config.relay,
-                        staging=staging / str(first.epoch),
-                        target=config.target.server,
-                        workers=config.workers,
-                        epoch=first.epoch,
-                        change_no=change_no,
-                        structures=begun.structures,
-                        dialect=begun.dialect,
-                        charsets=begun.charsets,
-                        split_rows=config.split_transactions,
-                        rules=begun.rules,
-                        writing=ApplyRules(
-                            source=config.source.source_id,
-                            version_column=config.version_column,
-                            on_divergence=config.on_divergence,
-                            has_locks=bool(self._locked.begin_attempt(config)),
-                            lock_limit=config.lock_limit,
-                            safe=config.safe_mode,
-                            safe_until=begun.safe_until,
-                            beside=len(self._shared.shards.known.sources) > 1,
-                            filters=begun.rules,
-                        ),
-                        watched=watched_by(
-                            target, map(begun.rules.target_table, begun.structures.values()), config.workers
-                        ),
-                        copy_threads=config.limits.threads,
-                        copy_rate=config.limits.rate or 0,
+                writers = 1 if config.target.is_datacenter else config.workers
+                context = JobContext(
+                    task=config.name,
+                    source=config.source.server,
+                    relay=config.relay,
+                    staging=staging / str(first.epoch),
+                    target=config.target.server,
+                    workers=writers,
+                    epoch=first.epoch,
+                    change_no=change_no,
+                    structures=begun.structures,
+                    dialect=begun.dialect,
+                    charsets=begun.charsets,
+                    split_rows=config.split_transactions,
+                    rules=begun.rules,
+                    writing=ApplyRules(
+                        source=config.source.source_id,
+                        version_column=config.version_column,
+                        on_divergence=config.on_divergence,
+                        has_locks=bool(self._locked.begin_attempt(config)),
+                        lock_limit=config.lock_limit,
+                        safe=config.safe_mode,
+                        safe_until=begun.safe_until,
+                        beside=len(self._shared.shards.known.sources) > 1,
+                        filters=begun.rules,
                     ),
-                    checkpoints=begun.checkpoints,
-                    meaning=Meaning(config.allow, begun.dialect, config.rules.events),
-                    limits=replace(config.limits, follows=config.mode != "full"),
-                    direct_rows=config.direct_rows,
-                    goal=self._goal.lsn if self._goal is not None else None,
-                    scratch=scratch,
-                    on_batch=self._committed,
-                    halted=self._halted.rows,
-                    earlier_halts=self._halted.told,
-                    halts_alone=self._is_final,
-                    shards=self._shared.shards,
+                    watched=watched_by(target, map(begun.rules.target_table, begun.structures.values()), writers),
+                    copy_threads=config.limits.threads,
+                    copy_rate=config.limits.rate or 0,
                 )
+                stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 watch = CutoverWatch(config.name, config.target.server)
                 with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream), closing(watch):
@@ -263,6 +251,29 @@ class Attempts:
         if self._attempt == 1:
             self._tracker.tell("starting", message=text)
 
+    def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
+        """Returns what applies the log from here on: a channel if the target is a datacenter."""
+        config = self._config
+        meaning = Meaning(config.allow, begun.dialect, config.rules.events)
+        goal = self._goal.lsn if self._goal is not None else None
+        if config.target.is_datacenter:
+            return open_channel(config, begun, context, meaning, goal, self._recorded, self._shared.shards)
+        return TaskStream(
+            spark=self._shared.spark.session,
+            context=context,
+            checkpoints=begun.checkpoints,
+            meaning=meaning,
+            limits=replace(config.limits, follows=config.mode != "full"),
+            direct_rows=config.direct_rows,
+            goal=goal,
+            scratch=scratch,
+            on_batch=self._committed,
+            halted=self._halted.rows,
+            earlier_halts=self._halted.told,
+            halts_alone=self._is_final,
+            shards=self._shared.shards,
+        )
+
     def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> StartState:
         """Begins the task. Its mark keeps other tasks from purging the relay before this task's place is known."""
         mark.begin()
@@ -270,6 +281,10 @@ class Attempts:
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
         self._shared.shards.set_aside(own, aside=False)
         try:
+            if self._config.target.is_datacenter:
+                return begin_channel(
+                    self._config, source, target, self._replicator, self._stop, self._wanted, on_claim=self._claims
+                )
             return begin_task(
                 self._config,
                 source,
@@ -302,12 +317,17 @@ class Attempts:
         if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
             raise asked
 
+    def _recorded(self, done: Committed) -> None:
+        self._committed(BatchDone(done.plan, done.checkpoint, done.counts, done.seconds))
+
     def _committed(self, done: BatchDone) -> None:
         self._applied, self._moved_at = done.plan.end.needs, time.time()
         self._refetch.applied()
         self._tracker.batch(done)
 
-    def _watch(self, stream: TaskStream, relay: RelayReader, mark: TaskMark, watch: CutoverWatch) -> None:
+    def _watch(
+        self, stream: TaskStream | ChannelStream, relay: RelayReader, mark: TaskMark, watch: CutoverWatch
+    ) -> None:
         purge_at, look_at = time.monotonic() + _PURGE_SECONDS, 0.0
         lack: NotReceiving | None = None
         while True:

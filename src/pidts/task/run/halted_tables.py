@@ -29,6 +29,7 @@ import structlog
 from pidts.apply import Target, TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.gate.stream import ChannelStream
 from pidts.model import DdlState, DecodeError, Halt, Halted, Lsn, Table, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.plan.continuity import Discontinuity
@@ -65,7 +66,7 @@ class HaltedTables:
         self._task, self._source = task, source
         self._halted: dict[TableName, Halt] = {}
         self._rules = Rules()
-        self._stream: TaskStream | None = None
+        self._stream: TaskStream | ChannelStream | None = None
         self._shards: ShardGroups | None = None
         self._relay: RelayReader | None = None
         self._looked, self._asked, self._rested = 0.0, 0.0, False
@@ -97,7 +98,7 @@ class HaltedTables:
         for halt in self.rows:
             target.meta.halts.save(self._task, self._source, halt)
 
-    def watch_stream(self, stream: TaskStream, relay: RelayReader, shards: ShardGroups) -> None:
+    def watch_stream(self, stream: TaskStream | ChannelStream, relay: RelayReader, shards: ShardGroups) -> None:
         """Watches the stream of the attempt: from now on errors may be those of rows."""
         self._stream, self._relay, self._looked, self._shards = stream, relay, 0.0, shards
         merged = filter(self._rules.routes.may_merge, stream.tables)
@@ -178,7 +179,7 @@ class HaltedTables:
         now = self._shards.agreed(self._rules.target_name(name)) if self._shards is not None else None
         return now is not None and (before is None or not same_version(before, now))
 
-    def rests(self, stream: TaskStream, relay: RelayReader) -> bool:
+    def rests(self, stream: TaskStream | ChannelStream, relay: RelayReader) -> bool:
         """Whether only work is left that needs an operator."""
         if not stream.halts:
             return False

@@ -118,18 +118,8 @@ def _first_start(
     reader: StructureReader,
     other_parts: Sequence[TaskConfig],
 ) -> Checkpoint:
-    here, gtids = position(source)
     given = config.source.start if config.mode == "incremental" else None
-    replicator = reader.replicator
-    replicator.start_at = str(given or here)
-    replicator.start()
-    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        wait_for_relay(config, replicator, None, reader.stop, relay)
-        if given is not None:
-            lsn, gtids = _given_start(given, relay)
-            read = reader.read(relay, lsn, here, gtids, on_change=lambda at: _refuse_change(config, at))
-        else:
-            read = reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+    read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
     # Rows that are there already would be removed where the source has not got them, so they are refused here, too.
     fits = _fits(config, target, read.structures, other_parts, copies=copies)
@@ -143,7 +133,22 @@ def _first_start(
     with target.meta.ddl_lock(config.name, "record of tables"):  # several sources put the same on record
         _put_on_record(config, target, other_parts, read, fits, safe_until)
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
-    return _checkpoint(config, read, PlanState(read.lsn, copy))
+    return start_checkpoint(config, read, PlanState(read.lsn, copy))
+
+
+def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
+    """Starts the replicator where the task begins, and returns the structures as of that place."""
+    here, gtids = position(source)
+    given = config.source.start if config.mode == "incremental" else None
+    replicator = reader.replicator
+    replicator.start_at = str(given or here)
+    replicator.start()
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        wait_for_relay(config, replicator, None, reader.stop, relay)
+        if given is not None:
+            lsn, gtids = _given_start(given, relay)
+            return reader.read(relay, lsn, here, gtids, on_change=lambda at: _refuse_change(config, at))
+        return reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
 
 
 def _put_on_record(
@@ -211,7 +216,8 @@ def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) 
     return joined([like, *(one.target_table for one in inorder)], like=like) or like
 
 
-def _checkpoint(config: TaskConfig, read: StructureReading, state: PlanState) -> Checkpoint:
+def start_checkpoint(config: TaskConfig, read: StructureReading, state: PlanState) -> Checkpoint:
+    """Returns the checkpoint of a first start."""
     return Checkpoint(
         task=config.name,
         source=config.source.source_id,

@@ -1,0 +1,297 @@
+"""Writes records to a datacenter exactly once, with the same numbers however often it is tried.
+
+The records of a stretch of log, the row of `transfer_checkpoint`, the structures behind the stretch and the task's
+checkpoint belong together. Few records are one transaction on one connection. Many are written by several connections
+at once, in transactions of their own: *pieces*. Readers take only what is at or before `transfer_checkpoint`, and this
+moves in a last transaction, together with the task's checkpoint, when all pieces are committed.
+
+These cases cover a break at each point:
+
+1. Before anything is written: nothing happened.
+2. Some pieces are committed, the last transaction is not: their rows lie behind `transfer_checkpoint`, where nobody
+   reads. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before it
+   writes, and gives the same numbers again: they follow from `transfer_checkpoint` and the log.
+3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, which waits
+   for the old transaction to end, and reads whether it is in (ALREADY) or not (it begins again, with case 2).
+4. After COMMIT: the caller repeats the stretch and finds ALREADY.
+5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes, pieces for
+   sharing, and compares the epoch. The claim of the new run waits for these locks; what was committed before it is case
+   2, and whoever locks after it finds the new epoch and writes nothing (`Fenced`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Self
+
+import pyarrow as pa
+
+from pidts.apply import Outcome, Retry, TargetSession, settle
+from pidts.apply.checkpoint import fenced
+from pidts.model import Checkpoint, Halted, Lsn, Transient, Where
+from pidts.target.mysql import MySqlSession, MySqlTarget
+from pidts.target.mysql.datacenter import Datacenter, Numbers
+
+Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
+"""Returns rows of `transfer_data` in order, behind the given numbers, each with the last numbers in it."""
+_ROWS, _BYTES = 20_000, 8 << 20
+"""The size of one piece: up to so much, a stretch is written by one connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A datacenter, the task that fills it, and the connections that it may use."""
+
+    target: MySqlTarget
+    database: str
+    task: str
+    source: str
+    epoch: int
+    connections: int
+
+
+@dataclass(slots=True)
+class Connected:
+    """A session and its datacenter."""
+
+    session: MySqlSession
+    datacenter: Datacenter
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was made of a stretch before its last transaction."""
+
+    base: Numbers
+    last: Numbers
+    rows: Sequence[pa.Table] = ()
+    """The rows that are not written yet: those of a small stretch."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    """The first error of any connection of an attempt."""
+
+    first: BaseException | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, error: BaseException) -> None:
+        with self.lock:
+            self.first = self.first or error
+
+
+class ChannelCommitter:
+    """Commits the stretches of one channel, one after the other; used by one thread."""
+
+    def __init__(
+        self, channel: Channel, *, retry: Retry | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
+        self._own: Connected | None = None
+        self._is_clean = False
+        """Whether nothing can lie behind `transfer_checkpoint`: known after a commit of this committer."""
+
+    def commit(
+        self,
+        expected: Lsn,
+        checkpoint: Checkpoint,
+        make: Make,
+        *,
+        has_records: bool,
+        also: Callable[[TargetSession], None] = lambda _: None,
+    ) -> Outcome:
+        """Moves the task from `expected` to `checkpoint`; `also` writes what else belongs to the last transaction."""
+        new = replace(
+            checkpoint, task=self._channel.task, source=self._channel.source, worker=0, epoch=self._channel.epoch
+        )
+        began, asked = time.monotonic(), False
+        for attempt in count(1):
+            try:
+                own = self._connected()
+                if not self._is_clean and not self._cleaned(own, expected, new, has_records=has_records):
+                    return Outcome.APPLIED if asked else Outcome.ALREADY
+                ahead = self._wrote_ahead(own, expected, make)
+                own.session.begin()
+                stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
+                if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
+                    own.session.rollback()
+                    return Outcome.APPLIED if asked else Outcome.ALREADY
+                self._finish(own, ahead, make)
+                also(own.session)
+                own.session.meta.checkpoints.save(new)
+                asked = True
+                own.session.commit()
+            except Transient as error:
+                self._drop()
+                if self._retry.is_over(attempt, time.monotonic() - began):
+                    raise self._given_up(error, attempt) from error
+                self._sleep(self._retry.pause(attempt))
+            except BaseException:
+                self._drop()
+                raise
+            else:
+                self._is_clean = True
+                return Outcome.APPLIED
+        raise AssertionError  # the loop returns or raises
+
+    def remove_old(self, seconds: int, most: int) -> int:
+        """Removes some of the oldest rows, in a transaction of its own."""
+        own = self._connected()
+        try:
+            return own.datacenter.remove_old(seconds, most)
+        except BaseException:
+            self._drop()
+            raise
+
+    def close(self) -> None:
+        """Closes the connection; the next commit opens another."""
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connected(self) -> Connected:
+        if self._own is None:
+            self._own = self._connect()
+        return self._own
+
+    def _connect(self) -> Connected:
+        session = self._channel.target.connect()
+        return Connected(session, Datacenter(session, self._channel.database))
+
+    def _drop(self) -> None:
+        self._is_clean = False
+        if self._own is not None:
+            self._own.session.close()
+            self._own = None
+
+    def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
+        """Removes what a broken attempt has left; returns False where the stretch is in already."""
+        own.session.begin()
+        stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
+        if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
+            own.session.rollback()
+            return False
+        own.datacenter.remove_beyond(own.datacenter.numbers().id)
+        own.session.commit()
+        return True
+
+    def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
+        """Writes the pieces of a large stretch by several connections; None where there is only one."""
+        if self._channel.connections == 1:
+            return None
+        own.session.begin()
+        base = own.datacenter.numbers()
+        own.session.rollback()
+        pieces = make(base)
+        first = [piece for _, piece in zip(range(2), pieces, strict=False)]
+        if len(first) < 2:
+            return _Ahead(base, first[-1][1] if first else base, [rows for rows, _ in first])
+        last = first[-1][1]
+        work: queue.Queue[pa.Table | None] = queue.Queue(maxsize=1)
+        failures = _Failures()
+        with ExitStack() as cleanup:
+            threads = [
+                threading.Thread(target=self._writes, args=(work, failures, expected), daemon=True)
+                for _ in range(self._channel.connections)
+            ]
+            for thread in threads:
+                thread.start()
+
+            def ended() -> None:
+                for _ in threads:
+                    work.put(None)
+                for thread in threads:
+                    thread.join()
+
+            cleanup.callback(ended)
+            for rows, _ in first:
+                work.put(rows)
+            first.clear()
+            for rows, reached in pieces:
+                if failures.first is not None:
+                    break
+                work.put(rows)
+                last = reached
+        if failures.first is not None:
+            raise failures.first
+        return _Ahead(base, last)
+
+    def _writes(self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn) -> None:
+        """Commits one piece after the other, in a thread with a connection of its own; after an error only empties."""
+        connected: Connected | None = None
+        try:
+            while (rows := work.get()) is not None:
+                if failures.first is not None:
+                    continue
+                try:
+                    connected = connected or self._connect()
+                    self._write_piece(connected, rows, expected)
+                except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+                    failures.add(error)
+        finally:
+            if connected is not None:
+                connected.session.close()
+
+    def _write_piece(self, connected: Connected, rows: pa.Table, expected: Lsn) -> None:
+        session, channel = connected.session, self._channel
+        session.begin()
+        (stored,) = session.meta.checkpoints.lock_shared(channel.task, channel.source)
+        if stored.epoch != channel.epoch:
+            raise fenced(stored, channel.epoch)
+        if stored.lsn != expected:
+            raise Halted(
+                "checkpoint-mismatch",
+                f"the task's checkpoint is at {stored.lsn}, not at {expected} where this batch begins",
+                where=Where(source=channel.source),
+                todo="Restart the task: it continues from the target's checkpoint",
+            )
+        connected.datacenter.add(rows)
+        session.commit()
+
+    def _finish(self, own: Connected, ahead: _Ahead | None, make: Make) -> None:
+        """Moves `transfer_checkpoint` in the open transaction, and writes the records that are not there yet."""
+        base = own.datacenter.numbers()
+        if ahead is not None:
+            if ahead.base != base:
+                raise Transient("datacenter-moved", "transfer_checkpoint has moved while records were written")
+            for rows in ahead.rows:
+                own.datacenter.add(rows)
+            last = ahead.last
+        else:
+            last = base
+            for rows, reached in make(base):
+                own.datacenter.add(rows)
+                last = reached
+        if last != base:
+            own.datacenter.move(base, last)
+
+    def _given_up(self, error: Transient, attempts: int) -> Transient:
+        return Transient(
+            error.code,
+            f"{error.what} ({attempts} attempts)",
+            where=error.where if str(error.where) else Where(source=self._channel.source),
+            todo=error.todo or "The task tries again by itself once the target answers",
+        )
+
+
+def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
+    """Cuts rows into pieces of about the same size; `last` are the numbers of the last one."""
+    size = rows.nbytes
+    step = max(1, min(_ROWS, -(-len(rows) * _BYTES // max(size, 1))))
+    for first in range(0, len(rows), step):
+        piece = rows.slice(first, step)
+        end = first + len(piece)
+        if end == len(rows):
+            yield piece, last
+        else:
+            yield piece, Numbers(piece["id"][-1].as_py(), piece["tid"][-1].as_py())

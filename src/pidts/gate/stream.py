@@ -1,0 +1,416 @@
+"""Carries one source's changes into its datacenter, from a claimed checkpoint until it is stopped or fails.
+
+A schema change is a record like others, and nothing is run for it. So all is done by one thread in the order of the
+log, and each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows of
+its own transaction. No table waits while others go on, since a record's place among the others is what its readers rely
+on. What cannot be followed therefore ends the run; an operator's ddl command, or an event filter, lets the next one go
+on behind it.
+
+Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
+that belong to it. A ddl command is marked as taken in the commit that follows it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, suppress
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from pidts.apply import TargetSession
+from pidts.batch.sequences import SequencesOfRelay
+from pidts.batch.workers import Workers
+from pidts.ddl.due_change import DueChange
+from pidts.ddl.interpreter import DueStatement, Interpreter
+from pidts.ddl.outcome import Changed, Waits
+from pidts.ddl.shards.protected_rows import Sharing
+from pidts.gate.committer import Channel, ChannelCommitter
+from pidts.gate.records import SchemaRecord, of_schema_change
+from pidts.gate.schema_records import schema_records
+from pidts.gate.stretch import Records, Stretch, next_stretch
+from pidts.model import (
+    Checkpoint,
+    DdlOrder,
+    Halt,
+    Halted,
+    LogEntry,
+    Lsn,
+    OfSource,
+    OrderKind,
+    Shadow,
+    Table,
+    TableName,
+    Transient,
+    Where,
+    parse_gtid_set,
+)
+from pidts.plan import BatchPlan, Limits, PlanState, Unapplied, plan_between
+from pidts.reduce import Counts
+from pidts.relay import RelayReader
+from pidts.relay.folder import Folder
+from pidts.relay.watch import FolderWatch
+from pidts.schema import CreateTable, CreateTableLike, Ignored, Statement, apply_charset, classify
+from pidts.target.mysql.datacenter import Numbers
+
+if TYPE_CHECKING:
+    from pidts.batch.context import JobContext
+    from pidts.batch.relevance import Meaning
+    from pidts.ddl.shards.coordinator import ShardGroups
+
+_log = structlog.get_logger(__name__)
+
+_POLL_SECONDS, _LOOK_SECONDS = 0.02, 0.1
+_BUSY_SECONDS = 1.0
+_LEAVE_SECONDS = 10.0
+_PURGE_SECONDS = 10.0
+"""The interval at which old records are looked for."""
+_PURGE_ROWS, _PURGE_PIECES = 1_000, 50
+"""The records that are removed at once, and how often in a row: others do not wait long for a lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The report after each commit."""
+
+    plan: BatchPlan
+    checkpoint: Checkpoint
+    counts: Counts
+    seconds: float
+
+
+class ChannelStream:
+    """The run of one channel; it has what a `TaskStream` has, for whoever watches it."""
+
+    def __init__(
+        self,
+        *,
+        context: JobContext,
+        channel: Channel,
+        checkpoint: Checkpoint,
+        meaning: Meaning,
+        limits: Limits,
+        goal: Lsn | None,
+        instance: str,
+        retention: int,
+        on_commit: Callable[[Committed], None],
+        shards: ShardGroups,
+    ) -> None:
+        """`instance` is the source's `ip:port`; `retention` the seconds after which records may go, 0: never."""
+        self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
+        self._instance, self._retention, self._on_commit = instance, retention, on_commit
+        self._shards = shards
+        self._workers, self._state, told = Workers.claimed((checkpoint,))
+        self._gtids = told.gtid
+        self._unapplied = Unapplied(meaning)
+        self._relay = RelayReader(context.relay, context.source.source_id)
+        self._sequences = SequencesOfRelay(self._relay)
+        self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
+        self._committer = ChannelCommitter(channel, sleep=self._pause)
+        self._clear, self._passed = self._state.lsn, 0
+        """Up to here the log has nothing for the task, in so many transactions behind its place."""
+        self._purged = 0.0
+        self._closed = threading.Event()
+        self._leaving = False
+        self._failure: Exception | None = None
+        self._halts: tuple[Halt, ...] = ()
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
+
+    @property
+    def state(self) -> PlanState:
+        """The last state that is durable in the target."""
+        return self._state
+
+    @property
+    def halts(self) -> tuple[Halt, ...]:
+        """Returns what ends the run, where it needs an operator."""
+        return self._halts
+
+    @property
+    def rows_failed(self) -> bool:
+        """No table of a channel can wait while others go on."""
+        return False
+
+    @property
+    def awaits_shards(self) -> bool:
+        """A channel has no shards."""
+        return False
+
+    @property
+    def awaits_spark(self) -> bool:
+        """A channel needs no Spark."""
+        return False
+
+    @property
+    def spark(self) -> None:
+        """A channel needs no Spark."""
+        return
+
+    @property
+    def tables(self) -> Collection[TableName]:
+        """Returns the tables that the task knows by now."""
+        return self._context.structures.keys()
+
+    def rests(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
+        """Whether only work is left that needs an operator: such work ends the run."""
+        return False
+
+    def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
+        """The first entry up to what the relay has received that the datacenter lacks, if there is one."""
+        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
+
+    def failure(self) -> Exception | None:
+        """Returns why the run has ended; None while it goes on."""
+        return self._failure
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """The process is going to end: `close` need not wait for a target that does not answer."""
+        self._leaving = True
+
+    def close(self) -> None:
+        """Lets the commit under way finish, or leaves it to the server and the next run."""
+        self._closed.set()
+        self._thread.join(_LEAVE_SECONDS if self._leaving else None)
+        self._shards.forget(self._context.source.source_id)
+        if self._thread.is_alive():
+            _log.warning("a commit waits for the target and is left to the next run", at=str(self._state.lsn))
+            return
+        self._committer.close()
+        self._relay.close()
+        self._watch.close()
+
+    def _run(self) -> None:
+        worked = time.monotonic()
+        try:
+            with bound_contextvars(source=self._context.source.source_id):
+                while not self._closed.is_set():
+                    if self._step():
+                        worked = time.monotonic()
+                        continue
+                    self._remove_old()
+                    is_busy = time.monotonic() - worked < _BUSY_SECONDS
+                    self._watch.wait(_POLL_SECONDS if is_busy else _LOOK_SECONDS)
+        except _ClosedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+            self._failure = error
+
+    def _step(self) -> bool:
+        """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
+        if time.monotonic() >= self._purged + _PURGE_SECONDS:
+            self._remove_old()
+        stretch = next_stretch(self._relay.entries(self._clear), self._clear, self._meaning, self._limits)
+        if stretch.due is not None and not stretch.ends:
+            self._change(stretch.due)
+            return True
+        if stretch.ends:
+            self._commit_rows(stretch)
+            return True
+        self._clear, self._passed = stretch.end, self._passed + stretch.count
+        if self._passed >= self._limits.idle_entries or self._is_goal(stretch.end):
+            self._commit_rows(stretch)
+            return True
+        return False
+
+    def _is_goal(self, end: Lsn) -> bool:
+        return self._goal is not None and self._state.lsn < self._goal <= end
+
+    def _commit_rows(self, stretch: Stretch) -> None:
+        began = time.monotonic()
+        plan = self._plan(stretch.end)
+        self._check_structures(plan)
+        records = Records(self._context, self._relay, plan, stretch.ends, self._instance, self._zone)
+        self._commit(plan, records, began, counts=Counts())
+
+    @property
+    def _zone(self) -> str:
+        return self._context.rules.expressions.time_zone
+
+    def _plan(self, end: Lsn) -> BatchPlan:
+        return plan_between(self._state, PlanState(end), self._relay.entries, self._meaning)
+
+    def _commit(
+        self,
+        plan: BatchPlan,
+        records: Records,
+        began: float,
+        counts: Counts,
+        also: Callable[[TargetSession], None] = lambda _: None,
+    ) -> None:
+        gtids = _with(self._gtids, plan.gtids)
+        position = self._relay.position(plan.end.lsn)
+        moved = self._workers.moved(plan.end, gtids, str(position or ""))
+        counted = _Counted(records)
+        has_records = bool(plan.log) or records.first is not None
+        self._committer.commit(self._state.lsn, moved.checkpoints[0], counted, has_records=has_records, also=also)
+        self._state, self._gtids, self._workers = plan.end, gtids, moved
+        self._clear, self._passed = plan.end.lsn, 0
+        self._on_commit(Committed(plan, moved.checkpoints[0], counted.counts + counts, time.monotonic() - began))
+
+    def _change(self, entry: LogEntry) -> None:
+        """Commits a schema change: its records, the rows of its own transaction, and the structures behind it."""
+        began = time.monotonic()
+        due = DueChange(self._context, self._meaning, self._relay, entry)
+        order = self._order(entry.transaction.lsn)
+        try:
+            found = self._interpreted(due, order)
+            change, statement = (found.change, found.statement) if found is not None else (None, None)
+            structures = dict(change.structures) if change is not None else {}
+            charsets = (
+                {} if statement is None else apply_charset(statement, self._context.charsets, dialect=due.dialect)
+            )
+            before = self._context.structures
+            after = Changed(structures, charsets).applied_to(self._context)
+            recorded = self._recorded(due, found, order, {**before, **structures})
+        except Halted as error:
+            self._report(due, error)
+            raise
+        self._context = after
+        lsn = entry.transaction.lsn
+        plan = self._plan(lsn)
+        self._check_structures(plan)
+        first = of_schema_change(recorded, entry.transaction.begin, entry.transaction.timestamp)
+        records = Records(after, self._relay, plan, (lsn,), self._instance, self._zone, first)
+
+        def also(session: TargetSession) -> None:
+            task, source = after.task, after.source.source_id
+            session.meta.structures.save(task, OfSource(source), lsn, structures)
+            if change is not None and change.shadows:
+                session.meta.shadows.save(task, source, change.shadows)
+            if order is not None and not order.taken and not session.meta.orders.take(task, source, order):
+                raise Transient("ddl-order-changed", "another ddl command about this statement was given meanwhile")
+
+        try:
+            self._commit(plan, records, began, Counts(), also)
+        except BaseException:
+            self._context = replace(after, structures=before, charsets=due.context.charsets)
+            raise
+        if recorded:
+            _log.info("schema change recorded", statement=due.query.sql, at=due.where.position)
+
+    def _order(self, lsn: Lsn) -> DdlOrder | None:
+        context = self._context
+        with closing(context.target.connect()) as session:
+            return session.meta.orders.find(context.task, context.source.source_id, lsn)
+
+    def _interpreted(self, due: DueChange, order: DdlOrder | None) -> DueStatement | None:
+        context = self._context
+
+        def shadows() -> Mapping[TableName, Shadow]:
+            with closing(context.target.connect()) as session:
+                return session.meta.shadows.load(context.task, context.source.source_id)
+
+        found = Interpreter(
+            due=due,
+            order=order,
+            sharing=Sharing(self._shards, context.source.source_id, context.rules),
+            shadows=shadows,
+            keyed_by=lambda _: frozenset(),
+        ).found()
+        assert not isinstance(found, Waits), "a channel has no shards"  # noqa: S101
+        return found
+
+    def _recorded(
+        self,
+        due: DueChange,
+        found: DueStatement | None,
+        order: DdlOrder | None,
+        structures: dict[TableName, Table | None],
+    ) -> list[SchemaRecord]:
+        """Returns the records of a change: of the statement, or of those that an operator has put in its place."""
+        if found is None:
+            return []
+        before = self._context.structures
+        statements: list[Statement | None] = [found.change.statement]
+        if order is not None and order.kind is OrderKind.REPLACE:
+            statements = [classify(sql, due.query.schema, dialect=due.dialect) for sql in order.statements]
+        records = []
+        for statement in statements:
+            if statement is None or isinstance(statement, Ignored):
+                continue
+            changed = {name: structures.get(name) for name in statement.tables}
+            if found.change.order is None and _makes_nothing(statement, found):
+                continue
+            records += schema_records(statement, before, changed)
+        return records
+
+    def _report(self, due: DueChange, error: Halted) -> None:
+        """Puts the halt on record, where `pidts status` and `pidts ddl` find it."""
+        halt = replace(due.failed_halt(error), since=time.time())
+        self._halts = (halt,)
+        with suppress(Transient), closing(self._context.target.connect()) as session:
+            session.meta.halts.save(self._context.task, self._context.source.source_id, halt)
+
+    def _check_structures(self, plan: BatchPlan) -> None:
+        """Rows of a table whose structure nobody knows must not be passed over in silence; those of sequences are."""
+        for name in sorted(plan.tables):
+            if not self._meaning.allow(name) or name in self._context.structures:
+                continue
+            if self._context.dialect.mariadb and self._sequences.is_sequence(name, plan.start.lsn, plan.end.lsn):
+                continue
+            raise Halted(
+                "structure-unknown",
+                "the log has rows of a table that the task does not know",
+                where=Where(source=self._context.source.source_id, position=str(plan.start.lsn), table=str(name)),
+                todo="It was added to the task after its start: exclude it, or begin a new channel",
+            )
+
+    def _remove_old(self) -> None:
+        """Removes records that are older than the retention, in small transactions."""
+        if not self._retention or time.monotonic() < self._purged + _PURGE_SECONDS:
+            return
+        self._purged = time.monotonic()
+        with suppress(Transient):
+            for _ in range(_PURGE_PIECES):
+                if self._committer.remove_old(self._retention, _PURGE_ROWS) < _PURGE_ROWS or self._closed.is_set():
+                    break
+
+    def _pause(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
+            raise _ClosedError
+
+
+class _ClosedError(Exception):
+    """The error that the run has ended while it waited for the target."""
+
+
+class _Counted:
+    """Counts the records of the last attempt."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.counts = Counts()
+
+    def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
+        """Yields the rows."""
+        self.counts = Counts()
+        for rows, numbers in self._records(last):
+            self.counts += _counts(rows["optype"])
+            yield rows, numbers
+
+
+def _counts(optypes: pa.ChunkedArray) -> Counts:
+    found = {pair["values"]: pair["counts"] for pair in optypes.value_counts().to_pylist()}
+    return Counts(found.get("INSERT", 0), found.get("UPDATE", 0), found.get("DELETE", 0))
+
+
+def _makes_nothing(statement: Statement, found: DueStatement) -> bool:
+    """Whether it creates a table that is there already: IF NOT EXISTS."""
+    return isinstance(statement, CreateTable | CreateTableLike) and statement.table not in found.change.structures
+
+
+def _with(gtid_set: str, gtids: tuple[str, ...]) -> str:
+    if not gtids:
+        return gtid_set
+    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))

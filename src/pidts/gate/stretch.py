@@ -1,0 +1,100 @@
+"""Reads the records of a stretch of log: between two places without a schema change in between, or one such change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pidts.batch.context import JobContext
+from pidts.batch.decoding import AT_ONCE, READ_BYTES, decode_raw, log_facts
+from pidts.binlog import whole_events
+from pidts.binlog.decode import times_of
+from pidts.gate.committer import in_pieces
+from pidts.gate.records import Numbering, of_rows, transaction_ends
+from pidts.model import LogEntry, Lsn
+from pidts.model.transaction import xa_not_received
+from pidts.plan import BatchPlan, Limits, LogSlice, WorkKind
+from pidts.plan.work import WorkOf
+from pidts.relay import RelayReader
+from pidts.target.mysql.datacenter import Numbers
+
+_LOG_BYTES = 8 << 20
+"""Bytes of log whose records are made and committed together: as JSON they are several times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The transactions between two places of the log, up to the next schema change at most."""
+
+    end: Lsn
+    ends: tuple[Lsn, ...] = ()
+    """The ends of the transactions that have rows of the task."""
+    due: LogEntry | None = None
+    """The schema change behind it."""
+    count: int = 0
+    """The number of transactions, with those of other tables."""
+
+
+def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> Stretch:
+    """Returns the next stretch behind `start`, where `entries` begin."""
+    end, ends, size, rows, count = start, list[Lsn](), 0, 0, 0
+    for entry in entries:
+        transaction = entry.transaction
+        if entry.lacks_rows:
+            if ends:
+                break
+            raise xa_not_received(transaction)
+        work = work_of(entry)
+        if work.kind is WorkKind.DDL:
+            return Stretch(end, tuple(ends), entry, count)
+        if work.kind is WorkKind.ROWS and transaction.row_events:
+            own = (entry.prepared or entry.extent).size
+            if ends and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
+                break
+            ends.append(transaction.lsn)
+            size, rows = size + own, rows + transaction.row_events
+        end, count = transaction.lsn, count + 1
+        if count >= limits.transactions:
+            break
+    return Stretch(end, tuple(ends), None, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Makes the rows of `transfer_data` of one stretch, anew for each attempt to commit them."""
+
+    context: JobContext
+    relay: RelayReader
+    plan: BatchPlan
+    ends: tuple[Lsn, ...]
+    instance: str
+    zone: str
+    first: pa.Table | None = None
+    """Records of a schema change, which precede its transaction's rows."""
+
+    def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
+        """Yields the rows behind these numbers, each piece with the last numbers in it."""
+        numbering, ends = Numbering(last), transaction_ends(self.ends)
+        for records in self._unnumbered():
+            rows, numbering = numbering.of(records, ends, self.instance)
+            yield from in_pieces(rows, numbering.last)
+
+    def _unnumbered(self) -> Iterator[pa.Table]:
+        if self.first is not None:
+            yield self.first
+        for piece in self.plan.log:
+            yield from self._of_slice(piece)
+
+    def _of_slice(self, piece: LogSlice) -> Iterator[pa.Table]:
+        times = times_of(log_facts(self.context, self.relay, piece))
+        if piece.extent.size <= AT_ONCE:
+            times.add(self.relay.read(piece.extent))
+        else:
+            for raw in whole_events(self.relay.chunks(piece.extent, READ_BYTES)):
+                times.add(raw)
+        for batches in decode_raw(self.context, self.relay, piece):
+            records = of_rows(batches, times.of, self.zone)
+            if records is not None:
+                yield records

@@ -1,0 +1,176 @@
+"""The tables of an Inception Gate datacenter, as one session reads and writes them.
+
+`transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them.
+`reader_cursor` is an offer to such programs: old rows are not removed beyond a place that a reader has put there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pidts.model import Halted, TableName, Where
+from pidts.target.mysql.dialect import identifier
+from pidts.target.mysql.session import MySqlSession
+
+DATA, CHECKPOINT, READERS = "transfer_data", "transfer_checkpoint", "reader_cursor"
+
+_TABLES = {
+    DATA: """(
+  `id` bigint(20) unsigned NOT NULL COMMENT 'id but not auto increment',
+  `tid` bigint(20) unsigned NOT NULL COMMENT 'transaction id',
+  `dbname` varchar(64) DEFAULT NULL COMMENT 'dbname',
+  `tablename` varchar(64) DEFAULT NULL COMMENT 'tablename',
+  `create_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT 'the create time of event ',
+  `instance_name` varchar(64) DEFAULT NULL COMMENT 'the source instance of this event',
+  `optype` varchar(64) DEFAULT NULL COMMENT 'operation type, include insert, update...',
+  `data` longtext COMMENT 'binlog transfer data, format json',
+  PRIMARY KEY (`id`,`tid`),
+  KEY `idx_dbtablename` (`dbname`,`tablename`),
+  KEY `idx_create_time` (`create_time`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='binlog transfer data'""",
+    CHECKPOINT: """(
+  `id` bigint(20) unsigned NOT NULL COMMENT 'eid',
+  `tid` bigint(20) unsigned NOT NULL COMMENT 'tid'
+) ENGINE=InnoDB DEFAULT CHARSET=utf8 COMMENT='checkpoint sequence, before which are all avialable'""",
+    READERS: """(
+  `name` varchar(64) NOT NULL COMMENT 'a program that reads transfer_data',
+  `id` bigint(20) unsigned NOT NULL COMMENT 'the last id that it has read: older rows may go',
+  PRIMARY KEY (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='pidts.retention removes no row that one of these has not read'""",
+}
+_COLUMNS = {
+    DATA: ("id", "tid", "dbname", "tablename", "create_time", "instance_name", "optype", "data"),
+    CHECKPOINT: ("id", "tid"),
+    READERS: ("name", "id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The last `id` and `tid` that a datacenter has given."""
+
+    id: int = 0
+    tid: int = 0
+
+
+class Datacenter:
+    """The datacenter of one session, which also holds the transaction."""
+
+    def __init__(self, session: MySqlSession, database: str) -> None:
+        self._session, self._database = session, database
+        self._data, self._checkpoint, self._readers = (
+            f"{identifier(database)}.{identifier(name)}" for name in (DATA, CHECKPOINT, READERS)
+        )
+
+    def prepare(self) -> None:
+        """Creates the database and the tables that are missing; outside of transactions."""
+        self._session.run(f"CREATE DATABASE IF NOT EXISTS {identifier(self._database)}", ())
+        for sql in self.create_statements():
+            self._session.run(sql, ())
+
+    def misfit(self) -> str | None:
+        """Says how an existing table differs from the public form; None where nothing differs."""
+        for name, columns in _COLUMNS.items():
+            rows = self._session.rows(
+                "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+                "ORDER BY ordinal_position",
+                (self._database, name),
+            )
+            found = tuple(str(column).lower() for (column,) in rows)
+            if found and found != columns:
+                return f"{self._database}.{name} has the columns {', '.join(found)}, not {', '.join(columns)}"
+        return None
+
+    def exists(self) -> bool:
+        """Whether there is a datacenter already: one of Inception Gate's own, or of a channel that has begun."""
+        return self._has(DATA)
+
+    def has_notes(self) -> bool:
+        """Whether a task has kept notes in the datacenter."""
+        return self._has("note")
+
+    def create_statements(self) -> list[str]:
+        """Returns the statements that create the public tables that are missing."""
+        return [
+            f"CREATE TABLE IF NOT EXISTS {identifier(self._database)}.{identifier(name)} {definition}"
+            for name, definition in _TABLES.items()
+            if not self._has(name)
+        ]
+
+    def begin(self) -> None:
+        """Adds the row of `transfer_checkpoint` where there is none, in the open transaction.
+
+        A datacenter that Inception Gate has filled is continued: its last numbers are the ones that are counted on.
+        """
+        if self._session.rows(f"SELECT 1 FROM {self._checkpoint} LIMIT 1 FOR UPDATE"):
+            return
+        if self._session.rows(f"SELECT 1 FROM {self._data} LIMIT 1"):
+            raise self._altered(f"{DATA} has rows, and {CHECKPOINT} has none")
+        self._session.run(f"INSERT INTO {self._checkpoint} VALUES (0, 0)", ())
+
+    def numbers(self) -> Numbers:
+        """Returns the numbers of `transfer_checkpoint`, which stays locked until the transaction ends."""
+        rows = self._session.rows(f"SELECT id, tid FROM {self._checkpoint} FOR UPDATE")
+        if len(rows) != 1:
+            raise self._altered(f"{CHECKPOINT} has {len(rows)} rows, not one")
+        return Numbers(int(rows[0][0]), int(rows[0][1]))
+
+    def move(self, before: Numbers, after: Numbers) -> None:
+        """Moves `transfer_checkpoint` forward, in the open transaction."""
+        sql = f"UPDATE {self._checkpoint} SET id = %s, tid = %s WHERE id = %s AND tid = %s"
+        if self._session.run(sql, (after.id, after.tid, before.id, before.tid))[1] != 1:
+            raise self._altered(f"{CHECKPOINT} was altered by others")
+
+    def add(self, records: pa.Table) -> None:
+        """Adds records in the open transaction."""
+        name = TableName(self._database, DATA)
+        table = self._session.schema.structure(name)
+        if table is None:
+            raise self._altered(f"{DATA} is gone")
+        if not self._session.load(table, records.cast(table.arrow)):
+            raise self._altered(f"{DATA} has rows already that were to be written now")
+
+    def rows_beyond(self, id_: int) -> bool:
+        """Whether there are rows behind an id: of a batch that was broken off, or of others."""
+        return bool(self._session.rows(f"SELECT 1 FROM {self._data} WHERE id > %s LIMIT 1", (id_,)))
+
+    def remove_beyond(self, id_: int) -> None:
+        """Removes the rows behind an id, in the open transaction."""
+        self._session.run(f"DELETE FROM {self._data} WHERE id > %s", (id_,))
+
+    def remove_old(self, seconds: int, most: int) -> int:
+        """Removes at most so many of the oldest rows, if they are older than this; returns how many.
+
+        Rows go in the order of their ids, up to the first one that is young, that a reader has not read, or that lies
+        behind `transfer_checkpoint`.
+        """
+        cursors = self._session.rows(f"SELECT MIN(id) FROM {self._readers}")
+        done = self._session.rows(f"SELECT MIN(id) FROM {self._checkpoint}")
+        limit = min(int(id_) for ((id_,),) in (cursors, done) if id_ is not None) if done[0][0] is not None else 0
+        rows = self._session.rows(
+            f"SELECT id, create_time < CURRENT_TIMESTAMP - INTERVAL %s SECOND FROM {self._data} "
+            "WHERE id <= %s ORDER BY id, tid LIMIT %s",
+            (seconds, limit, most),
+        )
+        old = 0
+        for _, is_old in rows:
+            if not int(is_old):
+                break
+            old += 1
+        if not old:
+            return 0
+        return self._session.run(f"DELETE FROM {self._data} WHERE id <= %s", (rows[old - 1][0],))[1]
+
+    def _has(self, table: str) -> bool:
+        sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        return bool(self._session.rows(sql, (self._database, table)))
+
+    def _altered(self, what: str) -> Halted:
+        return Halted(
+            "datacenter-altered",
+            f"the datacenter {self._database} is not as the task has left it: {what}",
+            where=Where(table=f"{self._database}.{CHECKPOINT}"),
+            todo="Give both tables the rows back that they had, or begin anew with another datacenter",
+        )

@@ -1,0 +1,153 @@
+"""Begins a channel: from its checkpoint in the datacenter, or for the first time.
+
+Crash points of the first start: the tables are made, each by itself; then one transaction has the owner, the structures
+and the row of `transfer_checkpoint`; then the claim makes the task's checkpoint. Without that row a restart does it all
+again, and finds itself to be the owner.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import demand_unaltered
+from pidts.batch.context import JobContext
+from pidts.batch.relevance import Meaning
+from pidts.batch.workers import resume_point
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.ddl.shards.record import join
+from pidts.gate.committer import Channel
+from pidts.gate.stream import ChannelStream, Committed
+from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, Where
+from pidts.plan import PlanState
+from pidts.source import Session, SourceConfig, schema_charsets, source_dialect
+from pidts.target.mysql import MySqlSession, MySqlTarget
+from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.read_structures import StructureReader, StructureReading
+from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.start import StartState, read_at_start, start_checkpoint
+from pidts.task.run.table_set import StartRequest
+from pidts.task.tables.channel import foreign_owner, own
+
+_LOCK = ("*", "datacenter")
+
+
+def begin_channel(
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    replicator: ReplicatorProcess,
+    stop: threading.Event,
+    wanted: StartRequest,
+    on_claim: Callable[[int], None] = lambda _: None,
+) -> StartState:
+    """Starts the replicator, claims the channel, and returns the state to begin with."""
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    source_id = config.source.source_id
+    if wanted.resync is not None:
+        raise ConfigError(
+            "not-supported",
+            "a channel has changes and no rows, so there is nothing to copy again",
+            where=Where(source=source_id),
+            todo="Run it without --resync",
+        )
+    datacenter = Datacenter(target, config.target.database)
+    if misfit := datacenter.misfit():
+        raise _refused(config, misfit, "Give the tables the seed's form, or name another datacenter")
+    datacenter.prepare()
+    target.meta.prepare()
+    stored = target.meta.checkpoints.read(config.name, source_id)
+    reader = StructureReader(config, source, replicator, stop)
+    if stored:
+        for row in stored:
+            demand_unaltered(row)
+        replicator.resume_at = resume_point(stored)
+        replicator.start()
+        first = stored[0]
+    else:
+        first = _first_start(config, source, target, datacenter, reader)
+    on_claim(max((row.epoch for row in stored), default=0) + 1)
+    (claimed,) = target.meta.checkpoints.claim(config.name, source_id, 1, first)
+    on_claim(claimed.epoch)
+    structures = target.meta.structures.load(config.name, OfSource(source_id))
+    return StartState((claimed,), structures, schema_charsets(source), source_dialect(source), None, config.rules)
+
+
+def open_channel(
+    config: TaskConfig,
+    begun: StartState,
+    context: JobContext,
+    meaning: Meaning,
+    goal: Lsn | None,
+    on_commit: Callable[[Committed], None],
+    shards: ShardGroups,
+) -> ChannelStream:
+    """Returns the stream of a channel that has begun."""
+    target = config.target.server
+    assert isinstance(target, MySqlTarget)  # noqa: S101 - that is its type
+    (checkpoint,) = begun.checkpoints
+    source_id = config.source.source_id
+    join(shards, context)
+    return ChannelStream(
+        context=context,
+        channel=Channel(target, config.target.database, config.name, source_id, checkpoint.epoch, config.workers),
+        checkpoint=checkpoint,
+        meaning=meaning,
+        limits=config.limits,
+        goal=goal,
+        instance=_instance(config.source.server),
+        retention=config.retention,
+        on_commit=on_commit,
+        shards=shards,
+    )
+
+
+def _instance(server: SourceConfig) -> str:
+    """Returns `ip:port` of the source; its name where that has no address now."""
+    try:
+        host = str(socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        host = server.host
+    return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+
+
+def _first_start(
+    config: TaskConfig, source: Session, target: MySqlSession, datacenter: Datacenter, reader: StructureReader
+) -> Checkpoint:
+    read = read_at_start(config, source, reader)
+    # A second channel that begins here at the same time waits for the lock, and then finds the owner.
+    with target.meta.ddl_lock(*_LOCK):
+        target.begin()
+        try:
+            _put_on_record(config, target, datacenter, read)
+            target.commit()
+        except BaseException:
+            target.rollback()
+            raise
+    return start_checkpoint(config, read, PlanState(read.lsn))
+
+
+def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacenter, read: StructureReading) -> None:
+    if owner := foreign_owner(config, target):
+        raise _refused(config, f"{owner} fills it", "Name another database: a datacenter has one channel")
+    datacenter.begin()
+    numbers = datacenter.numbers()
+    if datacenter.rows_beyond(numbers.id):
+        what = f"{DATA} has rows behind {CHECKPOINT}, which is at id {numbers.id}"
+        raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
+    source = config.source.source_id
+    own(config, target)
+    target.meta.structures.save(config.name, OfSource(source), read.lsn, read.structures)
+    target.meta.shadows.replace(config.name, source, read.shadows)
+
+
+def _refused(config: TaskConfig, what: str, todo: str) -> PrecheckFailed:
+    return PrecheckFailed(
+        "datacenter-refused",
+        f"the datacenter {config.target.database} cannot be used: {what}",
+        where=Where(source=config.source.source_id, file=str(config.path)),
+        todo=todo,
+    )

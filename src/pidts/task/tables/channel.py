@@ -1,0 +1,30 @@
+"""Which task fills a datacenter: one channel has one database for itself."""
+
+from __future__ import annotations
+
+from pidts.apply import TargetSession
+from pidts.model import OfSource, TableName
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.datacenter import Datacenter
+from pidts.task.config.task_file import TaskConfig
+
+_OWNER = ("*", OfSource("datacenter"), TableName("", ""))
+"""The note that says which task fills the datacenter."""
+
+
+def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
+    """Returns the other task that fills the datacenter of this one; empty where there is none."""
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    if not Datacenter(target, config.target.database).has_notes():
+        return ""
+    owner = target.meta.notes.read(*_OWNER)
+    return "" if owner == _own_name(config) else owner
+
+
+def own(config: TaskConfig, target: TargetSession) -> None:
+    """Records that this task fills the datacenter, in the open transaction."""
+    target.meta.notes.write(*_OWNER, _own_name(config))
+
+
+def _own_name(config: TaskConfig) -> str:
+    return f"task {config.name}, source {config.source.source_id}"

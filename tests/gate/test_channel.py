@@ -1,0 +1,127 @@
+"""A channel at work on real servers: what a reader of `transfer_data` finds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.conftest import RunSql
+from tests.spark.commands import Task
+
+from pidts.sandbox import Server
+
+
+def _rows(run_sql: RunSql, server: Server, datacenter: str) -> list[tuple[Any, ...]]:
+    sql = "SELECT id, tid, tablename, optype, data FROM transfer_data ORDER BY id"
+    return run_sql(server, sql, database=datacenter)
+
+
+def test_records_have_the_order_and_the_numbers_of_the_log(
+    mysql_like: Server,
+    mysql97: Server,
+    database: str,
+    make_channel: Callable[..., Task],
+    run_sql: RunSql,
+    in_one_session: Callable[..., None],
+) -> None:
+    datacenter = f"{database}_dc"
+    run_sql(mysql_like, "CREATE TABLE t (id int PRIMARY KEY, name varchar(20))", database=database)
+    channel = make_channel(mysql_like, mysql97, database, datacenter)
+    channel.sync()
+    in_one_session(
+        mysql_like,
+        database,
+        "INSERT INTO t VALUES (1, 'a'), (2, NULL)",
+        "BEGIN",
+        "UPDATE t SET name = 'b' WHERE id = 1",
+        "DELETE FROM t WHERE id = 2",
+        "COMMIT",
+        "ALTER TABLE t ADD COLUMN age int",
+        "INSERT INTO t VALUES (3, 'c', 4)",
+        "CREATE TABLE u (id int, name varchar(20))",
+        "INSERT INTO u SELECT id, name FROM t",
+        "RENAME TABLE t TO x, u TO t",
+        "CREATE TABLE gone (a int)",
+        "INSERT INTO gone VALUES (1)",
+        "DROP TABLE gone",
+        "TRUNCATE TABLE t",
+    )
+    channel.sync()
+    found = [
+        (tid, table, optype, *_values(data)) for _, tid, table, optype, data in _rows(run_sql, mysql97, datacenter)
+    ]
+    assert found == [
+        (1, "t", "INSERT", {"NEW": ["1", "a"]}),
+        (1, "t", "INSERT", {"NEW": ["2", None]}),
+        (2, "t", "UPDATE", {"OLD": ["1", "a"], "NEW": ["1", "b"]}),
+        (2, "t", "DELETE", {"OLD": ["2", None]}),
+        (3, "t", "ALTERTABLE"),
+        (4, "t", "INSERT", {"NEW": ["3", "c", "4"]}),
+        (5, "u", "CREATETABLE"),
+        (6, "u", "INSERT", {"NEW": ["1", "b"]}),
+        (6, "u", "INSERT", {"NEW": ["3", "c"]}),
+        (7, "t", "RENAME"),
+        (8, "gone", "CREATETABLE"),
+        (9, "gone", "INSERT", {"NEW": ["1"]}),
+        (10, "t", "TRUNCATE"),
+    ]
+    ids = run_sql(mysql97, "SELECT id FROM transfer_data ORDER BY id", database=datacenter)
+    assert [id_ for (id_,) in ids] == list(range(1, len(ids) + 1))
+    assert run_sql(mysql97, "SELECT * FROM transfer_checkpoint", database=datacenter) == [(len(ids), 10)]
+    told = run_sql(
+        mysql97,
+        "SELECT DISTINCT dbname, instance_name, ABS(TIMESTAMPDIFF(SECOND, create_time, NOW())) < 600 FROM transfer_data",
+        database=datacenter,
+    )
+    assert told == [(database, f"127.0.0.1:{mysql_like.port}", 1)]
+    status = json.loads(channel.command("status", str(channel.path), "--json").stdout)
+    assert status["sources"][0]["applied"]["lsn"]
+    run_sql(mysql97, f"DROP DATABASE {datacenter}")
+
+
+def _values(data: str) -> list[dict[str, list[str | None]]]:
+    """The values alone of a row's record."""
+    sides = {side: pairs for side, pairs in json.loads(data or "{}").items() if side in {"OLD", "NEW"}}
+    if any("field_name" in pair for pairs in sides.values() for pair in pairs):
+        return []
+    return (
+        [{side: [value for pair in pairs for value in pair.values()] for side, pairs in sides.items()}] if sides else []
+    )
+
+
+def test_an_operator_decides_about_what_cannot_be_followed(
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    make_channel: Callable[..., Task],
+    run_sql: RunSql,
+    in_one_session: Callable[..., None],
+) -> None:
+    datacenter = f"{database[-40:].strip('_')}_dc"
+    run_sql(mariadb, "CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    channel = make_channel(mariadb, mysql97, database, datacenter, pidts={"retention": "7d"})
+    channel.sync()
+    other = make_channel(mariadb, mysql97, database, datacenter, name="other")
+    refused = channel.command("check", str(other.path))
+    assert refused.returncode == 3
+    assert b"task channel, source one fills the datacenter" in refused.stdout + refused.stderr
+    in_one_session(
+        mariadb,
+        database,
+        "INSERT INTO t VALUES (1)",
+        "SET binlog_format = 'STATEMENT'",
+        "INSERT INTO t VALUES (2)",
+        "SET binlog_format = 'ROW'",
+        "INSERT INTO t VALUES (3)",
+    )
+    run = channel.start("--until-synced")
+    assert run.process.wait(120) == 5
+    assert b"statement-format" in run.log.read_bytes()
+    assert channel.command("status", str(channel.path)).returncode == 5
+    skipped = channel.command("ddl", "skip", str(channel.path), "--yes")
+    assert skipped.returncode == 0, skipped.stderr
+    channel.sync()
+    assert [row[4] for row in _rows(run_sql, mysql97, datacenter)] == ['{"NEW":[{"id":"1"}]}', '{"NEW":[{"id":"3"}]}']
+    assert channel.command("status", str(channel.path)).returncode == 0
+    run_sql(mysql97, f"DROP DATABASE `{datacenter}`")
