@@ -47,7 +47,7 @@ def test_a_channel(tmp_path: Path) -> None:
         (
             "user: u}\n",
             "user: u}\n    route-rules: [r]\nroutes: {r: {schema-pattern: a, target-schema: b}}\n",
-            7,
+            8,
             "routes",
         ),
         ("name: c\n", "pidts: {version-column: v}\nname: c\n", 1, "pidts.version-column"),
