@@ -47,6 +47,12 @@ def _made(last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
 
 
 @pytest.fixture
+def mysql_like(request: pytest.FixtureRequest) -> Server:
+    """MySQL 9.7, unless a test names others: the same steps are taken on all of them."""
+    return request.getfixturevalue(getattr(request, "param", "mysql97"))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
 def target(mysql_like: Server, database: str) -> MySqlTarget:
     target = MySqlTarget(mysql_like.host, mysql_like.port, mysql_like.user, mysql_like.password, meta_schema=database)
     with closing(target.connect()) as session:
@@ -159,6 +165,7 @@ def _breaking(monkeypatch: pytest.MonkeyPatch, point: str, error: BaseException)
     return fails
 
 
+@pytest.mark.parametrize("mysql_like", ["mariadb", "mysql97", "mysql56"], indirect=True)
 @pytest.mark.parametrize("connections", [1, 3])
 def test_a_run_that_was_taken_over_writes_nothing(
     mysql_like: Server,

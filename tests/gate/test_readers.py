@@ -67,14 +67,14 @@ class Reader(threading.Thread):
         self._next = (transaction + done, 1 if done else place + 1, count)
 
 
-@pytest.mark.parametrize("workers", [4])
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_readers_see_each_change_once(
     mariadb: Server,
     mysql97: Server,
     database: str,
     make_channel: Callable[..., Task],
     run_sql: RunSql,
-    workers: int,
 ) -> None:
     datacenter = f"{database[-40:].strip('_')}_dc"
     run_sql(mariadb, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, tx int, n int, total int)", database=database)
@@ -84,7 +84,7 @@ def test_readers_see_each_change_once(
         mysql97,
         database,
         datacenter,
-        workers=workers,
+        workers=4,
         **{"block-allow-list": {"ours": {"do-tables": [{"db-name": database, "tbl-name": "t"}]}}},
     )
     channel.sync()

@@ -52,6 +52,7 @@ def test_a_channel(tmp_path: Path) -> None:
         ),
         ("name: c\n", "pidts: {version-column: v}\nname: c\n", 1, "pidts.version-column"),
         ("name: c\n", "pidts: {split-transactions: 10}\nname: c\n", 1, "pidts.split-transactions"),
+        ("name: c\n", "pidts: {on-divergence: lock}\nname: c\n", 1, "pidts.on-divergence"),
     ],
 )
 def test_what_a_channel_does_not_have(tmp_path: Path, before: str, after: str, line: int, named: str) -> None:
@@ -73,9 +74,11 @@ def test_only_a_datacenter_has_a_retention(tmp_path: Path) -> None:
         _loaded(tmp_path, text)
 
 
-@pytest.mark.parametrize("command", ["verify", "repair"])
-def test_there_are_no_rows_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+@pytest.mark.parametrize("command", ["verify", "repair", "cutover", "locks list"])
+def test_a_channel_has_no_tables_of_the_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(FILE)
-    assert run_command([command, str(path)]) == ConfigError.exit_code
-    assert f"pidts {command} is not for a channel" in capsys.readouterr().err
+    assert run_command([*command.split(), str(path)]) == ConfigError.exit_code
+    assert f"pidts {command.split(maxsplit=1)[0]} is not for a channel" in capsys.readouterr().err

@@ -58,6 +58,11 @@ def cutover(
     parts = opened(task, debug=debug, quiet=True)
     if sum((undo, reverse, yes and not undo)) > 1:
         raise ConfigError("usage", "--yes, --undo and --reverse are three commands", todo="See: pidts cutover --help")
+    from pidts.task.checks.channel import demand_tables
+
+    demand_tables(
+        parts[0], "pidts cutover", "no application can switch to it, since it has no tables of the source", ""
+    )
     from pidts.task.cutover.switch import Wishes
 
     if reverse:

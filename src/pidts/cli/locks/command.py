@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pidts.task.config.task_file import TaskConfig
 
 locks_commands = typer.Typer(
     name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
@@ -28,7 +34,7 @@ OfTable = Annotated[
 @locks_commands.command("list")
 def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show the locked rows of each table, the oldest first; change nothing."""
-    parts = opened(task, debug=debug)
+    parts = _opened(task, debug=debug)
     from pidts.cli.locks.view import show_list
     from pidts.task.operate.row_locks import task_locks
 
@@ -44,7 +50,7 @@ def show_lock(
     debug: Debug = False,
 ) -> None:
     """Show a locked row side by side: as the source says it was, as the target has it, as its held changes make it."""
-    parts = opened(task, debug=debug)
+    parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
     from pidts.cli.locks.view import show_outlooks
     from pidts.task.operate.row_locks import task_locks
@@ -84,7 +90,7 @@ def resolve_locks(
     set_values = dict(map(_pair, values or []))
     if bool(given) == (every and bool(table)):
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
-    parts = opened(task, debug=debug)
+    parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
     from pidts.cli.locks.view import show_resolved
     from pidts.task.operate.row_locks import task_locks
@@ -96,6 +102,14 @@ def resolve_locks(
         else:
             done = [locks.outlook(one, Take(chosen), set_values) for one in rows]
         show_resolved(done, asked=len(rows), done=yes, as_json=as_json)
+
+
+def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
+    parts = opened(task, debug=debug)
+    from pidts.task.checks.channel import demand_tables
+
+    demand_tables(parts[0], "pidts locks", "its records are never compared with rows, so none is set aside", "")
+    return parts
 
 
 def _taken(take: str, values: list[str]) -> str:

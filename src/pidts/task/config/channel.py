@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pidts.model import OnDivergence
 from pidts.task.config.mistakes import mistake
 from pidts.task.config.section import Section
 
@@ -29,6 +30,10 @@ def demand_channel(task: Section, instances: Sequence[Section], config: TaskConf
         mistake(task.error("mysql-instances", "not-supported", what, "Write a task file for each source."))
     ours = {
         "version-column": (bool(config.version_column), "no row of a datacenter is overwritten by a later event"),
+        "on-divergence": (
+            config.on_divergence is not OnDivergence.OVERWRITE,
+            "a datacenter has no rows that could differ from the source's",
+        ),
         "split-transactions": (
             config.split_transactions is not None,
             "readers take whole transactions, so each becomes visible at once",
