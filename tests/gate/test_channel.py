@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.conftest import RunSql
 from tests.spark.commands import Task
 
@@ -17,6 +18,11 @@ def _rows(run_sql: RunSql, server: Server, datacenter: str) -> list[tuple[Any, .
     return run_sql(server, sql, database=datacenter)
 
 
+@pytest.mark.parametrize(
+    "mysql_like",
+    ["mysql97", pytest.param("mysql56", marks=pytest.mark.long), pytest.param("mariadb", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_records_have_the_order_and_the_numbers_of_the_log(
     mysql_like: Server,
     mysql97: Server,
