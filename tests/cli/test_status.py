@@ -16,7 +16,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, OfSource, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, OfSource, RowLock, Table, TableName, Transient
 from pidts.plan import CopyState, Held, Phase, PlanState
 from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
@@ -163,6 +163,31 @@ def test_a_relay_on_a_full_disk_waits_for_an_operator(world: World) -> None:
     assert "t: action needed, see above\n" in text
 
 
+def test_rows_that_are_set_aside_need_an_operator(world: World) -> None:
+    for source in ("s1", "s2"):
+        world.is_at(source, PlanState(at(9)))
+    assert not world.status()["needs_operator"]
+    table = Table(A, (Column("id", ColumnType(Kind.INT)),))
+    locks = [
+        RowLock(table=table, id=f"{key}", key="", shown=f"id={key}", origin=A, lsn=at(5), why="so", since=1.0)
+        for key in (1, 2)
+    ]
+
+    def lock(session: TargetSession) -> None:
+        session.begin()
+        session.meta.row_locks.add("t", "s2", locks)
+        session.commit()
+
+    world.tell(lock)
+    said = world.status(5)
+    assert said["needs_operator"]
+    assert [source["locked_rows"] for source in said["sources"]] == [[], [{"table": "shop.a", "rows": 2}]]
+    text = world.text(5)
+    assert "  locked     shop.a: 2 rows differ from the source\n" in text
+    assert f"             see them: pidts locks list {world.path}\n" in text
+    assert "t: action needed, see above\n" in text
+
+
 def test_shards_that_lack_a_column_of_others_are_told(world: World) -> None:
     world.is_at("s1", PlanState(at(9)))
     world.is_at("s2", PlanState(at(9)))
@@ -193,7 +218,17 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     world.has("s2", T_1)
     said = world.status(command="query-status")
     (one, other) = said["sources"]
-    assert list(one) == ["source", "applied", "moved_at", "silent_since", "not_receiving", "copy", "held", "halted"]
+    assert list(one) == [
+        "source",
+        "applied",
+        "moved_at",
+        "silent_since",
+        "not_receiving",
+        "copy",
+        "held",
+        "halted",
+        "locked_rows",
+    ]
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
     assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [

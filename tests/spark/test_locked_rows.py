@@ -44,6 +44,19 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         eventually(lambda: servers.pidts("locks", "list", str(task.path))["locked_rows"] == 2, 60, "two are locked")
         assert servers.rows("a") == [(1, "theirs", 1), (2, "theirs", 2), (3, "drei", 3), (4, "four", 4)]
 
+        # Both commands tell them apart from all others, and a repair leaves them to the operator.
+        for command in ("verify", "repair"):
+            done = task.command(command, str(task.path), "--json")
+            assert done.returncode == 5, done.stdout
+            report = json.loads(done.stdout.splitlines()[-1])
+            (one,) = report["tables"]
+            assert (one["locked"], one["different"], one["missing"]) == (2, 0, 0)
+            assert {each["kind"] for each in report["differences"]} == {"locked"}
+        status = task.command("status", str(task.path), "--json")
+        assert status.returncode == 5
+        (source,) = json.loads(status.stdout)["sources"]
+        assert source["locked_rows"] == [{"table": f"{database}.a", "rows": 2}]
+
         # A change of the structure waits for the operator.
         servers.source("ALTER TABLE {0}.a ADD COLUMN late INT")
         halt = servers.halts("a", "rows-locked")

@@ -71,6 +71,19 @@ def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_tell
     }
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_locked_rows_that_are_not_equal_are_counted_apart(*, runs: bool) -> None:
+    rows: list[Row] = [(n, n) for n in range(10)]
+    target: list[Row] = [(0, 0), (1, 7), *rows[3:5], (5, 7), *rows[6:], (11, 1), (12, 1)]
+    found = run(world(rows, target, locked={0, 1, 2, 11}, runs=runs, knows_log=True))
+    (numbers,) = found.tables
+    assert (numbers.missing, numbers.extra, numbers.different, numbers.locked) == (0, 1, 1, 3)
+    assert {"d.t (a=1): locked in b", "d.t (a=2): locked", "d.t (a=11): locked"} < names(found)
+    found = run(world(rows, [(0, 1), *rows[1:]], locked={0}))
+    assert not found.equal
+    assert found.waits
+
+
 def test_a_row_behind_the_last_one_of_the_source_is_counted_once() -> None:
     rows: list[Row] = [(n, n) for n in range(15)]
     assert run(world(rows, [*rows, (900, 1)], sums=False)).tables[0].extra == 1

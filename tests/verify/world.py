@@ -43,6 +43,8 @@ class World:
     sums: bool = True
     questions: list[str] = field(default_factory=list)
     extracted: dict[str, str] = field(default_factory=dict)
+    locked: set[Any] = field(default_factory=set)
+    """The keys whose rows are set aside."""
     largest: int = 0
     """Rows that were handed out at once."""
 
@@ -169,6 +171,9 @@ class Target:
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         self.world.asked("target.find")
         return self.world.handed(_found(self.world.target, keys))
+
+    def locked(self, table: Table, keys: pa.Table) -> list[int]:
+        return [place for place, key in enumerate(keys.column(0).to_pylist()) if key in self.world.locked]
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         self.world.asked("target.keys")

@@ -242,13 +242,14 @@ def plan(
     """Show what the task would do with each table: target types, statements, size; change nothing."""
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.plan_view import show_plan
+    from pidts.task.checks.divergence_note import divergence_note
     from pidts.task.checks.left_out import sequence_notes
     from pidts.task.checks.preview import preview_task
     from pidts.task.checks.rule_hints import unused_rules
 
     found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
-    notes = [*unused_rules(parts, names), *sequence_notes(parts)]
+    notes = [divergence_note(parts, found), *unused_rules(parts, names), *sequence_notes(parts)]
     return show_plan(parts[0], found, notes, as_json=as_json, brief=brief, with_sql=with_sql)
 
 

@@ -21,7 +21,7 @@ _MEMBERS = 8
 
 
 def exit_code(report: Report) -> int:
-    """Returns 0 for equal sides, 5 if only halted or waiting tables differ, else 4."""
+    """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4."""
     if report.equal:
         return 0
     return Halted.exit_code if report.waits else DIFFERENT
@@ -62,8 +62,8 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(_named(one)) for one in report.tables), default=0)
     for one in report.tables:
-        kinds = ("missing", "extra", "different", "unsettled", "waiting")
-        found = [f"{count:,} {name}{_apart(one, name)}" for name in kinds if (count := getattr(one, name))]
+        kinds = ("missing", "extra", "different", "unsettled", "waiting", "locked")
+        found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
         hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
         said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or "equal"
         numbers = f"  {one.rows:>13,} rows  "
@@ -72,11 +72,11 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
             console.print(Text(f"  {line}", "dim"))
     for example in report.examples:
         console.print(Text(f"  {example}"))
-    more = report.differences + sum(one.waiting for one in report.tables) - len(report.examples)
+    more = report.differences + sum(one.waiting + one.locked for one in report.tables) - len(report.examples)
     if more > 0 and report.examples:
         console.print(Text(f"  and {more:,} more", "dim"))
     differences = f"{report.differences:,} differences"
-    said = "equal" if report.equal else "no difference, but some tables wait" if report.waits else differences
+    said = "equal" if report.equal else "no difference, but some rows wait" if report.waits else differences
     console.print(Text(f"{task}: {said}, {report.rows:,} rows of {len(report.tables)} tables compared"))
     return exit_code(report)
 
@@ -85,8 +85,10 @@ def _named(one: TableReport) -> str:
     return f"{one.source}: {one.table}" if one.source else str(one.table)
 
 
-def _apart(one: TableReport, kind: str) -> str:
-    """Returns how many of the extra rows belong to no existing shard."""
+def _aside(one: TableReport, kind: str) -> str:
+    """Returns how many of the extra rows belong to no existing shard, and which command shows locked rows."""
+    if kind == "locked":
+        return " (see pidts locks list)"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 
@@ -96,7 +98,7 @@ def _merged(one: TableReport) -> str:
 
 
 def _colour(one: TableReport) -> str:
-    waits = one.waits and not one.differences
+    waits = (one.waits or one.locked) and not one.differences
     return "green" if one.equal else "bold yellow" if waits else "bold red"
 
 

@@ -124,6 +124,11 @@ def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
     for one in report.tables:
         for wait in one.waits:
             print(f"-- {one.table}: {wait}", file=sys.stderr)
+        if one.locked:
+            print(
+                f"-- {one.table}: {one.locked:,} locked rows are left as they are; see: pidts locks list {config.path}",
+                file=sys.stderr,
+            )
         if one.problem:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
         elif one.differences and not one.has_key:

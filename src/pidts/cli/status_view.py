@@ -74,13 +74,14 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
             for one in source.halted
             if one.halt is not None
         ],
+        "locked_rows": [{"table": str(one.table), "rows": one.rows} for one in source.locked_rows],
     }
 
 
 def _show(found: TaskStatus, task: Path) -> None:
     several = len(found.sources) > 1
     for source in found.sources:
-        _show_source(source)
+        _show_source(source, task)
     for lock in found.locks:
         show_lock(lock, task)
     for target, columns in groupby(found.partial_columns, key=lambda one: one.target):
@@ -108,7 +109,7 @@ def _in_short(found: TaskStatus) -> str:
     return "shards wait for each other; nothing is halted" if found.locks else "nothing is halted"
 
 
-def _show_source(source: SourceStatus) -> None:
+def _show_source(source: SourceStatus, task: Path) -> None:
     if source.applied_lsn is None:
         print(f"{source.source}: has not begun")
         return
@@ -129,6 +130,13 @@ def _show_source(source: SourceStatus) -> None:
     )
     if source.held.tables:
         print(f"             {retained_log(source.held)}")
+    _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
+    if source.locked_rows:
+        print(f"             see them: pidts locks list {task}")
+
+
+def _differing(rows: int) -> str:
+    return f"{plural('row', rows)} {'differs' if rows == 1 else 'differ'}"
 
 
 def _list(label: str, lines: Sequence[str]) -> None:

@@ -187,6 +187,7 @@ class _Comparison:
             unsettled=counts[Finding.UNSETTLED],
             waiting=counts[Finding.WAITING],
             waits=settled.waits,
+            locked=counts[Finding.LOCKED],
             of_no_shard=settled.extras().count(NOBODY),
         )
 

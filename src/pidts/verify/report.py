@@ -20,6 +20,8 @@ class Finding(StrEnum):
     """A row that was not equal at the last look, but a change may still have been on its way."""
     WAITING = "waiting"
     """A row that is not equal, as expected: its table waits for a schema change or is halted."""
+    LOCKED = "locked"
+    """A row that is not equal, and that is set aside for an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Difference:
         return values | ({"members": list(self.members)} if self.members else {})
 
 
-_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "source", "members", "note", "of_no_shard"})
+_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard"})
 """The keys that are written only where they are true."""
 
 
@@ -80,6 +82,8 @@ class TableReport:
     """Rows that are not equal, and are not expected to be before what is in `waits` has come."""
     waits: tuple[str, ...] = ()
     """The causes that some of the table's rows wait for."""
+    locked: int = 0
+    """Rows that are set aside, and not equal before an operator resolves them."""
     source: str = ""
     """The source's id, where the task has several."""
     members: tuple[str, ...] = ()
@@ -97,7 +101,7 @@ class TableReport:
     @property
     def equal(self) -> bool:
         """Whether both sides hold the same rows."""
-        return not self.differences and not self.problem and not self.waits
+        return not (self.differences or self.problem or self.waits or self.locked)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values; what is said of few tables only where it is true."""

@@ -18,7 +18,8 @@ One round, for many keys at once:
    what the target has, and the same again, between two readings. Then the same two rows must be met in several rounds.
 
 Rows that are never twice the same, and rows for whose log nobody can wait, are *unsettled*: named and counted, not
-taken for equal. Those whose log waits for something that is known are *waiting*. What is written while the comparison
+taken for equal. Those whose log waits for something that is known are *waiting*, and those that are set aside for an
+operator *locked*, whatever else may be said of them. What is written while the comparison
 runs and lost in that time is for the next comparison.
 """
 
@@ -140,6 +141,8 @@ def settle(
         seconds = min(seconds * 2, _LONGEST_PAUSE)
     final |= {number: (Finding.UNSETTLED, columns) for number, (_, columns) in last.items()}
     wrong = sorted(final)
+    for place in target.locked(table, keys.take(pa.array(wrong, pa.int64()))) if wrong else ():
+        final[wrong[place]] = Finding.LOCKED, final[wrong[place]][1]
     said = tuple(waits) if any(kind is Finding.WAITING for kind, _ in final.values()) else ()
     return Settled(
         keys.take(pa.array(wrong, pa.int64())),

@@ -6,7 +6,7 @@ its progress.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -192,6 +192,9 @@ class TargetSide(Protocol):
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""
+
+    def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
+        """Returns the places of those keys whose rows are set aside for an operator."""
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next identities in this server's order, and the last of them."""

@@ -209,4 +209,5 @@ def _added(report: TableReport, more: TableReport) -> TableReport:
         unsettled=report.unsettled + more.unsettled,
         waiting=report.waiting + more.waiting,
         waits=tuple(dict.fromkeys((*report.waits, *more.waits))),
+        locked=report.locked + more.locked,
     )

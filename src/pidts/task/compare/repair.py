@@ -183,9 +183,11 @@ class Repairs:
 def _left_alone(*, merged: bool) -> frozenset[Finding]:
     """Returns the kinds of differences that are not repaired.
 
-    A row that waits is right once its change is applied. Of merged tables, the owner of an unsettled row is not known.
+    A row that waits is right once its change is applied, and a locked one is for an operator. Of merged tables, the
+    owner of an unsettled row is not known.
     """
-    return frozenset({Finding.WAITING, Finding.UNSETTLED}) if merged else frozenset({Finding.WAITING})
+    left = frozenset({Finding.WAITING, Finding.LOCKED})
+    return left | {Finding.UNSETTLED} if merged else left
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from pidts.apply import TargetSession
+from pidts.apply.locks.held import lock_ids
 from pidts.model import Kind, Table
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key
@@ -68,6 +69,17 @@ class TargetRows:
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows of these keys."""
         return self._session.read_rows(table, keys=keys)
+
+    def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
+        """Returns the places of locked rows, whichever member's changes they hold."""
+        name, locks = table.name, self._session.meta.row_locks
+        known: set[str] = set()
+        for member in self._groups()[name].members:
+            if isinstance(member, SourceTable):
+                task, source = member.part.config.name, member.part.config.source.source_id
+                known |= locks.ids(task, source, name) if name in locks.recorded(task, source) else set()
+        ids = lock_ids(keys.select(list(table.identity))) if known else []
+        return [place for place, one in enumerate(ids) if one in known]
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next keys. Keys with ENUM or SET are read all at once: sorted by number, but compared by text."""

@@ -45,6 +45,16 @@ class SourceStatus:
     """The tables whose copy is not done."""
     held: HeldTables
     halted: tuple[BlockedChange, ...] = ()
+    locked_rows: tuple[LockedTable, ...] = ()
+    """The target tables of which rows are set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTable:
+    """How many rows of a target table are set aside for an operator."""
+
+    table: TableName
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class TaskStatus:
         """Whether something needs an operator. Shards that wait for other shards do not."""
         halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
         lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
-        return lacks or any(map(needs_operator, halts))
+        return lacks or any(source.locked_rows for source in self.sources) or any(map(needs_operator, halts))
 
     @property
     def held_bytes(self) -> int | None:
@@ -114,6 +124,7 @@ def _source(
 ) -> SourceStatus:
     source = config.source.source_id
     rows = tuple(target.meta.checkpoints.read(config.name, source))
+    locked = target.meta.row_locks.recorded(config.name, source)
     if not rows:
         return SourceStatus(source=source, held=held)
     _, state, told = Workers.claimed(rows)
@@ -134,6 +145,7 @@ def _source(
         ),
         held=held,
         halted=tuple(one for one in blocked if one.source == source),
+        locked_rows=tuple(LockedTable(*one) for one in sorted(locked.items())),
     )
 
 

@@ -1,0 +1,37 @@
+"""Says, for `plan`, what the task does with rows of the target that are not what the source says they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pidts.model import OnDivergence
+from pidts.model.errors import listed
+from pidts.task.checks.preview import TablePreview
+from pidts.task.config.task_file import TaskConfig
+
+_ACTION = {
+    OnDivergence.WARN: "a log line says so, and it gets the source's values",
+    OnDivergence.LOCK: "it is set aside with its later changes until you decide (pidts locks), and all others go on",
+    OnDivergence.HALT: "its table halts",
+}
+
+
+def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[TablePreview]]) -> str:
+    """Returns the note; `found` has the tables of each source."""
+    policy = parts[0].on_divergence
+    if policy is OnDivergence.OVERWRITE:
+        return (
+            "on-divergence: overwrite: rows are not compared, and one that somebody else has changed on the target "
+            "gets the source's values with its next change"
+        )
+    left = [
+        str(table.source)
+        for config in parts
+        for table in found[config.source.source_id]
+        if not table.key or table.merged or config.rules.drops(table.source)
+    ]
+    but = f"; not compared, since they are merged, filtered or have no key: {listed(left)}" if left else ""
+    return (
+        f"on-divergence: {policy}: each row that changes is read from the target first, which costs a part of the rate "
+        f"(docs/operate/rows-that-differ.md); where it is not what the source says it was, {_ACTION[policy]}{but}"
+    )
