@@ -205,6 +205,8 @@ def added(definition):
         ("DATETIME DEFAULT '2020-01-02 03:04:05+02:00'", False, False),
         ("ENUM('a','1') DEFAULT 1", False, False),
         ("DECIMAL(65,30) DEFAULT 1.5", True, True),
+        ("VARBINARY(9) DEFAULT 'é'", False, False),
+        ("VARCHAR(9) DEFAULT _latin1'é'", False, False),
     ],
 )
 def test_a_server_of_the_sources_kind_reads_literals_as_that_does(definition, anywhere, on_its_own_kind):

@@ -57,6 +57,8 @@ class Query:
     server_collation: int = 0
     time_zone: str = ""
     """The session's time zone, where the statement made use of it."""
+    utf8_literals: bool = False
+    """Whether the session's literals are in UTF-8; False where the log does not tell."""
 
     @classmethod
     def parse(cls, event: Event) -> Query:
@@ -79,6 +81,7 @@ class Query:
         return cls(
             schema=schema.decode("utf-8", "backslashreplace"),
             sql=statement_text(sql, client, connection, session.get("sql_mode", 0)),
+            utf8_literals=client in charsets.UTF8 and connection in charsets.UTF8,
             **session,
         )
 

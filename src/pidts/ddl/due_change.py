@@ -68,7 +68,8 @@ class DueChange:
     @cached_property
     def dialect(self) -> Dialect:
         """The source's dialect in the statement's session."""
-        return self.context.dialect.under(self.query.sql_mode, self.query.time_zone)
+        query = self.query
+        return self.context.dialect.under(query.sql_mode, query.time_zone, utf8_literals=query.utf8_literals)
 
     @cached_property
     def statement(self) -> Statement:

@@ -61,7 +61,14 @@ def parse_computed(cursor: Cursor) -> Computed | None:
     stored = cursor.take_any("VIRTUAL", "STORED", "PERSISTENT") in {"STORED", "PERSISTENT"}
     if cursor.dialect.other_values or any(token.word in _OF_SESSIONS for token in tokens):
         return None
+    if not cursor.dialect.utf8_literals and any(_has_bytes(token) for token in tokens):
+        return None
     return Computed(tokens, stored)
+
+
+def _has_bytes(token: Token) -> bool:
+    """Whether the bytes of a text depend on the session's charset: `HEX('é')` is E9 in a session in latin1."""
+    return token.lexeme is Lexeme.TEXT and not token.text.isascii()
 
 
 def _written(token: Token) -> str:

@@ -37,6 +37,8 @@ class Dialect:
     """Modes under which an expression means something else than without them."""
     time_zone: str = "+00:00"
     """The zone of moments that a statement writes as text; `SYSTEM` is the server's own, where that is not UTC."""
+    utf8_literals: bool = False
+    """Whether the session's literals are in UTF-8: a column of bytes stores them in the session's charset."""
     lower_case_names: bool = False
     """`lower_case_table_names=1`: databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
@@ -58,17 +60,18 @@ class Dialect:
         explicit = (major, minor) >= ((10, 10) if mariadb else (8, 0))
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
-    def under(self, sql_mode: int | None, time_zone: str = "") -> Dialect:
-        """Returns the same server under the `sql_mode` bits and the zone of a session that a QUERY event carries.
+    def under(self, sql_mode: int | None, time_zone: str = "", *, utf8_literals: bool = False) -> Dialect:
+        """Returns the same server in the session that a QUERY event tells of: its `sql_mode` bits, zone and charset.
 
         None and no name change nothing. `SYSTEM` names the server's own zone.
         """
         zone = self.time_zone if time_zone in ("", "SYSTEM") else time_zone
         if sql_mode is None:
-            return replace(self, time_zone=zone)
+            return replace(self, time_zone=zone, utf8_literals=utf8_literals)
         return replace(
             self,
             time_zone=zone,
+            utf8_literals=utf8_literals,
             ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
             no_backslash_escapes=bool(sql_mode & _NO_BACKSLASH_ESCAPES),
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),

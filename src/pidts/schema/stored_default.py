@@ -67,6 +67,24 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
     return f"'{moment}'" if moment is not None else f"(convert_tz({default}, {literal(zone)}, '+00:00'))"
 
 
+def as_bytes(default: str | None) -> str | None:
+    """Returns the default of a column of bytes, from a session in UTF-8, so that it is the same bytes in any session.
+
+    In a session in latin1 the server stores the one byte E9 for `'é'`.
+    """
+    parsed = parse_default(default)
+    if default is None or default.isascii() or not isinstance(parsed, Text) or _INTRODUCED.match(default):
+        return default
+    return f"x'{parsed.value.encode().hex().upper()}'"
+
+
+def has_bytes_of_session(default: str | None, kind: ColumnType) -> bool:
+    """Whether the value of a default depends on the charset of the session that declares it."""
+    if default is None or default.isascii() or not isinstance(parse_default(default), Text):
+        return False
+    return kind.is_bytes or bool(_INTRODUCED.match(default))
+
+
 def _shifted(stored: str, zone: str) -> str | None:
     offset = _OFFSET.fullmatch(zone)
     if offset is None:

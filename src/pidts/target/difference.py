@@ -22,7 +22,7 @@ from pidts.schema import (
     Statement,
 )
 from pidts.schema.literals import Expression, Now, Number, Text, parse_default
-from pidts.schema.stored_default import stored_default
+from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _OFFSET = re.compile(r"[+-]\d\d?:\d\d$")
@@ -157,7 +157,9 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
         return True
     is_place = column.type.labels and isinstance(parsed, Number)
     is_shifted = isinstance(parsed, Text) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
-    return alike and not is_place and not is_shifted  # MySQL 5.6 and 9.7 differ in these two
+    if is_place or is_shifted:  # MySQL 5.6 and 9.7 differ in these two
+        return False
+    return alike and not has_bytes_of_session(column.default, column.type)
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:

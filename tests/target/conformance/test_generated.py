@@ -38,10 +38,14 @@ class Pair:
                 cursor.execute(sql)
             return tuple(cursor.fetchall())
 
-    def follow(self, sql: str, sql_mode: int = 0) -> None:
-        """`sql` is said of `{t}`; the target follows it under its own name."""
+    def follow(self, sql: str, sql_mode: int = 0, charset: str = "utf8mb4") -> None:
+        """`sql` is said of `{t}`, in a session of this charset; the target follows it under its own name."""
+        self.run(f"SET NAMES {charset}")
+        self._user.encoding = "utf8" if charset == "utf8mb4" else charset
         self.run(sql.format(t=self.here))
-        dialect = self._dialect.under(sql_mode)
+        self.run("SET NAMES utf8mb4")
+        self._user.encoding = "utf8"
+        dialect = self._dialect.under(sql_mode, utf8_literals=charset == "utf8mb4")
         statement = classify(sql.format(t=self.there), "x", dialect=dialect)
         changed = apply(statement, self.known, {}, dialect=dialect)
         before = {name: self.known.get(name) for name in changed}
@@ -84,6 +88,24 @@ def test_the_target_computes_what_the_source_computes(pair: Pair) -> None:
     pair.follow("ALTER TABLE {t} RENAME COLUMN h TO k")
     pair.insert("id, a, b", "(4, 4, 'four')")
     assert pair.rows(pair.there) == pair.rows(pair.here)
+
+
+def test_bytes_of_a_session_in_utf8_are_the_same_here(pair: Pair) -> None:
+    pair.follow(
+        "ALTER TABLE {t} ADD g VARCHAR(60) AS (CONCAT(HEX('é'), b, 'é')) STORED, ADD c VARBINARY(9) DEFAULT 'é\\''"
+    )
+    assert pair.rows(pair.there) == pair.rows(pair.here)
+    assert pair.rows(pair.there)[0][-1] == "é'".encode()
+
+
+@pytest.mark.parametrize(
+    "added", ["g VARCHAR(60) AS (HEX('é')) STORED", "c VARBINARY(9) DEFAULT 'é'", "c VARCHAR(9) DEFAULT _latin1'é'"]
+)
+def test_bytes_of_a_session_in_another_charset_halt(pair: Pair, added: str) -> None:
+    with pytest.raises(Halted, match="ddl-not-translatable"):
+        pair.follow(f"ALTER TABLE {{t}} ADD {added}", charset="latin1")
+    pair.follow("ALTER TABLE {t} ADD d VARCHAR(9) DEFAULT 'é'", charset="latin1")
+    assert [row[-1] for row in (*pair.rows(pair.here), *pair.rows(pair.there))] == ["é"] * 4
 
 
 @pytest.mark.parametrize(

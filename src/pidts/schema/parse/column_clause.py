@@ -15,7 +15,7 @@ from pidts.schema.parse.key_clause import PRIMARY, parse_check, parse_references
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 from pidts.schema.parse.token_cursor import Cursor
 from pidts.schema.periods import refuse_periods
-from pidts.schema.stored_default import in_utc
+from pidts.schema.stored_default import as_bytes, in_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ def _column(cursor: Cursor, draft: _Draft) -> Column:
             default = default or ZERO
     if draft.type.kind is Kind.TIMESTAMP:
         default = in_utc(default, draft.type, cursor.dialect.time_zone)
+    if draft.type.is_bytes and cursor.dialect.utf8_literals:
+        default = as_bytes(default)
     return Column(
         draft.name,
         draft.type,
