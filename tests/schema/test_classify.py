@@ -428,3 +428,16 @@ def test_no_text_whatever_makes_it_stumble(sql, at, cut, inserted, mariadb) -> N
 def test_who_ignores_what_does_not_fit_has_other_values(words: str) -> None:
     said = [classify(f"ALTER {each} TABLE a ADD c INT", "shop") for each in (words, "")]
     assert [isinstance(one, AlterTable) and one.ignore for one in said] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "reference", ["FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE", "b int REFERENCES p (id)"]
+)
+def test_a_foreign_key_needs_no_database_where_the_table_names_one(reference):
+    """MySQL and MariaDB take the other table from the same database, in a session without one."""
+    found = classify(f"CREATE TABLE d.a (a int, {reference})", "", dialect=Dialect.of("9.7.0"))
+    assert isinstance(found, CreateTable)
+    assert [key.for_foreign_key for key in found.structure.keys] == [True]
+    added = classify("ALTER TABLE d.a ADD FOREIGN KEY (a) REFERENCES p (id)", "")
+    assert isinstance(added, AlterTable)
+    assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # the servers refuse this one

@@ -144,10 +144,13 @@ def parse_check(cursor: Cursor) -> None:
 
 
 def parse_references(cursor: Cursor) -> str:
-    """Parses the table that a foreign key points to and its rules; returns the rules that change rows."""
+    """Parses the table that a foreign key points to and its rules; returns the rules that change rows.
+
+    In a session without a database the other table may stand without one: it is in the database of the table itself.
+    """
     rules: list[str] = []
     cursor.expect("REFERENCES")
-    cursor.table_name()
+    cursor.table_name_parts()
     if cursor.at_sign("("):
         cursor.skip_parentheses()
     while True:

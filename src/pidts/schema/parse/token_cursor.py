@@ -109,14 +109,18 @@ class Cursor:
 
     def table_name(self) -> TableName:
         """`table` or `database.table` (`.table` means the current database, too)."""
-        first = "" if self.at_sign(".") else self._part()
-        schema, name = (first, self._part()) if self.take_sign(".") else (self.default_schema, first)
+        schema, name = self.table_name_parts()
         schema = schema or self.default_schema
         if not schema:
             raise NotUnderstoodError(f"no database is named for table {name}")
         if self.dialect.lower_case_names:
             return TableName(schema.lower(), name.lower())
         return TableName(schema, name)
+
+    def table_name_parts(self) -> tuple[str, str]:
+        """Returns the database, empty where none is named, and the table."""
+        first = "" if self.at_sign(".") else self._part()
+        return (first, self._part()) if self.take_sign(".") else ("", first)
 
     def _part(self) -> str:
         token = self.peek()
