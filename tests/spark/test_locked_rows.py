@@ -18,12 +18,14 @@ INSERT INTO {0}.a VALUES (1, 'one', 1), (2, 'two', 2), (3, 'three', 3)
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_not(
-    mariadb, database, make_task, open_session, eventually, target_server
+    mariadb, database, make_task, open_session, eventually, target_server, tmp_path
 ):
     target = target_server("postgres")
     # Without a copy nothing here waits for Spark.
     mode = {"task-mode": "incremental"}
-    task = make_task(mariadb, target, [database], workers=2, pidts={"on-divergence": "lock"}, **mode)
+    told = tmp_path / "told"
+    pidts = {"on-divergence": "lock", "alerts": {"command": f"tee -a {told}"}}
+    task = make_task(mariadb, target, [database], workers=2, pidts=pidts, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
     servers.source(*SETUP.strip().split(";\n"))
     servers.target("CREATE SCHEMA {0}", *SETUP.strip().split(";\n"))
@@ -73,6 +75,8 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         assert servers.rows("a")[0] == (1, "theirs", 11)
         summary = run.summary()
         assert summary["locked_rows"] == 1
+        alerts = list(map(json.loads, told.read_text().replace("}{", "}\n{").splitlines()))
+        assert [one["tables"] for one in alerts] in ([{f"{database}.a": 2}], [{f"{database}.a": 1}] * 2)
     finally:
         if run.process.poll() is None:
             run.kill()

@@ -473,6 +473,16 @@ class ValuesRowLocks:
         self._change(add)
         self._connection.at("lock row")
 
+    def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrites locks."""
+
+        def change(there: dict[Any, RowLock], _: dict[Any, HeldChanges]) -> None:
+            for one in locks:
+                there[task, source, one.table.name, one.id] = RowLock.loads(one.id, one.dumps())
+
+        self._change(change)
+        self._connection.at("change lock")
+
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Inserts held changes."""
 

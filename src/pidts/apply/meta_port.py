@@ -230,6 +230,9 @@ class RowLockRecord(Protocol):
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Insert locks."""
 
+    def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrite locks that this transaction has locked."""
+
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Insert held changes."""
 

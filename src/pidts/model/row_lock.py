@@ -31,6 +31,8 @@ class RowLock:
     """The time of the lock, in seconds since 1970."""
     needs: str = ""
     """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
+    told: bool = False
+    """Whether an alert has named the row."""
 
     def dumps(self) -> str:
         """Returns all but the place of the record as one text."""
@@ -43,7 +45,7 @@ class RowLock:
             "why": self.why,
             "since": self.since,
             "needs": self.needs,
-        }
+        } | ({"told": True} if self.told else {})
         return json.dumps(data)
 
     @classmethod
@@ -60,6 +62,7 @@ class RowLock:
             why=data["why"],
             since=data["since"],
             needs=data["needs"],
+            told=data.get("told", False),
         )
 
 

@@ -60,6 +60,18 @@ class RowLockRecord:
             rows = [(task, source, *_pair(one.table.name), one.id, str(one.lsn), one.dumps()) for one in part]
             self._insert("row_lock", "lsn, about", rows)
 
+    def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrites locks that this transaction has locked, all of one table."""
+        for part in _parts(sorted(locks, key=attrgetter("id"))):
+            ids = [one.id for one in part]
+            cases = " ".join(["WHEN row_key = %s THEN %s"] * len(part))
+            sql = (
+                f"UPDATE pidts_meta.row_lock SET about = CASE {cases} ELSE about END WHERE {_OF_TABLE} "
+                f"AND row_key IN ({_places(part)})"
+            )
+            told = [value for one in part for value in (one.id, one.dumps())]
+            self._run(sql, (*told, task, source, *_pair(part[0].table.name), *ids))
+
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Inserts held changes."""
         for part in _parts(sorted(held, key=attrgetter("id", "lsn"))):

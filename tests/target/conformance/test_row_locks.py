@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +172,25 @@ def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(
         running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "b", key)) for key in (2, 3)))
     assert halted.value.where.table == str(structure.name)
     assert len(locks(session, task, structure)) == 1
+
+
+def test_a_lock_that_was_told_is_the_same_lock(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, *((key, "theirs", key) for key in range(3)))
+    running = Task(target, task)
+    running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "b", key)) for key in range(3)))
+    before = {one.id: one for one in locks(session, task, structure)}
+    told = {one.id for one in before.values() if one.shown != "id=1"}
+    session.begin()
+    record = session.meta.row_locks
+    record.change(task, "s", [replace(one, told=True) for one in record.lock(task, "s", structure.name, told)])
+    session.commit()
+    after = {one.id: one for one in locks(session, task, structure)}
+    assert after == {id_: replace(one, told=id_ in told) for id_, one in before.items()}
+    running.apply(structure, (Op.UPDATE, (0, "b", 0), (0, "c", 0)))
+    assert len(resolve(session, task, "s", structure.name, set(before), Take.SOURCE)) == 3
+    assert content(session, structure) == [(0, "c", 0), (1, "b", 1), (2, "b", 2)]
 
 
 def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(

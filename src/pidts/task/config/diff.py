@@ -30,6 +30,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
         "mappings": "column-mappings",
         "routes": "routes",
     },
+    "alerts": "pidts.alerts",
     "direct_rows": "pidts.spark.direct-rows",
     "lock_limit": "pidts.lock-limit",
     "on_divergence": "pidts.on-divergence",

@@ -56,7 +56,7 @@ mydumpers: {d: {}}
 loaders: {l: {}}
 syncers: {s: {}}
 validators: {v: {}}
-pidts: {spark: {conf: {}}}
+pidts: {spark: {conf: {}}, alerts: {}}
 """
 _SOURCE = """\
 source-id: s

@@ -22,6 +22,7 @@ from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
 from pidts.task.config import dm_keys
+from pidts.task.config.alerts import AlertReceiver, read_alerts
 from pidts.task.config.channel import demand_channel
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.config.duration import parse_duration
@@ -77,6 +78,7 @@ class TaskConfig:
     on_divergence: OnDivergence
     """What happens where the target's row is not what the source says it was."""
     lock_limit: int
+    alerts: AlertReceiver | None
     """The most rows of one table that are set aside."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
@@ -217,6 +219,7 @@ def _part(
         version_column=ours.text("version-column", ""),
         on_divergence=_on_divergence(ours, shard_mode),
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
+        alerts=read_alerts(ours.section("alerts")),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=_relay(ours, name),
         relay_keep=_duration(ours, "relay-keep"),

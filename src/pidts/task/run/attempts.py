@@ -242,6 +242,7 @@ class Attempts:
                         if self._stop.is_set():
                             stream.leave()
                 self._tracker.locked(self._locked.look(now=True))
+                self._locked.close()
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)

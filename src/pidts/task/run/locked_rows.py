@@ -1,4 +1,4 @@
-"""How many rows are locked, looked up on the target while the task runs."""
+"""How many rows are locked, looked up on the target while the task runs; new ones are told to an operator."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 
 from pidts.model import OnDivergence, TableName, Transient
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.lock_alerts import LockAlerts
 
 _LOOK_SECONDS = 5.0
 
@@ -22,6 +23,7 @@ class LockedRows:
         self._config = config
         self._looked_at = 0.0
         self._counts: Mapping[TableName, int] = {}
+        self._alerts = LockAlerts()
 
     def begin_attempt(self, config: TaskConfig) -> Mapping[TableName, int]:
         """Returns the counts of this moment; the task file may have changed."""
@@ -33,12 +35,17 @@ class LockedRows:
         is_due = now or time.monotonic() >= self._looked_at + _LOOK_SECONDS
         if is_due and (self._counts or self._config.on_divergence is OnDivergence.LOCK):
             with suppress(Transient):
-                self._read()
+                self._read(now=now)
         return self._counts
 
-    def _read(self) -> Mapping[TableName, int]:
+    def close(self) -> None:
+        """Waits for an alert that is under way."""
+        self._alerts.close()
+
+    def _read(self, *, now: bool = False) -> Mapping[TableName, int]:
         config = self._config
         with closing(config.target.server.connect()) as session:
             self._counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
+            self._alerts.look(session, config, sorted(self._counts), now=now)
         self._looked_at = time.monotonic()
         return self._counts

@@ -1,0 +1,45 @@
+"""The block `pidts.alerts`: who is told when a task sets rows aside."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from pidts.task.config.section import Section
+
+
+@dataclass(frozen=True, slots=True)
+class AlertReceiver:
+    """A program that is started, or an address that is posted to; each is empty where the other is given."""
+
+    command: tuple[str, ...] = ()
+    webhook: str = field(default="", repr=False)
+    """The address may hold a secret."""
+
+    def __str__(self) -> str:
+        return self.command[0] if self.command else urlsplit(self.webhook).hostname or "webhook"
+
+
+def read_alerts(section: Section) -> AlertReceiver | None:
+    """Reads the block; None where it names nobody."""
+    command, webhook = section.text("command", ""), section.text("webhook", "")
+    section.finish()
+    if command and webhook:
+        raise section.error("webhook", "not-supported", "command and webhook cannot be had together", "Remove one.")
+    if command:
+        try:
+            words = tuple(shlex.split(command))
+        except ValueError as error:
+            raise section.error("command", "bad-value", f"not a command: {error}") from None
+        return AlertReceiver(command=words) if words else None
+    if not webhook:
+        return None
+    try:
+        address = urlsplit(webhook)
+        usable = address.scheme in ("http", "https") and bool(address.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise section.error("webhook", "bad-value", "not an address that begins with http:// or https://")
+    return AlertReceiver(webhook=webhook)

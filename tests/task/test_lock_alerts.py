@@ -1,0 +1,227 @@
+"""An operator is told of rows that are set aside: each once, many together, by a program or an address."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.crashes import CrashError, Crashes
+from tests.values_target import ValuesTarget
+
+from pidts.model import Column, ColumnType, ConfigError, Kind, Lsn, RowLock, Table, TableName
+from pidts.task.config.alerts import AlertReceiver
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.run import lock_alerts
+from pidts.task.run.alert_delivery import Delivery
+from pidts.task.run.lock_alerts import LockAlerts
+
+TASK = """
+name: t
+task-mode: all
+target-database: {{type: mysql, host: 127.0.0.1, port: 9, user: root}}
+mysql-instances: [{{source-id: s, from: {{host: 127.0.0.1, port: 9, user: root}}}}]
+pidts: {{on-divergence: lock, alerts: {alerts}}}
+"""
+_numbers = itertools.count()
+NAME = TableName("shop", "t")
+TABLE = Table(NAME, (Column("id", ColumnType(Kind.INT)),))
+
+
+def task(folder: Path, alerts: str, **variables: str) -> TaskConfig:
+    path = folder / "t.yaml"
+    path.write_text(TASK.format(alerts=alerts))
+    return load_task(path, variables)
+
+
+def locked(*keys: int) -> list[RowLock]:
+    return [
+        RowLock(
+            table=TABLE,
+            id=f"{key:064}",
+            key="",
+            shown=f"id={key}",
+            origin=NAME,
+            lsn=Lsn(0, 1, key),
+            why="so",
+            since=1.0,
+        )
+        for key in keys
+    ]
+
+
+def test_who_is_told_is_read_from_the_task_file(tmp_path: Path) -> None:
+    assert task(tmp_path, "{}").alerts is None
+    assert task(tmp_path, "{command: \"page 'the team' --now\"}").alerts == AlertReceiver(("page", "the team", "--now"))
+    hook = task(tmp_path, '{webhook: "https://hooks.example/${SECRET}"}', SECRET="abc").alerts
+    assert hook == AlertReceiver(webhook="https://hooks.example/abc")
+    assert "abc" not in f"{hook!r} {hook}"
+
+
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [
+        ("{command: a, webhook: 'http://h'}", "cannot be had together"),
+        ('{command: "page \'x"}', "not a command"),
+        ("{webhook: 'ftp://secret.example'}", "begins with http"),
+        ("{webhook: 'http://[secret'}", "begins with http"),
+        ("{mail: a}", "mail"),
+    ],
+)
+def test_a_receiver_that_cannot_be_used_is_refused(tmp_path: Path, alerts: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        task(tmp_path, alerts)
+    assert "secret" not in str(refused.value)
+
+
+class Operator:
+    """A program that writes down what it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told = folder / "told"
+        self.config = task(folder, "{}")
+        program = f"import sys; open({str(self.told)!r}, 'a').write(sys.stdin.read() + '\\n')"
+        self.config = replace(self.config, alerts=AlertReceiver((sys.executable, "-c", program)))
+
+    def alerts(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.told.read_text().splitlines()] if self.told.exists() else []
+
+
+class World:
+    """A target with locks, and runs that look at them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.operator, self.target = Operator(folder), ValuesTarget(f"alerts-{next(_numbers)}")
+        self.alerts = LockAlerts()
+
+    def lock(self, *keys: int) -> None:
+        with closing(self.target.connect()) as session:
+            session.begin()
+            session.meta.row_locks.add("t", "s", locked(*keys))
+            session.commit()
+
+    def look(self, *, now: bool = False) -> None:
+        with closing(self.target.connect()) as session:
+            tables = sorted(session.meta.row_locks.tables("t", "s"))
+            self.alerts.look(session, self.operator.config, tables, now=now)
+        self.alerts.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.target.forget()
+
+
+def test_each_row_is_told_once_and_many_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.look()
+    assert world.operator.alerts() == []
+    world.lock(1)
+    world.look()
+    world.lock(*range(2, 40))
+    world.look()
+    (first,) = world.operator.alerts()
+    assert (first["event"], first["task"], first["source"], first["tables"]) == ("rows-locked", "t", "s", {"shop.t": 1})
+    assert first["examples"] == [
+        {"id": f"{1:064}"[:12], "table": "shop.t", "key": "id=1", "why": "so", "lsn": str(Lsn(0, 1, 1))}
+    ]
+    monkeypatch.setattr(lock_alerts, "_PAUSE_SECONDS", 0.0)
+    world.look(now=True)
+    _, second = world.operator.alerts()
+    assert (second["rows"], second["tables"], len(second["examples"])) == (38, {"shop.t": 38}, 20)
+    world.look(now=True)
+    world.alerts = LockAlerts()  # another run
+    world.look(now=True)
+    assert len(world.operator.alerts()) == 2
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_run_that_dies_tells_each_row_once_at_the_most(world: World, after: int) -> None:
+    world.lock(1, 2)
+    world.target.store.hook = Crashes([after])
+    died = False
+    try:
+        world.look(now=True)
+    except CrashError:
+        died = True
+    world.target.store.hook = None
+    world.alerts.close()
+    world.alerts = LockAlerts()
+    world.look(now=True)
+    assert sum(one["rows"] for one in world.operator.alerts()) in ((0, 2) if died else (2,))
+
+
+def test_a_row_that_is_resolved_meanwhile_is_not_told(world: World) -> None:
+    world.lock(1, 2)
+    with closing(world.target.connect()) as session:
+        session.begin()
+        session.meta.row_locks.remove("t", "s", NAME, {locked(1)[0].id})
+        session.commit()
+    world.look()
+    assert [one["rows"] for one in world.operator.alerts()] == [1]
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Takes what is posted."""
+
+    got: list[tuple[str, bytes]]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append((self.headers["Content-Type"], body))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_address_gets_the_document_and_no_log_has_the_address(
+    status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got: list[tuple[str, bytes]] = []
+    handler = type("Taking", (Receiver,), {"got": got, "status": status})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        delivery = Delivery()
+        delivery.send(AlertReceiver(webhook=f"http://127.0.0.1:{server.server_port}/hidden"), {"rows": 2, "key": "é"})
+        delivery.close()
+        thread.join(10)
+    ((kind, body),) = got
+    assert (kind, json.loads(body)) == ("application/json", {"rows": 2, "key": "é"})
+    said = "".join(capsys.readouterr())
+    assert "hidden" not in said
+    assert ("status 500" in said) == (status == 500)
+
+
+@pytest.mark.parametrize(
+    ("receiver", "said"),
+    [
+        (AlertReceiver((sys.executable, "-c", "import sys; sys.exit('no pager')")), "no pager"),
+        (AlertReceiver(("/no/such/program",)), "FileNotFoundError"),
+        (AlertReceiver(webhook="http://127.0.0.1:9/hidden"), "refused"),
+        (AlertReceiver(webhook="http://127.0.0.1:notaport/hidden"), "InvalidURL"),
+    ],
+)
+def test_an_alert_that_is_not_delivered_is_in_the_log(
+    receiver: AlertReceiver, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delivery = Delivery()
+    delivery.send(receiver, {"rows": 2})
+    delivery.close()
+    shown = "".join(capsys.readouterr())
+    assert "was not delivered" in shown
+    assert said in shown
+    assert "hidden" not in shown
