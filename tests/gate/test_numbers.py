@@ -42,7 +42,7 @@ def _numbered(log: Log, cuts: set[int], last: Numbers) -> tuple[list[tuple[int, 
     found: list[tuple[int, int]] = []
     places = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     for first, behind in pairwise(places):
-        table, numbering = numbering.of(_records(rows[first:behind]), ends, "h:1")
+        table, numbering = numbering.of(_records(rows[first:behind]), ends, lambda _: "h:1")
         pieces = list(in_pieces(table, numbering.last))
         assert pieces[-1][1] == numbering.last
         found += zip(table["id"].to_pylist(), table["tid"].to_pylist(), strict=True)

@@ -279,9 +279,14 @@ OURS = {
     "target-database.database",
     "target-database.password-file",
     "source.from.password-file",
+    "source.standbys",
+    "source.failover-after",
 }
 """Keys that DM does not know."""
-IN_PLACE = {f"instance.{key}" for key in ("from", "filters", "enable-gtid", "server-id", "case-sensitive")}
+IN_PLACE = {
+    f"instance.{key}"
+    for key in ("from", "standbys", "failover-after", "filters", "enable-gtid", "server-id", "case-sensitive")
+}
 """Those of a source file, where a source is written into the task file."""
 IN_FULL = {"black-white-list", "column-mappings"}
 """They have tests of their own."""

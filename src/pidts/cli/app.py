@@ -20,11 +20,12 @@ from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
+from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
-from pidts.cli.relay import relay_commands
+from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
@@ -48,6 +49,7 @@ app.command("init", short_help="Look at both servers and write a task file.")(in
 app.command("grants", short_help="Print the SQL that grants what the task needs.")(grants)
 app.command("verify", short_help="Compare source and target; change nothing.")(verify)
 app.command("cutover", short_help="Show or do what is left before the switch.")(cutover)
+app.command("failover", short_help="Go on at a standby of the source.")(failover)
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130

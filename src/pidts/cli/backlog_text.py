@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from pidts.cli.relay_view import in_units
+from pidts.cli.relay.view import in_units
 
 if TYPE_CHECKING:
     from pidts.task.operate.backlog import Backlog, HeldTables

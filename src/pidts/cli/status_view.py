@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pidts.cli.backlog_text import moment, plural, retained_log
 from pidts.cli.ddl_view import advice, halted_json, show_halted_tables
 from pidts.cli.lock_view import show_lock
-from pidts.cli.relay_view import in_units
+from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn
 from pidts.model.errors import listed

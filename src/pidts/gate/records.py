@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,8 +79,14 @@ class Numbering:
     open_transaction: bytes = b""
     """The end of the transaction whose records were numbered last; empty at the start of a batch."""
 
-    def of(self, records: pa.Table, ends: npt.NDArray[np.bytes_], instance: str) -> tuple[pa.Table, Numbering]:
-        """Returns the rows of `transfer_data`, and the numbering that follows; `ends` are the transactions' Lsns."""
+    def of(
+        self, records: pa.Table, ends: npt.NDArray[np.bytes_], instance_of: Callable[[int], str]
+    ) -> tuple[pa.Table, Numbering]:
+        """Returns the rows of `transfer_data`, and the numbering that follows; `ends` are the transactions' Lsns.
+
+        `instance_of` gives the server of a stretch of log. The records come from one: no slice goes over its end.
+        """
+        instance = instance_of(Lsn.from_bytes(records["lsn"][0].as_py()).change_no)
         lsns = np.array(records["lsn"].to_pylist(), _LSN)
         own = ends[np.searchsorted(ends, lsns, side="left")]
         begins = np.empty(len(own), np.bool_)

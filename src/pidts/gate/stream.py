@@ -98,14 +98,17 @@ class ChannelStream:
         meaning: Meaning,
         limits: Limits,
         goal: Lsn | None,
-        instance: str,
+        instance_of: Callable[[int], str],
         retention: int,
         on_commit: Callable[[Committed], None],
         shards: ShardGroups,
     ) -> None:
-        """`instance` is the source's `ip:port`; `retention` the seconds after which records may go, 0: never."""
+        """`instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
+
+        `retention` are the seconds after which records may go; 0: never.
+        """
         self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
-        self._instance, self._retention, self._on_commit = instance, retention, on_commit
+        self._instance_of, self._retention, self._on_commit = instance_of, retention, on_commit
         self._shards = shards
         self._workers, self._state, told = Workers.claimed((checkpoint,))
         self._gtids = told.gtid
@@ -230,7 +233,7 @@ class ChannelStream:
         began = time.monotonic()
         plan = self._plan(stretch.end)
         self._check_structures(plan)
-        records = Records(self._context, self._relay, plan, stretch.ends, self._instance, self._zone)
+        records = Records(self._context, self._relay, plan, stretch.ends, self._instance_of, self._zone)
         self._commit(plan, records, began, counts=Counts())
 
     @property
@@ -281,7 +284,7 @@ class ChannelStream:
         plan = self._plan(lsn)
         self._check_structures(plan)
         first = of_schema_change(recorded, entry.transaction.begin, entry.transaction.timestamp)
-        records = Records(after, self._relay, plan, (lsn,), self._instance, self._zone, first)
+        records = Records(after, self._relay, plan, (lsn,), self._instance_of, self._zone, first)
 
         def also(session: TargetSession) -> None:
             task, source = after.task, after.source.source_id

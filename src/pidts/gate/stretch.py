@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -69,7 +69,8 @@ class Records:
     relay: RelayReader
     plan: BatchPlan
     ends: tuple[Lsn, ...]
-    instance: str
+    instance_of: Callable[[int], str]
+    """Gives `ip:port` of the server, for the number of replacements that an Lsn has."""
     zone: str
     first: pa.Table | None = None
     """Records of a schema change, which precede its transaction's rows."""
@@ -78,7 +79,7 @@ class Records:
         """Yields the rows behind these numbers, each piece with the last numbers in it."""
         numbering, ends = Numbering(last), transaction_ends(self.ends)
         for records in self._unnumbered():
-            rows, numbering = numbering.of(records, ends, self.instance)
+            rows, numbering = numbering.of(records, ends, self.instance_of)
             yield from in_pieces(rows, numbering.last)
 
     def _unnumbered(self) -> Iterator[pa.Table]:

@@ -19,6 +19,7 @@ from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
+from pidts.relay.servers_read import add_server
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import has_last_event
 from pidts.replicate.receiver import Receiver
@@ -175,6 +176,9 @@ class Replicator:
                 raise Transient("source-changed", "the source was replaced while we connected", where=self._where)
             # One server id for the life of this process, so that the server ends an earlier dump of this replicator.
             self._server_id = stream.server_id
+            if todo.begin is not None:
+                address = f"{self._config.source.host}:{self._config.source.port}"
+                add_server(self._folder.path, todo.begin.change_no, address)
             receiver = Receiver(writer, todo, self._where)
             try:
                 self._receive(writer, stream, receiver, todo, stop)

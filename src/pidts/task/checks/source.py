@@ -23,6 +23,7 @@ from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.rule_hints import rule_findings
+from pidts.task.checks.standbys import standby_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.tables.copy_start import Patterns, is_selected
@@ -64,6 +65,7 @@ def check_one_source(
         except PidtsError as error:
             findings.append(_unreachable("target", error))
         findings += _source(config, target, tables, other_parts, resumed=resumed)
+        findings += standby_findings(config)
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
         if target is not None:

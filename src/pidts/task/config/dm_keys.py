@@ -170,6 +170,7 @@ CHECKS = (
     "binlog_format",
     "binlog_row_image",
     "circular_replication",
+    "standby",
     "conn_number",
     "dump_privilege",
     "foreign_key",

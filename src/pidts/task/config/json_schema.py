@@ -60,10 +60,15 @@ pidts: {spark: {conf: {}}, alerts: {}}
 """
 _SOURCE = """\
 source-id: s
+enable-gtid: true
 from: {host: h, user: u, security: {}}
+standbys: [{host: i, password: "", security: {}}]
 filters: [{schema-pattern: a, action: Do}]
 """
-_INLINE = "from: {host: h, user: u, security: {}}\n    filters: [{schema-pattern: a, action: Do}]"
+_INLINE = """from: {host: h, user: u, security: {}}
+    enable-gtid: true
+    standbys: [{host: i, password: "", security: {}}]
+    filters: [{schema-pattern: a, action: Do}]"""
 
 
 def task_schema() -> Schema:

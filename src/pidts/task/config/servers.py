@@ -52,11 +52,25 @@ class SourceSpec:
     """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
     use_gtid: bool
     """Reconnect by GTID instead of by position."""
+    servers: tuple[SourceConfig, ...] = ()
+    """The server of `from` and its standbys, in the file's order; empty if there are no standbys."""
+    failover_after: int = 3
+    """The number of failed connections after which a standby is looked for."""
 
     @property
     def source_id(self) -> str:
         """The source's name in the task."""
         return self.server.source_id
+
+    @property
+    def standbys(self) -> tuple[SourceConfig, ...]:
+        """The servers that may take over from the one that is read now."""
+        return tuple(one for one in self.servers if one != self.server)
+
+    def at(self, address: str) -> SourceSpec:
+        """Returns the source with another of its servers, `host:port`; the same if it has none of this address."""
+        chosen = next((one for one in self.servers if f"{one.host}:{one.port}" == address), self.server)
+        return replace(self, server=chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +176,39 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
     login = server.required_section("from")
     host, port, user, password, tls = _login(login, _PORTS["mysql"])
     login.finish(dm_keys.SERVER)
+    config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls)
+    standbys = _standbys(server, config, use_gtid=use_gtid)
+    failover_after = server.integer("failover-after", 3, minimum=1)
     if not inline:
         server.finish(dm_keys.SOURCE)
-    config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls)
     start = _start(instance.section("meta"), use_gtid=use_gtid)
-    return SourceSpec(server=config, start=start, use_gtid=use_gtid), case_sensitive, filters
+    spec = SourceSpec(
+        server=config,
+        start=start,
+        use_gtid=use_gtid,
+        servers=(config, *standbys) if standbys else (),
+        failover_after=failover_after,
+    )
+    return spec, case_sensitive, filters
+
+
+def _standbys(server: Section, first: SourceConfig, *, use_gtid: bool) -> tuple[SourceConfig, ...]:
+    """Returns the servers that may take over; what they do not say themselves is as in `from`."""
+    found: list[SourceConfig] = []
+    for one in server.sections("standbys"):
+        host, port = one.text("host"), one.integer("port", first.port, minimum=1, maximum=65535)
+        if (host, port) in {(other.host, other.port) for other in (first, *found)}:
+            raise one.error("host", "duplicate-key", f"{host}:{port} is named twice", "Name each server once.")
+        user = one.text("user", first.user)
+        own = one.has("password") or one.has("password-file")
+        password = _password(one) if own else first.password
+        tls = _tls(one) if one.has("security") else first.tls
+        one.finish(dm_keys.SERVER)
+        found.append(replace(first, host=host, port=port, user=user, password=password, tls=tls))
+    if found and not use_gtid:
+        what = "positions of one server mean nothing on another, so a standby takes over by GTID only"
+        raise server.error("standbys", "not-supported", what, "Set enable-gtid: true, or remove standbys.")
+    return tuple(found)
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:

@@ -24,6 +24,7 @@ from pidts.schema.online.names import OnlineDdl
 from pidts.task.config import dm_keys
 from pidts.task.config.alerts import AlertReceiver, read_alerts
 from pidts.task.config.channel import demand_channel
+from pidts.task.config.current_server import with_current_server
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.config.duration import parse_duration
 from pidts.task.config.mistakes import all_mistakes
@@ -197,11 +198,12 @@ def _part(
     instance.finish()
     ours = task.section("pidts")
     spark = ours.section("spark")
+    relay = _relay(ours, name)
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
         shard_mode=shard_mode,
-        source=source,
+        source=with_current_server(source, relay),
         target=target,
         rules=rules,
         rule_names=rule_names,
@@ -221,7 +223,7 @@ def _part(
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
-        relay=_relay(ours, name),
+        relay=relay,
         relay_keep=_duration(ours, "relay-keep"),
         retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),

@@ -44,6 +44,7 @@ from pidts.task.operate.progress import Stage
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
+from pidts.task.run.failover import Failover, StandbyWatch
 from pidts.task.run.goal import Completion, ProvenGoal
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.locked_rows import LockedRows
@@ -96,6 +97,7 @@ class Attempts:
         self._goal: ProvenGoal | None = None
         self._locked = LockedRows(config)
         self._refetch = RelayRefetch(config)
+        self._failover = Failover(tracker.note)
         self._applied: Lsn | None = None
         """The last Lsn on the target that this run has seen."""
         self._epoch = 0
@@ -122,10 +124,25 @@ class Attempts:
             self._has_arrived(arrived=False)
             self._answer(error)
             return False
+        except Transient:
+            self._has_arrived(arrived=False)
+            if self._fails_over(is_failing=True):
+                return False
+            raise
         except Exception:
             self._has_arrived(arrived=False)
             raise
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
+
+    def _fails_over(self, *, is_failing: bool) -> bool:
+        """Turns to another server of the source, if the one that is read is lost or another one was chosen."""
+        moved = self._failover.look(self._config, is_failing=is_failing)
+        if moved is None:
+            return False
+        self._replicator.stop()
+        self._config = self._shared.reload.moved(moved)
+        self._goal, self._refetch = None, RelayRefetch(moved)
+        return True
 
     def _answer(self, error: Halted) -> None:
         """Prepares the next attempt to succeed; raises the error if an operator has to decide."""
@@ -234,7 +251,13 @@ class Attempts:
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 watch = CutoverWatch(config.name, config.target.server)
-                with self._shared.spark.losing_is_transient(lambda: stream.spark), closing(stream), closing(watch):
+                standbys = StandbyWatch(config, self._tracker.note)
+                with (
+                    self._shared.spark.losing_is_transient(lambda: stream.spark),
+                    closing(standbys),
+                    closing(stream),
+                    closing(watch),
+                ):
                     stream.start()
                     try:
                         self._watch(stream, relay, mark, watch)
@@ -345,6 +368,8 @@ class Attempts:
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
                 self._warn_of_disk(relay)
+                if self._fails_over(is_failing=lack is not None):
+                    return
             self._tracker.halted(stream.halts)
             self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)

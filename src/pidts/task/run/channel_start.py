@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
@@ -22,9 +23,12 @@ from pidts.gate.committer import Channel
 from pidts.gate.stream import ChannelStream, Committed
 from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, Where
 from pidts.plan import PlanState
-from pidts.source import Session, SourceConfig, schema_charsets, source_dialect
+from pidts.relay.folder import Folder
+from pidts.relay.servers_read import servers_read
+from pidts.source import Session, schema_charsets, source_dialect
 from pidts.target.mysql import MySqlSession, MySqlTarget
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
+from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.read_structures import StructureReader, StructureReading
 from pidts.task.run.replicator_process import ReplicatorProcess
@@ -98,20 +102,34 @@ def open_channel(
         meaning=meaning,
         limits=config.limits,
         goal=goal,
-        instance=_instance(config.source.server),
+        instance_of=_Instances(config),
         retention=config.retention,
         on_commit=on_commit,
         shards=shards,
     )
 
 
-def _instance(server: SourceConfig) -> str:
-    """Returns `ip:port` of the source; its name where that has no address now."""
-    try:
-        host = str(socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        host = server.host
-    return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+class _Instances:
+    """Gives `ip:port` of the server that a place of the log was received from."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        self._folder = Folder.of(config.relay, config.source.source_id).path
+        self._now = address_of(config.source.server)
+        self._found: dict[int, str] = {}
+
+    def __call__(self, change_no: int) -> str:
+        """Returns it for the log after so many replacements of the source."""
+        if change_no not in self._found:
+            self._found[change_no] = _with_ip(servers_read(self._folder).get(change_no, self._now))
+        return self._found[change_no]
+
+
+def _with_ip(address: str) -> str:
+    """Returns the address with the host's number; with its name where that is not known now."""
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        host = str(socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0])
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first_start(

@@ -50,6 +50,11 @@ class ConfigReload:
         """The configurations of all parts, with the applied changes."""
         return tuple(self._decided.values())
 
+    def moved(self, config: TaskConfig) -> TaskConfig:
+        """Records that a part goes on at another of its servers, and returns its configuration."""
+        self._decided[config.source.source_id] = config
+        return config
+
     def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
         """Returns the configuration that a part has to continue with, or None if that has not changed.
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.relay_place import Place, TargetCheckpoints, read_checkpoints
+from pidts.cli.relay.place import Place, TargetCheckpoints, read_checkpoints
 from pidts.model.errors import sentence
 from pidts.relay.integrity_check import broken
 from pidts.relay.retention import Release

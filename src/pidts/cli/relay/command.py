@@ -27,8 +27,8 @@ def list_relays(
 ) -> int:
     """Show the segments of a relay and how far each task is; change nothing."""
     set_up_logs(debug=debug)
-    from pidts.cli.relay_place import find_relays
-    from pidts.cli.relay_view import relay_report, show_reports
+    from pidts.cli.relay.place import find_relays
+    from pidts.cli.relay.view import relay_report, show_reports
 
     reports = [relay_report(place, verify=verify) for place in find_relays(named)]
     show_reports(reports, as_json=as_json)
@@ -59,8 +59,8 @@ def purge_relays(
 ) -> None:
     """Remove the segments that no task needs any more."""
     set_up_logs(debug=debug)
-    from pidts.cli.relay_place import demand_known_needs, find_relays, read_checkpoints
-    from pidts.cli.relay_view import show_releases
+    from pidts.cli.relay.place import demand_known_needs, find_relays, read_checkpoints
+    from pidts.cli.relay.view import show_releases
     from pidts.relay.retention import PurgeLimits, release
     from pidts.relay.task_marks import read_needs
     from pidts.task.config.duration import parse_duration
@@ -95,7 +95,7 @@ def forget_task(
 ) -> None:
     """Forget that a task needs the relay: log that only this task needed may then be purged."""
     set_up_logs(debug=debug)
-    from pidts.cli.relay_place import find_relays
+    from pidts.cli.relay.place import find_relays
     from pidts.relay.task_marks import forget_need
 
     places = find_relays(named)

@@ -1,0 +1,46 @@
+"""`pidts failover`: lets a task go on at a standby of its source."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
+from pidts.model import ConfigError
+
+
+def failover(
+    task: TaskFile,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="HOST:PORT",
+            help="The standby. Without it: the first that has all that was received.",
+            show_default=False,
+        ),
+    ] = "",
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source", "-s", metavar="SOURCE-ID", help="The source, where the task has several.", show_default=False
+        ),
+    ] = "",
+    as_json: JsonAtEnd = False,
+    debug: Debug = False,
+) -> int:
+    """Let a task go on at a standby of its source; a running task turns to it within seconds."""
+    parts = [part for part in opened(task, debug=debug) if part.source.source_id == (source or part.source.source_id)]
+    if len(parts) != 1:
+        what = f"the task has no source {source!r}" if not parts else "the task has several sources"
+        raise ConfigError("usage", what, todo="Name one: --source SOURCE-ID")
+    from pidts.task.operate.standbys import fail_over
+
+    chosen = fail_over(parts[0], to)
+    if as_json:
+        print(json.dumps({"task": parts[0].name, "source": parts[0].source.source_id, "server": chosen}))
+    else:
+        print(f"{parts[0].name}: source {parts[0].source.source_id} is read from {chosen} from now on")
+    return 0

@@ -1,0 +1,1 @@
+"""`pidts relay`: what a relay keeps, and how it gives room."""

@@ -1,0 +1,36 @@
+"""Says from which address each stretch of a relay's log was received: an Lsn tells how often the source was replaced.
+
+The replicator adds a line before it writes the first event of a stretch, so the address is there before its log is. A
+relay of an earlier version has no such file, and a stretch that is not in it has no known address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+
+from pidts.relay.permissions import private_opener
+
+_FILE = "servers"
+
+
+def add_server(folder: Path, change_no: int, address: str) -> None:
+    """Adds the address of the server whose log begins now; the last line of a number counts.
+
+    On a full disk the line is missing: then readers take the address that the task file has.
+    """
+    with suppress(OSError), open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:
+        file.write(f"{change_no} {address}\n")
+
+
+def servers_read(folder: Path) -> Mapping[int, str]:
+    """Returns `host:port` for each number of replacements of the source that is known."""
+    found: dict[int, str] = {}
+    with suppress(OSError):
+        for line in (folder / _FILE).read_text("utf-8").splitlines():
+            number, _, address = line.partition(" ")
+            if number.isdigit() and address:
+                found[int(number)] = address
+    return MappingProxyType(found)

@@ -1,0 +1,41 @@
+"""Checks whether the standbys of a source can take over from it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from pidts.model import PidtsError, Transient
+from pidts.source import connect
+from pidts.source.finding import Finding
+from pidts.source.prechecks import check_source
+from pidts.task.config.current_server import address_of
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.standbys import state_of
+
+
+def standby_findings(config: TaskConfig) -> list[Finding]:
+    """Returns a finding for each standby, or several for one that is not fit.
+
+    A standby that does not answer now is no fault: after a failover, the lost primary is one.
+    """
+    findings = []
+    for server in config.source.standbys:
+        name = address_of(server)
+        try:
+            has_gtids = state_of(server).gtid_mode
+            with closing(connect(server)) as session:
+                found = check_source(session, server, (), None, copies=False)
+        except Transient as error:
+            findings.append(Finding("standby", ok=True, message=f"{name} cannot be reached now: {error.what}"))
+            continue
+        except PidtsError as error:
+            findings.append(Finding("standby", ok=False, message=f"{name}: {error.what}", fix=error.todo))
+            continue
+        wrong = [
+            Finding("standby", ok=False, message=f"{name}: {one.message}", fix=one.fix) for one in found if not one.ok
+        ]
+        if not has_gtids:
+            fix = "Switch GTIDs on there (gtid_mode = ON), or remove it from standbys"
+            wrong.append(Finding("standby", ok=False, message=f"{name} writes no GTIDs", fix=fix))
+        findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over by GTID")]
+    return findings

@@ -1,0 +1,143 @@
+"""Chooses the server that takes a lost source's place: one that has executed all that was received from the last one.
+
+The replicator goes on there by GTID, so nothing is lost and nothing comes twice. A server that lacks a received
+transaction is refused: its log goes on from an older state, and what the target has already would be written over.
+MariaDB's position has only the last transaction of each domain. So a transaction counts as executed there if the
+server's `gtid_binlog_state` has it, or a later one of the same origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from pidts.model import ConfigError, GtidSet, Halted, PidtsError, Where, parse_gtid_set
+from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtidSet
+from pidts.relay import RelayReader
+from pidts.source import SourceConfig, connect, server_info
+from pidts.source.connection import query
+from pidts.task.config.current_server import address_of, choose_server
+from pidts.task.config.task_file import TaskConfig
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
+
+Written = Mapping[tuple[int, int], int]
+"""The last number that each server has in each domain: MariaDB's `gtid_binlog_state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server has executed."""
+
+    executed: GtidSet
+    written: Written | None
+    """None for a MySQL, whose set says all."""
+    gtid_mode: bool = True
+
+    def has(self, received: GtidSet) -> bool:
+        """Returns whether all of a set was executed here."""
+        if isinstance(received, MySqlGtidSet):
+            return isinstance(self.executed, MySqlGtidSet) and received.issubset(self.executed)
+        if self.written is None:
+            return False
+        return all(self.written.get((at.domain, at.server), -1) >= at.sequence for at in received.positions)
+
+    def has_all_of(self, other: ServerState) -> bool:
+        """Returns whether all that another server has executed was executed here, too."""
+        if other.written is None or self.written is None:
+            return self.has(other.executed)
+        return all(self.written.get(key, -1) >= sequence for key, sequence in other.written.items())
+
+    def __str__(self) -> str:
+        if self.written is None:
+            return str(self.executed)
+        return ",".join(f"{domain}-{server}-{last}" for (domain, server), last in sorted(self.written.items()))
+
+
+def state_of(server: SourceConfig) -> ServerState:
+    """Returns what a server has executed; raises if it does not answer within a few seconds."""
+    with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
+        info = server_info(session)
+        if not info.is_mariadb:
+            executed = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0] or "") if info.gtid_mode else ""
+            return ServerState(parse_gtid_set(executed, mariadb=False), None, info.gtid_mode)
+        ((position, state),) = query(session, "SELECT @@GLOBAL.gtid_binlog_pos, @@GLOBAL.gtid_binlog_state")
+        return ServerState(parse_gtid_set(str(position or ""), mariadb=True), written(str(state or "")))
+
+
+def written(state: str) -> Written:
+    """Reads `gtid_binlog_state`."""
+    gtids = [MariaDbGtid(*map(int, text.strip().split("-"))) for text in state.split(",") if text.strip()]
+    return {(gtid.domain, gtid.server): gtid.sequence for gtid in gtids}
+
+
+def received_gtids(config: TaskConfig) -> GtidSet | None:
+    """Returns what was received from the source, or what the target has if the relay is empty; None if not known."""
+    source_id = config.source.source_id
+    with closing(RelayReader(config.relay, source_id)) as relay:
+        at = relay.received
+        text = relay.gtid_set(at) if at is not None else None
+    if text is None:
+        with closing(config.target.server.connect()) as target:
+            rows = target.meta.checkpoints.read(config.name, source_id)
+        text = next((row.gtid for row in rows if row.gtid), None)
+    return parse_gtid_set(text) if text else None
+
+
+def misfit(state: ServerState, received: GtidSet | None) -> str:
+    """Says why a server cannot go on where the log was received up to; empty if it can."""
+    if received is None:
+        return "the GTIDs of what was received are not known"
+    if not state.gtid_mode:
+        return "it writes no GTIDs"
+    if isinstance(received, MariaDbGtidSet) is (state.written is None):
+        return "it is of another product"
+    if not state.has(received):
+        return f"it lacks transactions that were received: these are {received}, and it has {state}"
+    return ""
+
+
+def find_standby(servers: Sequence[SourceConfig], received: GtidSet | None) -> tuple[SourceConfig | None, list[str]]:
+    """Returns the first server that can take over, and what speaks against those before it."""
+    refusals: list[str] = []
+    for server in servers:
+        try:
+            reason = misfit(state_of(server), received)
+        except PidtsError as error:
+            reason = error.what
+        if not reason:
+            return server, refusals
+        refusals.append(f"{address_of(server)}: {reason}")
+    return None, refusals
+
+
+def fail_over(config: TaskConfig, to: str) -> str:
+    """Chooses another server of a source, `to` or the first that can take over; returns its address.
+
+    A run that goes on notices the choice within seconds. One that is started later begins with it.
+    """
+    servers = config.source.standbys
+    if not servers:
+        raise _impossible(config, "the source has no standbys", "Name them in the task file: standbys, beside from")
+    if to:
+        servers = tuple(one for one in servers if address_of(one) == to)
+        if not servers:
+            now = address_of(config.source.server)
+            what = "is read already" if to == now else "is no server of the source"
+            known = ", ".join(map(address_of, config.source.standbys))
+            raise _impossible(config, f"{to} {what}", f"The task file has these standbys: {known}")
+    found, refusals = find_standby(servers, received_gtids(config))
+    if found is None:
+        raise Halted(
+            "no-standby",
+            "no server can take over: " + "; ".join(refusals),
+            where=Where(source=config.source.source_id),
+            todo="Wait until one has caught up, or let the task go on at the server that has these transactions",
+        )
+    choose_server(config.source, config.relay, address_of(found))
+    return address_of(found)
+
+
+def _impossible(config: TaskConfig, what: str, todo: str) -> ConfigError:
+    return ConfigError("bad-failover", what, where=Where(source=config.source.source_id), todo=todo)

@@ -1,0 +1,128 @@
+"""Lets a run go on at a standby when its source is lost, or when an operator has chosen another server.
+
+The order of events: the choice is remembered beside the relay, the replicator is stopped, and another attempt begins
+with the new server. Crash points: before the choice is remembered nothing has happened; after it every process that
+reads the task file, this run's successor among them, goes on at the chosen server. The replicator asks that server by
+GTID, and checks once more that it has executed all that the relay has received.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from pidts.model import PidtsError, Transient
+from pidts.task.config.current_server import address_of, choose_server, with_current_server
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.standbys import find_standby, received_gtids, state_of
+
+_log = structlog.get_logger(__name__)
+
+_BETWEEN_LOOKS = 1.0
+_COMPARE_SECONDS = 10.0
+"""The interval at which the standbys are compared with the source."""
+
+
+class Failover:
+    """Watches the servers of one source. Without standbys it does nothing."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` shows a text to the people who watch the run."""
+        self._tell = tell
+        self._failures, self._next_look = 0, 0.0
+        self._said: set[str] = set()
+
+    def look(self, config: TaskConfig, *, is_failing: bool) -> TaskConfig | None:
+        """Returns the configuration with the server to go on with; None if it is the one that is read."""
+        if not config.source.standbys or time.monotonic() < self._next_look:
+            return None
+        chosen = with_current_server(config.source, config.relay)
+        if chosen != config.source:
+            self._say(f"the source is read from {address_of(chosen.server)} now, as it was chosen")
+            return replace(config, source=chosen)
+        if not is_failing or self._answers(config):
+            self._failures = 0
+            self._next_look = time.monotonic() + _BETWEEN_LOOKS
+            return None
+        self._failures += 1
+        moved = self._moved(config) if self._failures >= config.source.failover_after else None
+        self._next_look = time.monotonic() + _BETWEEN_LOOKS
+        return moved
+
+    def _answers(self, config: TaskConfig) -> bool:
+        """Whether the source takes a connection. An error other than a lost connection is an operator's matter."""
+        try:
+            state_of(config.source.server)
+        except Transient:
+            return False
+        except PidtsError:
+            return True
+        return True
+
+    def _moved(self, config: TaskConfig) -> TaskConfig | None:
+        lost = address_of(config.source.server)
+        try:
+            found, refusals = find_standby(config.source.standbys, received_gtids(config))
+        except PidtsError as error:
+            found, refusals = None, [str(error)]
+        if found is None:
+            self._say(f"{lost} does not answer, and no standby can take over: {'; '.join(refusals)}")
+            return None
+        source = choose_server(config.source, config.relay, address_of(found))
+        self._failures = 0
+        self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(found)}")
+        return replace(config, source=source)
+
+    def _say(self, text: str) -> None:
+        """Says it once: a standby that cannot take over is looked at again and again."""
+        if text not in self._said:
+            self._said.add(text)
+            _log.warning(text)
+            self._tell(text)
+
+
+class StandbyWatch:
+    """Compares the standbys with the source while that is followed, in a thread of its own.
+
+    The counterexample that it is for: a primary is lost, a standby takes over, and the old primary comes back with
+    transactions that it had not sent to anybody. Nobody would notice until it is made the source again.
+    """
+
+    def __init__(self, config: TaskConfig, tell: Callable[[str], None]) -> None:
+        self._config, self._tell = config, tell
+        self._closed = threading.Event()
+        self._said: set[str] = set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        if config.source.standbys:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends it; a server that does not answer is not waited for."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_COMPARE_SECONDS):
+            for standby in self._config.source.standbys:
+                if self._closed.is_set():
+                    return
+                try:
+                    there = state_of(standby)
+                    # Asked for later: what has come from the source meanwhile is no excess.
+                    here = state_of(self._config.source.server)
+                except PidtsError:
+                    continue
+                if here.has_all_of(there):
+                    self._said.discard(address_of(standby))
+                elif address_of(standby) not in self._said:
+                    self._said.add(address_of(standby))
+                    text = (
+                        f"{address_of(standby)} has transactions that the source "
+                        f"{address_of(self._config.source.server)} lacks: it has {there}, the source has {here}. "
+                        "They are not carried to the target; it must not become the source again as it is"
+                    )
+                    _log.warning(text, source=self._config.source.source_id)
+                    self._tell(text)
