@@ -162,6 +162,7 @@ def test_by_gtid_the_first_event_knows_what_it_follows(
 
 def test_a_time_is_a_place_in_the_log(mariadb: Server, database: str, run_sql: RunSql, shown: Shown) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    before = end_of_log(mariadb, run_sql)
     run_sql(mariadb, "INSERT INTO t VALUES (1)", database=database)
     run_sql(mariadb, "FLUSH BINARY LOGS")
     time.sleep(1.1)
@@ -170,7 +171,8 @@ def test_a_time_is_a_place_in_the_log(mariadb: Server, database: str, run_sql: R
     _, first, last = shown(url(mariadb), *tables)
     assert first["ts"] < last["ts"]
     assert shown(url(mariadb), *tables, "--from", last["ts"]) == [last]
-    assert shown(url(mariadb), *tables, "--to", first["ts"])[-1] == first
+    # Times go back in a log where a clock was set or a statement waited, and a later time before `before` ends it all.
+    assert shown(url(mariadb), *tables, "--from", before, "--to", first["ts"]) == [first]
     assert shown(url(mariadb), *tables, "--from", "-10m")[-2:] == [first, last]
     assert shown(url(mariadb), *tables, "--to", "-10m") == []
 
