@@ -10,7 +10,7 @@ import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import apply, classify
-from pidts.target.difference import unfillable
+from pidts.target.difference import difference, unfillable
 from pidts.target.postgres import alter
 from pidts.target.postgres.doubts import doubts
 from pidts.target.postgres.encode.binary import wire
@@ -229,3 +229,22 @@ def test_a_default_that_servers_read_in_several_ways_is_filled_by_none(definitio
     statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
     (after,) = apply(statement, before, {}).values()
     assert unfillable(statement, before[after.name], after, 0) == ([] if is_alike else ["c"])
+
+
+@pytest.mark.parametrize(
+    ("had", "actions"),
+    [
+        ("g", "ADD e int, DROP g, CHANGE g e int"),
+        ("g", "DROP g, ADD e int, RENAME COLUMN g TO e"),
+        ("e", "DROP e, ADD e text, MODIFY e int"),
+    ],
+)
+def test_a_dropped_column_gives_no_value_to_a_new_one(had, actions):
+    """MariaDB accepts such statements; the last word about a dropped name is one about the new column."""
+    before = {}
+    before |= apply(classify(f"CREATE TABLE t (id int PRIMARY KEY, {had} int)", "d"), {}, {})
+    statement = classify(f"ALTER TABLE t {actions}", "d")
+    after = Table(TableName("d", "t"), (Column("id", ColumnType(Kind.INT)), Column("e", ColumnType(Kind.INT))))
+    found = difference(statement, before[after.name], after)
+    assert [column.name for column in found.added] == ["e"]
+    assert [old.name for old, _ in found.kept] == ["id"]

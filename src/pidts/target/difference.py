@@ -78,18 +78,17 @@ def kept_names(statement: AlterTable, before: Table, after: Table) -> dict[str, 
     """Maps the new name to the old name of each column that stays."""
     old_names = {column.name.lower(): column.name for column in before.columns}
     moved: dict[str, str] = {}
-    gone: set[str] = set()
+    gone = {action.name.lower() for action in statement.actions if isinstance(action, DropColumn)}
     fresh: set[str] = set()
     for action in statement.actions:
         match action:
-            case ChangeColumn(old=old, column=column):
+            # In `DROP a, ADD a int, MODIFY a text`, which MariaDB accepts, MODIFY is about the new column.
+            case ChangeColumn(old=old, column=column) if old.lower() not in gone:
                 moved[column.name.lower()] = old.lower()
-            case ModifyColumn(column=column):
+            case ModifyColumn(column=column) if column.name.lower() not in gone:
                 moved[column.name.lower()] = column.name.lower()
-            case RenameColumn(old=old, new=new):
+            case RenameColumn(old=old, new=new) if old.lower() not in gone:
                 moved[new.lower()] = old.lower()
-            case DropColumn(name=name):
-                gone.add(name.lower())
             case AddColumn(column=column) if column.name.lower() not in old_names or column.name.lower() in gone:
                 fresh.add(column.name.lower())
             case PartitionRows(what=what):
