@@ -102,7 +102,8 @@ def unlike(ours: Table | None, theirs: Table | None) -> Iterator[str]:
 
 
 def _parts(key) -> tuple[object, ...]:
-    return key.name, key.columns, key.prefixes, key.unique, key.unique_prefixes, key.primary, key.fulltext
+    kind = key.unique, key.unique_prefixes, key.primary, key.fulltext
+    return key.name, key.columns, key.prefixes, key.descending, *kind
 
 
 def _said(column: Column | None) -> str:

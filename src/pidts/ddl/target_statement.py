@@ -105,4 +105,6 @@ def _among_own(action: AddKey, extracted: tuple[str, ...]) -> AddKey:
     if not (key.unique or key.primary):
         return action
     prefixes = (*prefixes, *(None for _ in extracted)) if prefixes else ()
-    return replace(action, key=replace(key, columns=(*key.columns, *extracted)), prefixes=prefixes)
+    downwards = (*key.descending, *(False for _ in extracted)) if key.descending else ()
+    wider = replace(key, columns=(*key.columns, *extracted), descending=downwards)
+    return replace(action, key=wider, prefixes=prefixes)

@@ -55,6 +55,8 @@ class Key:
     fulltext: bool = field(default=False, compare=False)
     for_foreign_key: bool = field(default=False, compare=False)
     """Whether the server made the key for a foreign key, and drops it once another key can do its work."""
+    descending: tuple[bool, ...] = field(default=(), compare=False)
+    """Whether the server sorts each column downwards; empty: none of them, or not known."""
 
     @property
     def declared_unique(self) -> bool:
@@ -163,10 +165,12 @@ def _key_to_json(key: Key) -> dict[str, Any]:
     }
     if key.prefixes:
         data["prefixes"] = list(key.prefixes)
+    if key.descending:
+        data["descending"] = list(key.descending)
     rare = ("unique_prefixes", "fulltext", "for_foreign_key")
     return data | {name: True for name in rare if getattr(key, name)}
 
 
 def _key_from_json(data: dict[str, Any]) -> Key:
-    lists = {"columns": tuple(data["columns"]), "prefixes": tuple(data.get("prefixes", ()))}
+    lists = {name: tuple(data.get(name, ())) for name in ("columns", "prefixes", "descending")}
     return Key(**{**data, **lists})

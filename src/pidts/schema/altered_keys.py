@@ -91,7 +91,7 @@ def keys_after(
             named.remove(present)
         named.append(key)
     held = tuple(_as_held(key, there, dialect) for key in named)
-    if dialect.mariadb and not added and not _first_takes_null(table, held, there):
+    if dialect.mariadb and not added and not _first_ends(table, held, there, actions):
         return held
     return in_order(held, there)
 
@@ -108,28 +108,54 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
     return in_order(table.keys, {_fold(column.name): column for column in table.columns})
 
 
-def same_keys(keys: Sequence[Key], others: Sequence[Key]) -> bool:
-    """Whether both have the same keys in any order: the server then keeps the order as it is."""
-    return {_all_of(key) for key in keys} == {_all_of(key) for key in others}
+def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
+    """Whether the server leaves the keys as they are, also their order, after actions that drop and add only keys.
+
+    That is so if the same keys come out: `DROP KEY k, ADD KEY k (a)`. MariaDB sorts them again if one of the dropped
+    keys was the unique one that names rows, or one of which it stores hashes.
+    """
+    if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
+        return False
+    columns = {_fold(column.name): column for column in table.columns}
+    dropped = [key for key in table.keys if _fold(key.name) in _dropped(actions)]
+    return not dialect.mariadb or not any(
+        _is_too_long(key, columns) or (key is table.keys[0] and not key.primary and _names_rows(key, table))
+        for key in dropped
+    )
+
+
+def _dropped(actions: Sequence[Action]) -> set[str]:
+    return {_fold(action.name) for action in actions if isinstance(action, DropKey | DropConstraint)}
+
+
+def _names_rows(key: Key, table: Table) -> bool:
+    """Whether the key, which is the table's first one, is what MariaDB names rows by."""
+    columns = {_fold(column.name): column for column in table.columns}
+    if key.primary:
+        return True
+    there = [columns[_fold(name)] for name in key.columns if _fold(name) in columns]
+    return key.unique and not _is_too_long(key, columns) and not any(column.nullable for column in there)
 
 
 def _all_of(key: Key) -> tuple[object, ...]:
-    return key.name, key.columns, key.prefixes, key.primary, key.declared_unique, key.fulltext
+    return key.name, key.columns, key.prefixes, key.primary, key.declared_unique, key.fulltext, key.descending
 
 
-def _first_takes_null(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]) -> bool:
-    """Whether the key that identified the rows is still there and now allows NULL. MariaDB then sorts the keys again.
+def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:
+    """Whether the first key named rows and does not any more. MariaDB then sorts the keys again.
 
-    In all other statements it leaves the order as it is, also where a column's new definition would change it, and
-    where that key is dropped.
+    Its columns take NULL now, or the key went with its columns. In all other statements MariaDB leaves the order as it
+    is, also where a column's new definition would change it, and where the key itself is dropped. A key of which it
+    stores hashes names no rows.
     """
     first = next(iter(table.keys), None)
-    if first is None or first.primary or not first.unique or any(first.prefixes):
+    if first is None or not _names_rows(first, table):
         return False
-    before = {_fold(column.name): column for column in table.columns}
-    took = any(before[_fold(name)].nullable for name in first.columns if _fold(name) in before)
-    now = _key(keys, first.name)
-    return not took and now is not None and any(columns[_fold(name)].nullable for name in now.columns)
+    renamed = {_fold(rename.old): rename.new for rename in _of(RenameKey, actions)}
+    now = _key(keys, renamed.get(_fold(first.name), first.name))
+    if now is None:
+        return _fold(first.name) not in _dropped(actions)
+    return not now.primary and any(columns[_fold(name)].nullable for name in now.columns)
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
@@ -208,9 +234,10 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
     for key in table.keys:
         name = _fold(key.name)
         prefixes = key.prefixes or (None,) * len(key.columns)
+        directions = key.descending or (False,) * len(key.columns)
         parts = [
-            (found.after.name, _prefix_after(found, prefix, dialect))
-            for column, prefix in zip(key.columns, prefixes, strict=True)
+            (found.after.name, _prefix_after(found, prefix, dialect), downwards)
+            for column, prefix, downwards in zip(key.columns, prefixes, directions, strict=True)
             if (found := kept.get(_fold(column))) is not None
         ]
         if name in gone or (key.declared_unique and name in dropped) or not parts:
@@ -219,8 +246,9 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
             replace(
                 key,
                 name=renamed.get(name, key.name),
-                columns=tuple(column for column, _ in parts),
-                prefixes=tuple(prefix for _, prefix in parts),
+                columns=tuple(column for column, _, _ in parts),
+                prefixes=tuple(prefix for _, prefix, _ in parts),
+                descending=tuple(down for _, _, down in parts) if any(down for _, _, down in parts) else (),
                 # The server no longer drops a key that somebody has named.
                 for_foreign_key=key.for_foreign_key and name not in renamed,
             )
@@ -316,8 +344,10 @@ def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
     """
     prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
     is_whole = not any(prefixes)
+    is_hash = _is_too_long(replace(key, prefixes=prefixes), columns)
     return replace(
         key,
+        descending=() if is_hash else key.descending,
         prefixes=() if is_whole else prefixes,
         unique=key.declared_unique and (is_whole or key.primary),
         unique_prefixes=key.declared_unique and not is_whole and not key.primary,

@@ -98,6 +98,11 @@ class Dialect:
         return is_utc(self.time_zone)
 
     @property
+    def descending_keys(self) -> bool:
+        """Whether a key holds `DESC`; older servers read it and forget it."""
+        return self.version >= ((10, 8, 0) if self.mariadb else (8, 0, 0))
+
+    @property
     def inline_references(self) -> bool:
         """Whether `REFERENCES` behind a column makes a foreign key; older servers read it and forget it."""
         return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))

@@ -264,6 +264,7 @@ def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
         # Older servers show the length of a box as if it were the prefix of a spatial key.
         lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
         prefixes = tuple(None if length is None else int(length) for length in lengths)
+        descending = tuple(part["collation"] == "D" for part in ordered)
         primary = name == "PRIMARY"
         declared_unique = int(ordered[0]["non_unique"]) == 0
         yield Key(
@@ -276,6 +277,7 @@ def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
             prefixes=prefixes if any(prefixes) else (),
             unique_prefixes=declared_unique and any(prefixes) and not primary,
             fulltext=kind == "FULLTEXT",
+            descending=descending if any(descending) else (),
         )
 
 

@@ -140,3 +140,37 @@ CREATE TABLE g2 (a int NOT NULL, g int AS (a + 1) VIRTUAL, s int GENERATED ALWAY
 ALTER TABLE g2 ADD b int NOT NULL, ADD UNIQUE (b), ADD KEY ((b - 1), a);
 CREATE TABLE sp (a int, p point NOT NULL, q geometry NOT NULL, SPATIAL KEY (p), SPATIAL KEY q (q), KEY a (a)) ENGINE=MyISAM;
 ALTER TABLE sp ADD KEY (a), DROP KEY p;
+-- Where no key is added, MariaDB sorts the keys again only if the first one named rows and does not any more.
+CREATE TABLE r1 (b int, d int NOT NULL, e1 int NOT NULL, x int, PRIMARY KEY (b), UNIQUE e1 (e1), UNIQUE d (d));
+ALTER TABLE r1 MODIFY e1 int, DROP b;
+CREATE TABLE r2 (b int, d int NOT NULL, e1 int NOT NULL, PRIMARY KEY (b), UNIQUE e1 (e1), UNIQUE d (d));
+ALTER TABLE r2 DROP PRIMARY KEY, MODIFY e1 int;
+CREATE TABLE r3 (u int NOT NULL, e1 int NOT NULL, d int NOT NULL, UNIQUE u (u), UNIQUE e1 (e1), UNIQUE d (d));
+ALTER TABLE r3 MODIFY e1 int;
+ALTER TABLE r3 RENAME KEY u TO u9, MODIFY u int;
+CREATE TABLE r4 (u int NOT NULL, e1 int NOT NULL, d int NOT NULL, UNIQUE u (u), UNIQUE e1 (e1), UNIQUE d (d));
+ALTER TABLE r4 MODIFY e1 int, DROP KEY u, DROP u;
+CREATE TABLE r5 (p int NOT NULL, q int NOT NULL, r int, UNIQUE p (p), UNIQUE q (q), KEY k (r));
+ALTER TABLE r5 MODIFY p text NOT NULL;
+ALTER TABLE r5 MODIFY p text;
+CREATE TABLE r6 (g int NOT NULL, q int NOT NULL, r int NOT NULL, UNIQUE g (g), KEY gq (g, q), UNIQUE r (r));
+ALTER TABLE r6 ADD e1 bigint, DROP g, CHANGE g e1 varchar(9);
+ALTER TABLE r6 DROP q, ADD q varchar(9), MODIFY q int;
+-- A key that holds another direction is another key.
+CREATE TABLE r7 (a int NOT NULL, b int NOT NULL, UNIQUE k (a DESC), UNIQUE u (a), UNIQUE v (b DESC, a));
+ALTER TABLE r7 DROP KEY k, ADD UNIQUE k (a);
+ALTER TABLE r7 DROP KEY u, ADD UNIQUE u (a ASC);
+ALTER TABLE r7 DROP KEY v, ADD UNIQUE v (b DESC, a ASC);
+ALTER TABLE r7 DROP COLUMN b, MODIFY a mediumtext NOT NULL;
+ALTER TABLE r7 ADD UNIQUE w (a(4) DESC);
+-- A key that is dropped and added as it was: MariaDB sorts again if it named rows, or is one of hashes.
+CREATE TABLE r8 (a int NOT NULL, b int NOT NULL, UNIQUE u (a), UNIQUE v (b), UNIQUE k (b, a));
+ALTER TABLE r8 DROP KEY v, ADD UNIQUE v (b);
+ALTER TABLE r8 DROP KEY u, ADD UNIQUE u (a);
+ALTER TABLE r8 DROP CONSTRAINT v, ADD UNIQUE v (b);
+CREATE TABLE r9 (a int NOT NULL, b int NOT NULL, UNIQUE v (b), UNIQUE k (a));
+ALTER TABLE r9 MODIFY b mediumtext NOT NULL;
+ALTER TABLE r9 DROP KEY v, ADD UNIQUE v (b);
+CREATE TABLE r10 (a int, b int NOT NULL, c int NOT NULL, PRIMARY KEY (a), UNIQUE v (b), UNIQUE k (c));
+ALTER TABLE r10 MODIFY b int;
+ALTER TABLE r10 DROP PRIMARY KEY, ADD PRIMARY KEY (a);

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pidts.schema.actions as alter
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, Kind
-from pidts.schema.altered_keys import KeptColumn, does_not_fit, keys_after, same_keys
+from pidts.schema.altered_keys import KeptColumn, does_not_fit, keeps_keys, keys_after
 from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import in_primary_key, with_implicit_defaults
@@ -31,6 +31,8 @@ class _Slot:
 
     old: str | None
     column: Column
+    place: str = ""
+    """The dropped column, in lower case, whose place in keys a new column takes; empty: that of its own name."""
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
@@ -54,9 +56,9 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
         elif isinstance(action, alter.RenameTo):
             changed = changed.renamed(action.name)
     after = replace(changed, columns=columns, keys=keys)
-    is_about_keys = all(isinstance(action, alter.AddKey | alter.DropKey) for action in actions)
-    if is_about_keys and columns == table.columns and same_keys(keys, table.keys):
-        return table  # `DROP KEY k, ADD KEY k (a)` changes nothing: the server does not even sort the keys again
+    is_about_keys = all(isinstance(action, alter.AddKey | alter.DropKey | alter.DropConstraint) for action in actions)
+    if is_about_keys and columns == table.columns and keeps_keys(table, keys, actions, dialect):
+        return table
     return after
 
 
@@ -115,12 +117,17 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
         for column in table.columns
         if _fold(column.name) not in dropped
     ]
+    # In `ADD b int, DROP a, CHANGE a b text`, which MariaDB accepts, `b` is a new column, and takes the place of `a` in
+    # keys.
+    places = {_fold(item.column.name): _fold(item.old) for item in _of(alter.ChangeColumn, actions)}
     named = set(known)
     for action in actions:
         if isinstance(action, alter.AddColumn):
             # In `DROP a, ADD a int, ALTER a SET DEFAULT 3`, which MariaDB accepts, ALTER changes the new column.
-            again = changes.get(_fold(action.column.name), ()) if _fold(action.column.name) in dropped else ()
-            slots = _add(table, slots, replace(action, column=reduce(_applied, again, action.column)), named)
+            place = places.get(_fold(action.column.name), _fold(action.column.name))
+            again = changes.get(place, ()) if place in dropped else ()
+            added = replace(action, column=reduce(_applied, again, action.column))
+            slots = _add(table, slots, added, named, place if again else "")
         elif isinstance(action, alter.ModifyColumn | alter.ChangeColumn):
             if isinstance(action, alter.ModifyColumn) and _fold(action.column.name) in dropped:
                 slots = _new_one_last(slots, action.column.name)
@@ -162,14 +169,14 @@ def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
-def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str]) -> list[_Slot]:
+def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
     """Adds a column to the structure.
 
     IF NOT EXISTS looks at the columns of before, even dropped ones, and at those that the statement has named.
     """
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
-    return _move(table, [*slots, _Slot(None, action.column)], action)
+    return _move(table, [*slots, _Slot(None, action.column, place)], action)
 
 
 def _move(
@@ -196,7 +203,7 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
     for slot, column in zip(slots, columns, strict=True):
-        name = _fold(column.name if slot.old is None else slot.old)
+        name = _fold(slot.place or (column.name if slot.old is None else slot.old))
         if name in before:
             kept.setdefault(name, KeptColumn(before[name], column, is_new=slot.old is None))
     return kept

@@ -50,11 +50,13 @@ def parse_key_body(
 ) -> AddKey | AlterOption:
     """Returns the columns and options behind a key's name; a key over an expression says nothing about columns."""
     start = cursor.peek()
-    columns, prefixes = _parts(cursor)
+    columns, prefixes, descending = _parts(cursor)
     _options(cursor)
     if not all(columns):
         return AlterOption(cursor.since(start), "key over an expression")
-    key = Key(name, columns, unique=unique, primary=name == PRIMARY, fulltext=fulltext)
+    if fulltext or not (any(descending) and cursor.dialect.descending_keys):
+        descending = ()
+    key = Key(name, columns, unique=unique, primary=name == PRIMARY, fulltext=fulltext, descending=descending)
     return AddKey(key, if_not_exists, prefixes=prefixes if any(prefixes) else ())
 
 
@@ -63,7 +65,7 @@ def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     name = symbol or _name(cursor)
     if symbol:
         _name(cursor)
-    columns, _ = _parts(cursor)
+    columns, _, _ = _parts(cursor)
     rule = parse_references(cursor)
     return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True, rule=rule)
 
@@ -76,10 +78,11 @@ def _name(cursor: Cursor) -> str:
     return name
 
 
-def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
-    """Returns the columns of a key, empty for an expression, and how much of each is in it."""
+def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tuple[bool, ...]]:
+    """Returns the columns of a key, empty for an expression, how much of each is in it, and whether downwards."""
     columns: list[str] = []
     prefixes: list[int | None] = []
+    descending: list[bool] = []
     cursor.expect_sign("(")
     while True:
         prefix = None
@@ -92,12 +95,12 @@ def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
                 prefix = cursor.number()
                 cursor.expect_sign(")")
         prefixes.append(prefix)
-        cursor.take_any("ASC", "DESC")
+        descending.append(cursor.take_any("ASC", "DESC") == "DESC")
         refuse_periods(cursor)
         if not cursor.take_sign(","):
             break
     cursor.expect_sign(")")
-    return tuple(columns), tuple(prefixes)
+    return tuple(columns), tuple(prefixes), tuple(descending)
 
 
 _VALUED = ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
