@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.ddl_view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
+from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
 from pidts.task.operate.backlog import Backlog, HeldTables
 from pidts.task.operate.orders import BlockedChange

@@ -18,7 +18,7 @@ import typer
 from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.cutover.command import cutover
-from pidts.cli.ddl import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
+from pidts.cli.ddl.command import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, show_error
 from pidts.cli.failover import failover
 from pidts.cli.grants import grants
@@ -185,7 +185,7 @@ def run(
     """Run a task in the foreground and show its progress."""
     parts = opened(task, debug=debug, quiet=True, notes=True)
     tables = resynced(resync)
-    from pidts.cli.ddl_view import show_halts
+    from pidts.cli.ddl.view import show_halts
     from pidts.cli.last_words import print_summary
     from pidts.cli.view import every_view, progress_view, row_counts
     from pidts.task.operate.progress import Progress

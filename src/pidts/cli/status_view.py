@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pidts.cli.backlog_text import moment, plural, retained_log
-from pidts.cli.ddl_view import advice, halted_json, show_halted_tables
-from pidts.cli.lock_view import show_lock
+from pidts.cli.ddl.lock_view import show_lock
+from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn

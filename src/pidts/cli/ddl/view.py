@@ -20,8 +20,8 @@ from pidts.cli.backlog_text import (
     shard_name,
     since,
 )
+from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import show_error
-from pidts.cli.lock_view import effect_on_others, show_lock
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
 from pidts.model.errors import listed
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator

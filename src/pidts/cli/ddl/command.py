@@ -78,7 +78,7 @@ _LIST = "pidts shard-ddl-lock TASK"
 def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show halted tables, schema changes that wait for other shards, and the ddl commands given so far."""
     parts = opened(task, debug=debug)
-    from pidts.cli.ddl_view import show_ddl_list
+    from pidts.cli.ddl.view import show_ddl_list
     from pidts.task.operate.orders import task_orders
     from pidts.task.operate.shard_locks import named_locks, open_locks
 
@@ -108,7 +108,7 @@ def unlock(
     if "`" in task.name and not task.exists():  # a lock's name in dmctl
         raise _no_task(f"{task} is the name of a lock; the task file must come before it", str(task))
     parts = opened(task, debug=debug)
-    from pidts.cli.ddl_view import show_order
+    from pidts.cli.ddl.view import show_order
     from pidts.task.operate.orders import task_orders
     from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
@@ -135,7 +135,7 @@ def retry(
 ) -> None:
     """Try a halted schema change, or refused rows, again."""
     parts = opened(task, debug=debug)
-    from pidts.cli.ddl_view import show_retry
+    from pidts.cli.ddl.view import show_retry
     from pidts.task.operate.orders import is_refused_rows, task_orders
 
     with task_orders(parts) as orders:
@@ -270,7 +270,7 @@ def _give(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from pidts.cli.ddl_view import show_order
+    from pidts.cli.ddl.view import show_order
     from pidts.task.operate.shard_locks import open_locks
 
     found = orders.find(*which)

@@ -1,0 +1,1 @@
+"""`pidts ddl`: schema changes that wait for an operator or for other shards."""
